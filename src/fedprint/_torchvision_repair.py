@@ -1,0 +1,46 @@
+"""Let a CUDA build of torchvision import beside a CPU-only torch.
+
+Released Linux wheels of torchvision are CUDA builds; beside a CPU-only torch their compiled operators do not load,
+``import torchvision`` fails, and ``import lightning`` fails with it (through torchmetrics). Declaring the two operators
+that torchvision registers fake kernels for is enough: data sets, transforms and models then work. Image decoding does
+not; fedprint decodes with Pillow.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import torch
+
+_SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_kept_alive: list[torch.library.Library] = []  # a collected Library unregisters its operators
+
+
+def _compiled_operators_load() -> bool:
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return True
+    libraries = sorted(Path(spec.origin).parent.glob("_C*.so"))
+    try:
+        for library in libraries:
+            torch.ops.load_library(str(library))
+    except OSError:
+        return False
+    return True
+
+
+def repair() -> None:
+    """Declare torchvision's operators when, and only when, its compiled library cannot be loaded."""
+    if _kept_alive or _compiled_operators_load():
+        return
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in _SCHEMAS:
+        library.define(schema)
+    _kept_alive.append(library)
+
+
+repair()

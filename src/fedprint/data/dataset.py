@@ -1,0 +1,38 @@
+"""A data set ready to be split: users with encoded examples, and other people's data as background."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedprint.types import User
+
+Task = Literal["single_label", "multi_label", "language_model"]
+
+PAD, UNKNOWN, START = 0, 1, 2
+"""Token ids below 3 are not words."""
+
+IGNORED = -100
+"""Target value that takes no part in loss or utility (padding, unknown words)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Users and background of one source.
+
+    Columns of every ``User.examples`` -- images: ``x`` uint8 (n, channels, h, w), ``y`` int64 (n,) for single_label or
+    float32 multi-hot (n, classes) for multi_label; text: ``x`` int64 (n, length) token ids starting with START, ``y``
+    int64 (n, length) the next token or IGNORED. Always ``t`` int64 (n,), ascending in time (0.. where the source has
+    none) and ``album`` int64 (n,) (event, session or post; all different where the source has none).
+    ``class_names`` are the labels, or the vocabulary of a language model (index = token id).
+    """
+
+    name: str
+    task: Task
+    users: tuple[User, ...]
+    background: tuple[User, ...]
+    class_names: tuple[str, ...]
+    has_time: bool
+    shareable: bool
+    licence: str
+    sha256: str

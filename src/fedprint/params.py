@@ -1,0 +1,61 @@
+"""Algebra on dicts of tensors: parameters, updates, means of updates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from fedprint.types import Params
+
+
+def add(a: Params, b: Params, scale: float = 1.0) -> dict[str, Tensor]:
+    """Return ``a + scale * b``, name by name."""
+    return {name: a[name] + scale * b[name] for name in a}
+
+
+def scale(a: Params, factor: float) -> dict[str, Tensor]:
+    """Return ``factor * a``."""
+    return {name: tensor * factor for name, tensor in a.items()}
+
+
+def norm(a: Params) -> float:
+    """Return the L2 norm of the whole dict read as one vector (never per tensor), summed in float64."""
+    return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in a.values()))
+
+
+def clip(a: Params, max_norm: float) -> dict[str, Tensor]:
+    """Scale ``a`` to L2 norm ``max_norm`` where it is longer: ``a / max(1, |a| / S)`` (client-dp, algorithm 1)."""
+    return scale(a, 1.0 / max(1.0, norm(a) / max_norm))
+
+
+def weighted_mean(updates: Iterable[Params], weights: Sequence[float]) -> dict[str, Tensor]:
+    """Return ``sum_k (n_k / n) update_k`` with n the sum of the weights (papers.md, section 1, erratum 1)."""
+    total = float(sum(weights))
+    mean: dict[str, Tensor] = {}
+    for update, weight in zip(updates, weights, strict=True):
+        for name, tensor in update.items():
+            term = tensor * (weight / total)
+            mean[name] = mean[name] + term if name in mean else term
+    return mean
+
+
+def flatten(a: Params) -> Tensor:
+    """Concatenate all tensors in dict order: (d,)."""
+    return torch.cat([tensor.reshape(-1) for tensor in a.values()])
+
+
+def unflatten(vector: Tensor, like: Params) -> dict[str, Tensor]:
+    """Inverse of :func:`flatten`: cut (d,) into tensors shaped as ``like``."""
+    sizes = [tensor.numel() for tensor in like.values()]
+    parts = torch.split(vector, sizes)
+    return {name: part.reshape(like[name].shape) for (name, part) in zip(like, parts, strict=True)}
+
+
+def select(names: Sequence[str], layers: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the parameter names that ``layers`` keep: a layer is a full name or a dotted prefix; None keeps all."""
+    if layers is None:
+        return tuple(names)
+    return tuple(n for n in names if any(n == layer or n.startswith(layer + ".") for layer in layers))

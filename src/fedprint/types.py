@@ -1,0 +1,172 @@
+"""The nouns and protocols that every layer shares.
+
+Shape letters used throughout: n examples of a user, b batch, k clients of a block, d flattened parameters,
+q questions, m answer options. All records are frozen and keyword-only; values flow one way:
+users -> federation -> update store -> attack -> evaluation -> report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from torch import Generator, Tensor
+
+Examples = Mapping[str, Tensor]
+"""Columns of one user or one batch: ``x`` (n, ...), ``y`` (n, ...), optional ``t`` (n,) time or order, ``album`` (n,)."""
+
+Params = Mapping[str, Tensor]
+"""Parameter name -> tensor; an update has the same names and shapes and is always ``w - w_t`` (papers.md, erratum 1)."""
+
+Role = Literal["anonymous", "prior"]
+Linkage = Literal["update", "device"]
+View = Literal["local", "central", "aggregate"]
+
+
+class FedprintError(Exception):
+    """Bad input or a state that the user can mend; the message is one line that names the value and the remedy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class User:
+    """A person with data. ``attributes`` maps an attribute's name to an integer class."""
+
+    user_id: int
+    examples: Examples
+    attributes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A participant of the federation; one user owns one device of each role (papers.md, section 1)."""
+
+    device_id: str
+    user_id: int
+    role: Role
+    examples: Examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """What a client does in one round: plain SGD. ``batch_size`` is examples per batch, never batches per client."""
+
+    epochs: int
+    batch_size: int
+    lr: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientJob:
+    """One client's work in one round: its examples (n, ...) and the seed of its batch order."""
+
+    device_id: str
+    examples: Examples
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientResult:
+    """What local training gives: ``update`` = trained minus received parameters, ``loss`` = mean over the steps."""
+
+    device_id: str
+    update: Params
+    num_examples: int
+    loss: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class GaussianEvent:
+    """The privacy event of one round: noise multiplier z (noise over clipping norm)."""
+
+    noise_multiplier: float
+
+
+@runtime_checkable
+class DataDefence(Protocol):
+    """Point 1: acts once on a device's own examples before training; n may grow, never below 1."""
+
+    def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
+        """Return the examples the device trains on; reads this device's examples and the background only."""
+
+
+@runtime_checkable
+class UpdateDefence(Protocol):
+    """Point 2: acts on the update as it leaves the device and on the server's mean before it is applied."""
+
+    def on_device(self, update: Params, rng: Generator) -> Params:
+        """Return what the device sends."""
+
+    def on_server(self, mean: Params, cohort_size: int, rng: Generator) -> Params:
+        """Return what the server applies."""
+
+    def event(self) -> GaussianEvent | None:
+        """Return the privacy event of one round; None means that no guarantee is claimed (infinite epsilon)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """One update as the server sees it.
+
+    ``pseudonym`` is a random name that persists over rounds (None when rounds are not linkable). ``user_id`` is set
+    for prior devices only: the adversary runs them.
+    """
+
+    obs_id: int
+    round: int
+    role: Role
+    num_examples: int
+    pseudonym: str | None
+    user_id: int | None
+    update: Params
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """Who sent an observation: for evaluation only, kept in a folder of its own."""
+
+    obs_id: int
+    user_id: int
+    device_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Questions:
+    """What the attack is asked: ``subjects`` (q,) observation ids or pseudonyms, ``options`` (m,) user ids."""
+
+    kind: Literal["user"]
+    linkage: Linkage
+    subjects: tuple[str, ...]
+    options: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """An attack's answer: ``scores`` (q, m), higher = more likely."""
+
+    scores: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """One number with everything needed to read it; ``keys`` are the columns of measurements.jsonl."""
+
+    metric: str
+    unit: str
+    value: float
+    lo: float
+    hi: float
+    chance: float | None
+    n_questions: int
+    n_users: int
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """Runs client jobs; results come in job order and agree with ``sequential`` to 1e-5 (float32)."""
+
+    name: str
+
+    def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
+        """Train every job from ``params``."""
