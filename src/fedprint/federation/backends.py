@@ -1,0 +1,152 @@
+"""Three ways to run the same client jobs; all agree with ``sequential``."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from lightning import Fabric
+from torch import Tensor
+from torch.func import functional_call, grad_and_value, vmap
+
+from fedprint.federation.client import batch_schedule, train_client
+from fedprint.models.base import FedModule
+from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, LocalTraining, Params
+
+
+def best_device() -> str:
+    """Return ``cuda`` where there is a GPU, else ``cpu``."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+class Sequential:
+    """The reference: one model object, one client after another, a plain loop through Lightning Fabric."""
+
+    name = "sequential"
+
+    def __init__(self, model: FedModule) -> None:
+        device = next(model.parameters()).device
+        fabric = Fabric(accelerator="cuda" if device.type == "cuda" else "cpu", devices=1)
+        self._module = fabric.setup_module(model, move_to_device=False)
+        self._parameters = list(model.parameters())
+
+    def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
+        """Train every job from ``params``, in order."""
+        for job in jobs:
+            yield train_client(self._module, self._parameters, params, job, training)
+
+
+class Vectorised:
+    """Clients of similar size are stacked and trained together with ``vmap(grad)``, in blocks of ``block`` clients."""
+
+    name = "vectorised"
+
+    def __init__(self, model: FedModule, block: int = 8) -> None:
+        self.block = block
+        self._step = vmap(grad_and_value(_masked_loss(model)))
+
+    def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
+        """Train every job from ``params``; results come in job order."""
+        by_size = sorted(range(len(jobs)), key=lambda i: len(jobs[i].examples["y"]))
+        results: dict[int, ClientResult] = {}
+        for start in range(0, len(jobs), self.block):
+            chosen = by_size[start : start + self.block]
+            for i, result in zip(chosen, self._run_block([jobs[i] for i in chosen], params, training), strict=True):
+                results[i] = result
+        return (results[i] for i in range(len(jobs)))
+
+    def _run_block(self, jobs: list[ClientJob], params: Params, training: LocalTraining) -> list[ClientResult]:
+        data = _pad_examples(jobs)
+        like = next(iter(params.values()))
+        index, mask = _pad_schedules(jobs, training)
+        index, mask = index.to(like.device), mask.to(like)
+        stacked = {name: p.expand(len(jobs), *p.shape).clone() for name, p in params.items()}
+        clients = torch.arange(len(jobs), device=index.device).unsqueeze(1)
+        total = torch.zeros(len(jobs), dtype=torch.float64, device=index.device)
+        for step in range(index.shape[1]):
+            batch = {column: values[clients, index[:, step]] for column, values in data.items()}
+            gradients, losses = self._step(stacked, batch, mask[:, step])
+            torch._foreach_add_(list(stacked.values()), [gradients[n] for n in stacked], alpha=-training.lr)
+            total += losses
+        return _unstack(jobs, stacked, params, total / mask.any(2).sum(1))
+
+
+def _masked_loss(model: FedModule) -> Callable[[Params, dict[str, Tensor], Tensor], Tensor]:
+    def loss(params: Params, batch: dict[str, Tensor], mask: Tensor) -> Tensor:
+        losses: Tensor = functional_call(model, dict(params), (batch,))
+        return (losses * mask).sum() / mask.sum().clamp(min=1)
+
+    return loss
+
+
+def _pad_examples(jobs: Sequence[ClientJob]) -> dict[str, Tensor]:
+    """Stack x and y to (k, longest n, ...); the padding repeats example 0 and is never trained on (the mask)."""
+    longest = max(len(job.examples["y"]) for job in jobs)
+    padded: dict[str, Tensor] = {}
+    for column in ("x", "y"):
+        first = jobs[0].examples[column]
+        out = first.new_empty((len(jobs), longest, *first.shape[1:]))
+        for row, job in zip(out, jobs, strict=True):
+            values = job.examples[column]
+            row[: len(values)] = values
+            row[len(values) :] = values[0]
+        padded[column] = out
+    return padded
+
+
+def _pad_schedules(jobs: Sequence[ClientJob], training: LocalTraining) -> tuple[Tensor, Tensor]:
+    """Return indices and mask, both (k, steps, batch): short batches and clients with fewer steps are masked out."""
+    schedules = [batch_schedule(len(job.examples["y"]), training, job.seed) for job in jobs]
+    steps = max(map(len, schedules))
+    width = max(len(batch) for schedule in schedules for batch in schedule)
+    index = torch.zeros(len(jobs), steps, width, dtype=torch.long)
+    mask = torch.zeros(len(jobs), steps, width)
+    for k, schedule in enumerate(schedules):
+        for s, batch in enumerate(schedule):
+            index[k, s, : len(batch)] = batch
+            mask[k, s, : len(batch)] = 1
+    return index, mask
+
+
+def _unstack(
+    jobs: Sequence[ClientJob], stacked: dict[str, Tensor], params: Params, losses: Tensor
+) -> list[ClientResult]:
+    updates = {name: stacked[name] - params[name] for name in params}
+    return [
+        ClientResult(
+            device_id=job.device_id,
+            update={name: tensor[k] for name, tensor in updates.items()},
+            num_examples=len(job.examples["y"]),
+            loss=float(losses[k]),
+        )
+        for k, job in enumerate(jobs)
+    ]
+
+
+def make_backend(name: str, model: FedModule) -> Backend:
+    """Return the backend called ``sequential`` or ``vectorised`` (``vectorised:16`` sets the block of clients)."""
+    kind, _, block = name.partition(":")
+    if kind == "sequential":
+        return Sequential(model)
+    if kind == "vectorised":
+        return Vectorised(model, int(block or 8))
+    raise FedprintError(f"federation.backend: unknown backend '{name}'; use sequential, vectorised[:BLOCK] or auto")
+
+
+def trial(model: FedModule, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> dict[str, float]:
+    """Return seconds per client of each candidate on a few real jobs (best of two, after one warm-up)."""
+    short = LocalTraining(epochs=1, batch_size=training.batch_size, lr=0.0)
+    candidates = ["sequential", "vectorised:4", f"vectorised:{max(8, len(jobs))}"]
+    times = {}
+    for name in candidates:
+        backend = make_backend(name, model)
+        best = math.inf
+        for _ in range(3):
+            start = time.perf_counter()
+            for _result in backend.run(jobs, params, short):
+                pass
+            best = min(best, time.perf_counter() - start)
+        times[name] = best / len(jobs)
+    return times

@@ -1,0 +1,54 @@
+"""Local training as pure functions, shared by every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedprint.models.base import FedModule
+from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining, Params
+
+
+def batch_schedule(n: int, training: LocalTraining, seed: int) -> list[Tensor]:
+    """Return the example indices of every step of local training, in order.
+
+    Each epoch is a fresh permutation cut into batches of ``batch_size``; the last batch of an epoch may be shorter and
+    is never empty. Every backend reads its batches from here, which is why backends agree.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    steps: list[Tensor] = []
+    for _ in range(training.epochs):
+        steps.extend(torch.randperm(n, generator=rng).split(training.batch_size))
+    return steps
+
+
+def train_client(
+    model: FedModule, parameters: Sequence[Tensor], received: Params, job: ClientJob, training: LocalTraining
+) -> ClientResult:
+    """Run plain SGD from ``received`` and return the update ``w - w_t``; ``parameters`` are the model's own tensors."""
+    start = list(received.values())
+    with torch.no_grad():
+        torch._foreach_copy_(parameters, start)
+    schedule = batch_schedule(len(job.examples["y"]), training, job.seed)
+    total = torch.zeros((), dtype=torch.float64, device=start[0].device)
+    for index in schedule:
+        loss = model(batch_of(job.examples, index)).mean()
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            torch._foreach_add_(parameters, gradients, alpha=-training.lr)
+        total += loss.detach()
+    with torch.no_grad():
+        update = dict(zip(received, torch._foreach_sub(parameters, start), strict=True))
+    return ClientResult(
+        device_id=job.device_id,
+        update=update,
+        num_examples=len(job.examples["y"]),
+        loss=float(total) / len(schedule),
+    )
+
+
+def batch_of(examples: Examples, index: Tensor) -> dict[str, Tensor]:
+    """Return the model's columns at ``index`` (b,)."""
+    return {"x": examples["x"][index], "y": examples["y"][index]}

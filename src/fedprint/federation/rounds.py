@@ -1,0 +1,179 @@
+"""The federated loop: the only caller of both defence points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedprint import params as algebra
+from fedprint.federation.store import StoreWriter
+from fedprint.rng import seed_for, torch_rng
+from fedprint.types import (
+    Backend,
+    ClientJob,
+    ClientResult,
+    DataDefence,
+    Device,
+    Examples,
+    FedprintError,
+    LocalTraining,
+    Observation,
+    Params,
+    Truth,
+    UpdateDefence,
+)
+
+Defence = DataDefence | UpdateDefence
+DIVERGED = 20.0
+"""A round whose mean loss exceeds this multiple of the first round's has diverged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationPlan:
+    """FedAvg's constants: T ``rounds``, ``cohort`` = M devices a round, local training, and the root seed."""
+
+    rounds: int
+    cohort: int
+    training: LocalTraining
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundReport:
+    """What a progress bar shows of a finished round."""
+
+    round: int
+    clients: int
+    metrics: Mapping[str, float]
+
+
+def cohort_size(devices: int, fraction: float) -> int:
+    """Return M = max(1, C * K) (papers.md, section 1); more than the population is an error."""
+    size = max(1, round(fraction * devices))
+    if size > devices:
+        raise FedprintError(
+            f"federation.fraction: a cohort of {size} does not fit a population of {devices} devices; use at most 1.0"
+        )
+    return size
+
+
+def defend_data(
+    devices: Sequence[Device], defences: Sequence[Defence], background: Examples, seed: int
+) -> tuple[Device, ...]:
+    """Point 1: apply the data defences, in list order, to each device on its own."""
+    return tuple(_defend_device(device, defences, background, seed) for device in devices)
+
+
+def _defend_device(device: Device, defences: Sequence[Defence], background: Examples, seed: int) -> Device:
+    examples = device.examples
+    for position, defence in enumerate(defences):
+        if isinstance(defence, DataDefence):
+            examples = defence.on_data(
+                examples, background, torch_rng(seed, "defence-data", position, device.device_id)
+            )
+    return Device(device_id=device.device_id, user_id=device.user_id, role=device.role, examples=examples)
+
+
+def federate(
+    *,
+    devices: Sequence[Device],
+    plan: FederationPlan,
+    backend: Backend,
+    defences: Sequence[Defence],
+    writer: StoreWriter,
+    utility: Callable[[int, Params], Mapping[str, float]],
+    report: Callable[[RoundReport], None],
+) -> dict[str, Tensor]:
+    """Train ``plan.rounds`` rounds of FedAvg, record every update as sent, and return the final parameters.
+
+    Resumes after the last complete round of ``writer``. The result depends on the plan, the devices and the defences
+    only: all randomness of round t comes from ``seed_for(seed, ..., t, ...)``. ``utility(t, params)`` gives metrics of
+    the new global model (empty when it is not t's turn). Raises FedprintError when training diverges.
+    """
+    updates = [defence for defence in defences if isinstance(defence, UpdateDefence)]
+    population = sorted(devices, key=lambda device: device.device_id)
+    params: dict[str, Tensor] = dict(writer.latest_params())
+    first_loss = writer.metrics()[0]["loss"] if writer.next_round else None
+    for t in range(writer.next_round, plan.rounds):
+        cohort = sample_cohort(population, plan, t)
+        results = _run_clients(cohort, params, plan, backend, t)
+        loss = _mean_loss(results, first_loss, plan, t)
+        first_loss = loss if first_loss is None else first_loss
+        sent = [_send(result, updates, plan.seed, t) for result in results]
+        mean = algebra.weighted_mean(sent, [result.num_examples for result in results])
+        for position, defence in reversed(list(enumerate(updates))):
+            mean = dict(defence.on_server(mean, len(cohort), torch_rng(plan.seed, "defence-server", position, t)))
+        params = algebra.add(params, mean)
+        metrics = {"loss": loss, "update_norm": algebra.norm(mean), **utility(t, params)}
+        writer.append(t, *_records(cohort, results, sent, plan, t), params, metrics)
+        report(RoundReport(round=t, clients=len(cohort), metrics=metrics))
+    return params
+
+
+def sample_cohort(population: Sequence[Device], plan: FederationPlan, t: int) -> list[Device]:
+    """Return round t's cohort: M devices without replacement, in random order (slots carry no identity)."""
+    order = torch.randperm(len(population), generator=torch_rng(plan.seed, "cohort", t))
+    return [population[i] for i in order[: plan.cohort].tolist()]
+
+
+def _run_clients(
+    cohort: Sequence[Device], params: Params, plan: FederationPlan, backend: Backend, t: int
+) -> list[ClientResult]:
+    jobs = [
+        ClientJob(device_id=d.device_id, examples=d.examples, seed=seed_for(plan.seed, "client", t, d.device_id))
+        for d in cohort
+    ]
+    return list(backend.run(jobs, params, plan.training))
+
+
+def _mean_loss(results: Sequence[ClientResult], first: float | None, plan: FederationPlan, t: int) -> float:
+    worst = max(results, key=lambda result: math.inf if math.isnan(result.loss) else result.loss)
+    mean = sum(result.loss * result.num_examples for result in results) / sum(r.num_examples for r in results)
+    finite = all(bool(torch.isfinite(tensor).all()) for tensor in worst.update.values())
+    if not math.isfinite(mean) or not finite or (first is not None and mean > DIVERGED * first):
+        raise FedprintError(
+            f"training diverged in round {t}: device {worst.device_id} has loss {worst.loss:.4g} "
+            f"(first round {first if first is None else round(first, 4)}); lower federation.lr (now {plan.training.lr})"
+        )
+    return mean
+
+
+def _send(result: ClientResult, defences: Sequence[UpdateDefence], seed: int, t: int) -> Params:
+    update: Params = result.update
+    for position, defence in enumerate(defences):
+        update = defence.on_device(update, torch_rng(seed, "defence-device", position, t, result.device_id))
+    return update
+
+
+def _records(
+    cohort: Sequence[Device],
+    results: Sequence[ClientResult],
+    sent: Sequence[Params],
+    plan: FederationPlan,
+    t: int,
+) -> tuple[list[Observation], list[Truth]]:
+    observations, truths = [], []
+    for slot, (device, result, update) in enumerate(zip(cohort, results, sent, strict=True)):
+        obs_id = t * plan.cohort + slot
+        observations.append(
+            Observation(
+                obs_id=obs_id,
+                round=t,
+                role=device.role,
+                num_examples=result.num_examples,
+                pseudonym=pseudonym(plan.seed, device.device_id),
+                user_id=device.user_id if device.role == "prior" else None,
+                update=update,
+            )
+        )
+        truths.append(Truth(obs_id=obs_id, user_id=device.user_id, device_id=device.device_id))
+    return observations, truths
+
+
+def pseudonym(seed: int, device_id: str) -> str:
+    """Return the random name under which the server knows a device over all rounds."""
+    return f"{seed_for(seed, 'pseudonym', device_id):016x}"
