@@ -1,0 +1,139 @@
+"""Re-identification as measurements, in total, per user and over training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedprint.evaluation.chance import FloatArray, expected_top_k
+from fedprint.evaluation.intervals import Interval, cluster_mean_interval, mean_interval, proportion_interval
+from fedprint.evaluation.metrics import METRICS, MetricInfo, measurement
+from fedprint.evaluation.outcomes import IntArray, Outcomes, check_ranking, outcomes
+from fedprint.evaluation.rows import pool_seeds, read_measurements, to_row, write_measurements
+from fedprint.rng import numpy_rng
+from fedprint.types import FedprintError, Measurement
+
+__all__ = [
+    "METRICS",
+    "MetricInfo",
+    "RoundBin",
+    "UserAp",
+    "ap_by_round",
+    "ap_by_user",
+    "measure_outcomes",
+    "measure_reidentification",
+    "pool_seeds",
+    "read_measurements",
+    "to_row",
+    "write_measurements",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UserAp:
+    """One user's average precision (fraction), from ``n_updates`` questions, and that of random scores."""
+
+    user_id: int
+    ap: float
+    n_updates: int
+    chance: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundBin:
+    """The mean AP among the questions of rounds ``first`` to ``last``, both included; None values in an empty bin."""
+
+    first: int
+    last: int
+    ap: Measurement | None
+
+
+def measure_reidentification(
+    scores: ArrayLike,
+    truth: ArrayLike,
+    user_ids: ArrayLike,
+    seed: int,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+) -> list[Measurement]:
+    """Return ap, ap_over_chance, ap_over_prevalence, top1 and top5 of a ranking (papers.md 2.4).
+
+    ``scores`` (q, m), higher = more likely; ``truth`` (q,) the column of the right option; ``user_ids`` (q,) the user
+    behind each question. Fractions and ratios; intervals over users (5.3). The ratios divide by a constant, so their
+    intervals are those of the AP, scaled.
+    """
+    found = outcomes(scores, truth, user_ids)
+    return measure_outcomes(found, seed, confidence=confidence, resamples=resamples)
+
+
+def measure_outcomes(
+    found: Outcomes, seed: int, *, confidence: float = 0.95, resamples: int = 2000
+) -> list[Measurement]:
+    """Return the measurements of :func:`measure_reidentification` from its outcomes."""
+    rng = numpy_rng(seed, "interval", "ap")
+    ap = mean_interval(found.ap, rng, confidence=confidence, resamples=resamples)
+    chance, prevalence = float(found.chance_ap.mean()), float(found.prevalence.mean())
+    intervals = {
+        "ap": (ap, chance),
+        "ap_over_chance": (ap.scaled(1 / chance), 1.0),
+        "ap_over_prevalence": (ap.scaled(1 / prevalence), chance / prevalence),
+    }
+    for k, hits in ((1, found.top1), (5, found.top5)):
+        rng = numpy_rng(seed, "interval", f"top{k}")
+        hit = hit_interval(hits, found.user_ids, rng, confidence=confidence, resamples=resamples)
+        intervals[f"top{k}"] = (hit, float(expected_top_k(k, found.n_options)))
+    return [measurement(name, interval, level, found.user_ids) for name, (interval, level) in intervals.items()]
+
+
+def hit_interval(
+    hits: FloatArray, user_ids: IntArray, rng: np.random.Generator, *, confidence: float, resamples: int
+) -> Interval:
+    """Return the interval of the mean of ``hits`` (q,): exact (Clopper-Pearson) when no user is asked about twice."""
+    if len(np.unique(user_ids)) == len(user_ids):
+        return proportion_interval(float(hits.sum()), len(hits), confidence=confidence)
+    return cluster_mean_interval(hits, user_ids, rng, confidence=confidence, resamples=resamples)
+
+
+def ap_by_user(scores: ArrayLike, truth: ArrayLike, options: Sequence[int]) -> list[UserAp]:
+    """Return one row per user with a question, in column order; ``options`` (m,) are the columns' user ids."""
+    found = outcomes(scores, truth, truth)
+    if len(options) != found.n_options:
+        raise FedprintError(f"{len(options)} options were named for {found.n_options} columns of scores")
+    return [
+        UserAp(user_id=int(options[column]), ap=float(ap), n_updates=int(count), chance=float(chance))
+        for column, ap, count, chance in zip(found.columns, found.ap, found.counts, found.chance_ap, strict=True)
+    ]
+
+
+def ap_by_round(
+    scores: ArrayLike,
+    truth: ArrayLike,
+    rounds: ArrayLike,
+    bins: int,
+    seed: int,
+    *,
+    confidence: float = 0.95,
+    resamples: int = 2000,
+) -> list[RoundBin]:
+    """Return the mean AP per bin of training rounds (papers.md 2.5), ranking only the questions of that bin.
+
+    ``rounds`` (q,) is the round of each question; ``bins`` cuts min..max into ranges of about equal length, fewer when
+    there are fewer rounds. Users without an update in a bin do not count there, so bins can differ in their users.
+    """
+    ranked, answers = check_ranking(scores, truth)
+    when = np.asarray(rounds, np.int64)
+    if when.shape != answers.shape or bins < 1:
+        raise FedprintError(f"rounds {when.shape} must have one entry per question {answers.shape}, and bins >= 1")
+    spans = [s for s in np.array_split(np.arange(when.min(), when.max() + 1), bins) if len(s)]
+    rows = []
+    for span in spans:
+        inside = (when >= span[0]) & (when <= span[-1])
+        rows.append(RoundBin(first=int(span[0]), last=int(span[-1]), ap=None))
+        if inside.any():
+            found = outcomes(ranked[inside], answers[inside], answers[inside])
+            ap = measure_outcomes(found, seed, confidence=confidence, resamples=resamples)[0]
+            rows[-1] = RoundBin(first=int(span[0]), last=int(span[-1]), ap=ap)
+    return rows

@@ -1,0 +1,91 @@
+"""The metrics of the bench and how a number of one of them becomes a :class:`~fedprint.types.Measurement`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedprint.evaluation.intervals import Interval
+from fedprint.types import Measurement
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricInfo:
+    """How to read a metric: ``unit``, direction, a phrase for the report, and the range its values can take."""
+
+    unit: str
+    higher_is_better: bool
+    description: str
+    low: float = 0.0
+    high: float = 1.0
+
+
+METRICS: Mapping[str, MetricInfo] = {
+    "ap": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="average precision of re-identification per user, averaged over users",
+    ),
+    "ap_over_chance": MetricInfo(
+        unit="ratio",
+        higher_is_better=True,
+        description="mean AP over the mean expected AP of random scores",
+        high=np.inf,
+    ),
+    "ap_over_prevalence": MetricInfo(
+        unit="ratio",
+        higher_is_better=True,
+        description="mean AP over the users' mean share of the questions (the papers' 1/U)",
+        high=np.inf,
+    ),
+    "top1": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="share of questions whose best-scored user is the right one",
+    ),
+    "top5": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="share of questions with the right user among the five best",
+    ),
+    "accuracy": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="share of test examples classified right",
+    ),
+    "mean_ap": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="average precision per class, averaged over classes",
+    ),
+    "top5_accuracy": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="share of words among the model's five best guesses",
+    ),
+    "mae": MetricInfo(
+        unit="stars",
+        higher_is_better=False,
+        description="mean absolute error of the predicted rating",
+        high=np.inf,
+    ),
+}
+"""Attack metrics are read from the adversary's side: higher = users are recognised better."""
+
+
+def measurement(metric: str, interval: Interval, chance: float | None, user_ids: ArrayLike) -> Measurement:
+    """Return the measurement of a metric of :data:`METRICS`; ``user_ids`` (q,) has the user of each question."""
+    users = np.asarray(user_ids)
+    return Measurement(
+        metric=metric,
+        unit=METRICS[metric].unit,
+        value=interval.value,
+        lo=interval.lo,
+        hi=interval.hi,
+        chance=chance,
+        n_questions=len(users),
+        n_users=len(np.unique(users)),
+    )
