@@ -60,7 +60,7 @@ def save_users(folder: Path, users: Sequence[User]) -> None:
     columns = concat([user.examples for user in users]) if users else {}
     sizes = [num_examples(user.examples) for user in users]
     attributes = json.dumps([dict(user.attributes) for user in users], sort_keys=True)
-    arrays = {
+    arrays: dict[str, np.ndarray] = {
         "user_id": np.array([user.user_id for user in users], dtype=np.int64),
         "offset": np.cumsum([0, *sizes], dtype=np.int64),
         "attributes": np.frombuffer(attributes.encode(), dtype=np.uint8),
