@@ -1,14 +1,13 @@
 """Confidence intervals over users: a user is drawn with all its questions, because these are not independent.
 
 Every interval is two-sided at ``confidence``. For quantities in known ``bounds`` it is a bootstrap-t (studentised) on
-the logit scale with three repairs, each for a way in which few users mislead a bootstrap:
+the logit scale with two repairs, each for a way in which few users mislead a bootstrap:
 
 * **edges**: a resample without variance has an infinite t and so widens the interval without limit; it is then cut
   back to exact binomial bounds (:func:`safe_bounds`). Users that are all equal get those bounds alone, not [v, v].
 * **long tail**: when the largest deviation is on one side only, the sample has probably missed users further out
   (AP of random scores is 1/rank: most users .01, a rare one 1). On that side the standard error grows by
-  ``-ln(1 - confidence)`` unseen users (the "rule of three") as extreme as the excess of that deviation.
-* **few resamples**: quantiles are taken over all draws, infinite ones included.
+  ``-ln((1 - confidence) / 2)`` unseen users (the "rule of three", per side) as extreme as the excess of that deviation.
 """
 
 from __future__ import annotations
@@ -179,7 +178,7 @@ def _studentised_ends(
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(errors < _TINY, np.copysign(np.inf, ratios - value), (shifts - centre) / (errors * slope[1:]))
     t_lo, t_hi = np.quantile(t, [level, 1 - level], method="inverted_cdf")
-    below, above = _tail_errors(h, n, value, error, unseen=-np.log(2 * level))
+    below, above = _tail_errors(h, n, value, error, unseen=-np.log(level))
     ends = np.array([centre - t_hi * below * slope[0], centre - t_lo * above * slope[0]])
     lo, hi = expit(ends) if bounded else ends
     return float(lo), float(hi)

@@ -10,26 +10,10 @@ from numpy.typing import ArrayLike
 
 from fedprint.evaluation.chance import FloatArray, expected_top_k
 from fedprint.evaluation.intervals import Interval, cluster_mean_interval, mean_interval, proportion_interval
-from fedprint.evaluation.metrics import METRICS, MetricInfo, measurement
+from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.outcomes import IntArray, Outcomes, check_ranking, outcomes
-from fedprint.evaluation.rows import pool_seeds, read_measurements, to_row, write_measurements
 from fedprint.rng import numpy_rng
 from fedprint.types import FedprintError, Measurement
-
-__all__ = [
-    "METRICS",
-    "MetricInfo",
-    "RoundBin",
-    "UserAp",
-    "ap_by_round",
-    "ap_by_user",
-    "measure_outcomes",
-    "measure_reidentification",
-    "pool_seeds",
-    "read_measurements",
-    "to_row",
-    "write_measurements",
-]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student_t
 
-from fedprint.evaluation.metrics import METRICS, MetricInfo
+from fedprint.evaluation.metrics import METRICS
 from fedprint.types import FedprintError, Measurement
 
 Row = dict[str, Any]
@@ -102,8 +102,8 @@ def pool_seeds(
     Rows belong together when they agree in everything but the seed, the numbers, and the extra keys in ``varying``
     (a run id, say; None in the pooled row). The value and chance are means over the seeds. The interval reaches as far
     as the *larger* of two: the mean half width within a seed (users were sampled; the seeds share users, so averaging
-    does not shrink it) and Student's t interval of the seeds' values (training differed). Not the root of their squares:
-    the spread between seeds already holds part of the noise within. Clipped to the metric's range. ``n_questions`` is
+    does not shrink it) and Student's t interval of the seeds' values (training differed). Not the root of their squares,
+    as the spread between seeds already holds part of the noise within. Clipped to the metric's range. ``n_questions`` is
     the sum, ``n_users`` the largest; the key ``n_seeds`` is added. Pooled rows in the input are made anew.
     """
     single = [dict(row) for row in rows if row.get("seed") != POOLED]
@@ -122,14 +122,14 @@ def _pooled(group: Sequence[Row], varying: Collection[str], confidence: float) -
     quantile = float(student_t.ppf((1 + confidence) / 2, len(group) - 1))
     between = quantile * float(value.std(ddof=1)) / math.sqrt(len(group))
     mean = float(value.mean())
-    info = METRICS.get(group[0]["metric"], MetricInfo(unit="", higher_is_better=True, description="", low=-np.inf))
-    limits = (info.low, info.high) if group[0]["metric"] in METRICS else (-np.inf, np.inf)
+    info = METRICS.get(group[0]["metric"])
+    low, high = (info.low, info.high) if info else (-math.inf, math.inf)
     chances = [row["chance"] for row in group if row.get("chance") is not None]
     return {
         **{key: None if key in varying else item for key, item in group[0].items()},
         "value": mean,
-        "lo": max(mean - max(float((value - lo).mean()), between), limits[0]),
-        "hi": min(mean + max(float((hi - value).mean()), between), limits[1]),
+        "lo": max(mean - max(float((value - lo).mean()), between), low),
+        "hi": min(mean + max(float((hi - value).mean()), between), high),
         "chance": float(np.mean(chances)) if chances else None,
         "n_questions": sum(int(row["n_questions"]) for row in group),
         "n_users": max(int(row["n_users"]) for row in group),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedprint.evaluation.chance import FloatArray, expected_ap, expected_top_k, expected_uniform_error
-from fedprint.evaluation.intervals import Interval, cluster_bootstrap_interval, cluster_mean_interval
+from fedprint.evaluation.intervals import cluster_bootstrap_interval, cluster_mean_interval
 from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.outcomes import top_k_credit
 from fedprint.rng import numpy_rng
@@ -101,7 +101,7 @@ def mean_ap(
     statistic = mean_ap_statistic(table, truth)
     positives = truth.sum(0)
     chance = float(expected_ap(positives[positives > 0], len(truth)).mean())
-    interval: Interval = cluster_bootstrap_interval(
+    interval = cluster_bootstrap_interval(
         statistic, users, numpy_rng(seed, "interval", "mean_ap"), confidence=confidence, resamples=resamples
     )
     return measurement("mean_ap", interval, chance, users)
