@@ -99,12 +99,13 @@ def pool_seeds(
 ) -> list[Row]:
     """Return ``rows`` and, after them, one row of ``seed: "all"`` per condition that has several seeds.
 
-    Rows belong together when they agree in everything but the seed, the numbers, and the extra keys in ``varying``
-    (a run id, say; None in the pooled row). The value and chance are means over the seeds. The interval reaches as far
+    Rows belong together when they agree in everything but the seed, the numbers, and the extra keys in ``varying`` (a
+    run id, say; None in the pooled row). The value and chance are means over the seeds. The interval reaches as far
     as the *larger* of two: the mean half width within a seed (users were sampled; the seeds share users, so averaging
-    does not shrink it) and Student's t interval of the seeds' values (training differed). Not the root of their squares,
-    as the spread between seeds already holds part of the noise within. Clipped to the metric's range. ``n_questions`` is
-    the sum, ``n_users`` the largest; the key ``n_seeds`` is added. Pooled rows in the input are made anew.
+    does not shrink it) and Student's t interval of the seeds' values (training differed). Not the root of their
+    squares, as the spread between seeds already holds part of the noise within. Clipped to the metric's range.
+    ``n_questions`` is the sum, ``n_users`` the largest; the key ``n_seeds`` is added. Pooled rows in the input are
+    made anew.
     """
     single = [dict(row) for row in rows if row.get("seed") != POOLED]
     groups: dict[str, list[Row]] = {}
