@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,7 @@ def full(path: Path, needed: int, reason: str) -> FedprintError:
 
 
 def write_at(path: Path, offset: int, data: memoryview | bytes, *, truncate: bool = False) -> None:
-    """Write ``data`` at ``offset``, without sync; ``truncate`` first cuts the file there. Raises when the disk is full."""
+    """Write ``data`` at ``offset``, without sync; ``truncate`` first cuts the file there. Names a full disk."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         with named(path, len(data)):
@@ -65,13 +66,20 @@ def write_at(path: Path, offset: int, data: memoryview | bytes, *, truncate: boo
         os.close(fd)
 
 
-def write_parts(path: Path, offset: int, parts: Iterable[memoryview]) -> str:
-    """Write the parts one behind the other from ``offset``, without sync, and return the digest of them all."""
-    state = hashlib.blake2b(digest_size=16)
+def write_parts(path: Path, offset: int, parts: Iterable[memoryview], pool: Executor) -> str:
+    """Write the parts one behind the other from ``offset``, without sync, and return the digest of them all.
+
+    ``pool`` digests a part while it is written and the next one is made; at most two parts are in memory.
+    """
+    state, digested = hashlib.blake2b(digest_size=16), None
     for part in parts:
+        if digested is not None:
+            digested.result()
+        digested = pool.submit(state.update, part)
         write_at(path, offset, part)
-        state.update(part)
         offset += len(part)
+    if digested is not None:
+        digested.result()
     return state.hexdigest()
 
 
@@ -229,6 +237,7 @@ class Journal:
     """
 
     def __init__(self, path: Path, seed: str, limit: int | None = None) -> None:
+        """Read and check what is there."""
         self.path, self.seed = path, seed
         self.length = 0
         self.last: Line | None = None

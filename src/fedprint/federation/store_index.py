@@ -56,14 +56,10 @@ def frame(rows: pa.Table) -> pd.DataFrame:
 def mark_complete(folder: Path, rows: pa.Table, checksum: str) -> None:
     """Write ``index.parquet``, then ``complete.json`` with the digests of index and store; nothing if it is there.
 
-    Equal rows give equal bytes (same pyarrow). Raises FedprintError when an obs_id occurs twice.
+    Equal rows give equal bytes (same pyarrow).
     """
     if (folder / COMPLETE).exists():
         return
-    counts = rows["obs_id"].value_counts()
-    for entry in counts.to_pylist():
-        if entry["counts"] > 1:
-            raise FedprintError(f"{folder}: obs_id {entry['values']} occurs {entry['counts']} times; make them unique")
     sink = io.BytesIO()
     pq.write_table(rows, sink, compression="zstd", store_schema=False)
     replace(folder / INDEX, sink.getvalue())

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,7 +38,7 @@ from fedprint.federation.store_index import (
     mark_complete,
     table,
 )
-from fedprint.federation.store_layout import LAYOUT, Floats, StoreLayout, encode, pack, store_bytes, unpack
+from fedprint.federation.store_layout import LAYOUT, ArrayFile, Floats, StoreLayout, encode, pack, store_bytes, unpack
 from fedprint.types import FedprintError, Observation, Params, Truth
 
 _SLAB = 1 << 24
@@ -48,7 +49,7 @@ class StoreWriter:
 
     Made by :meth:`open`. A run that is killed at any moment is resumed by opening the same folder with the same layout:
     the rounds before :attr:`next_round` are safe, and the files end byte-identical to those of an uninterrupted run.
-    Memory does not grow with rounds. Disk full and damage are FedprintErrors that name the file.
+    Memory does not grow with rounds, but for the obs_ids. Disk full and damage are FedprintErrors that name the file.
     """
 
     def __init__(self, folder: Path, layout: StoreLayout, lock: int) -> None:
@@ -59,6 +60,7 @@ class StoreWriter:
         self._journal = Journal(self._observed / JOURNAL, seed)
         self._truths = Journal(self._truth / JOURNAL, seed, limit=self.next_round)
         self._check_resumable()
+        self._ids = {obs_id for body in self._rounds() for obs_id in body["index"]["obs_id"]}
 
     @classmethod
     def open(cls, folder: Path | str, layout: StoreLayout) -> Self:
@@ -111,6 +113,7 @@ class StoreWriter:
         finite, and for records that do not fit the layout or each other.
         """
         self._check_turn(round)
+        self._check_new(observations)
         check_records(round, observations, truths, self.layout.cohort)
         body: dict[str, Any] = {"round": round, "rows": len(observations), "metrics": finite_metrics(round, metrics)}
         body["checks"] = self._write_arrays(round, observations, pack(self.layout, global_params_after))
@@ -119,6 +122,7 @@ class StoreWriter:
         # The journal of the truth goes first, and no digest of it into observed/: it could be guessed back.
         self._truths.append({"round": round, "index": columns(truths, TRUTH_SCHEMA)})
         self._journal.append(body)
+        self._ids.update(body["index"]["obs_id"])
 
     def latest_params(self) -> dict[str, Tensor]:
         """Return the global parameters that the next round starts from, checked against the journal."""
@@ -135,7 +139,7 @@ class StoreWriter:
     def finalise(self) -> None:
         """Write both indexes and mark the store complete; harmless when it already is.
 
-        Raises FedprintError when rounds are missing or when an obs_id occurs twice.
+        Raises FedprintError when rounds are missing.
         """
         if self.next_round < self.layout.rounds:
             state = f"round {self.next_round} of {self.layout.rounds} is next"
@@ -187,18 +191,25 @@ class StoreWriter:
             state = f"next is {self.next_round} of {self.layout.rounds}"
             raise FedprintError(f"{self._observed}: round {round} is out of turn ({state}); append next_round")
 
+    def _check_new(self, observations: Sequence[Observation]) -> None:
+        if old := self._ids.intersection(o.obs_id for o in observations):
+            raise FedprintError(f"{self._observed}: obs_id {min(old)} is of an earlier round; make them unique")
+
     def _write_arrays(self, round: int, observations: Sequence[Observation], after: Floats) -> dict[str, str]:
         scales = np.zeros((self.layout.cohort, len(self.layout.kept)), np.float32)
-        checks = {}
-        for column, name in enumerate(self.layout.kept):
-            file = self.layout.layer_file(name)
-            slabs = _slabs(self.layout, round, name, observations, scales[:, column])
-            checks[file.path] = write_parts(self._observed / file.path, file.offset(round + 1), slabs)
-        rest = [(self.layout.global_file, after)]
-        rest += [(self.layout.scale_file, scales)] if self.layout.precision == "float16" else []
-        for file, array in rest:
-            checks[file.path] = write_parts(self._observed / file.path, file.offset(round + 1), [as_bytes(array)])
-        return checks
+        parts: dict[ArrayFile, Iterable[memoryview]] = {
+            self.layout.layer_file(name): _slabs(self.layout, round, name, observations, scales[:, column])
+            for column, name in enumerate(self.layout.kept)
+        }
+        if self.layout.precision == "float16":
+            # A view: the layers, written before, fill it.
+            parts[self.layout.scale_file] = [as_bytes(scales)]
+        parts[self.layout.global_file] = [as_bytes(after)]
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            return {
+                file.path: write_parts(self._observed / file.path, file.offset(round + 1), data, pool)
+                for file, data in parts.items()
+            }
 
 
 def _slabs(
@@ -210,13 +221,13 @@ def _slabs(
     """
     step = max(1, _SLAB // (layout.sizes[name] * 8))
     for first in range(0, layout.cohort, step):
-        slab = np.zeros((min(step, layout.cohort - first), layout.sizes[name]), layout.precision)
-        if part := observations[first : first + step]:
-            stored, scale = encode(_stack(layout, name, part), layout.precision)
-            _check_finite(round, name, first, stored, scale)
-            slab[: len(part)] = stored
+        part, used = observations[first : first + step], min(step, layout.cohort - first)
+        slab: Floats = np.zeros((0, layout.sizes[name]), layout.precision)
+        if part:
+            slab, scale = encode(_stack(layout, name, part), layout.precision)
+            _check_finite(round, name, first, slab if scale is None else scale[:, None])
             scales[first : first + len(part)] = 1 if scale is None else scale
-        yield as_bytes(slab)
+        yield as_bytes(slab if len(part) == used else np.pad(slab, ((0, used - len(part)), (0, 0))))
 
 
 def _stack(layout: StoreLayout, name: str, observations: Sequence[Observation]) -> Floats:
@@ -229,8 +240,8 @@ def _stack(layout: StoreLayout, name: str, observations: Sequence[Observation]) 
     return (rows if rows.dtype == torch.float64 else rows.float()).numpy()
 
 
-def _check_finite(round: int, name: str, first: int, stored: Floats, scale: Floats | None) -> None:
-    fine = np.isfinite(stored).all(axis=1) & (True if scale is None else np.isfinite(scale))
+def _check_finite(round: int, name: str, first: int, rows: Floats) -> None:
+    fine = np.isfinite(rows).all(axis=1)
     if not fine.all():
         slot = first + int(np.argmin(fine))
         remedy = "training diverged: lower the learning rate"
