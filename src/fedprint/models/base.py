@@ -49,13 +49,16 @@ class FedModule(lightning.LightningModule):
 def initialise(model: nn.Module, rng: torch.Generator) -> None:
     """Draw every parameter anew from ``rng``: matrices and kernels uniform in +-1/sqrt(fan in), vectors likewise.
 
-    torch's own initialisers read the global generator; here the start of a federation depends on its seed only.
+    Embeddings are standard normal. These are torch's defaults; torch's own code reads the global generator, here the start of a federation depends on its seed only.
     """
     for module in model.modules():
         own = dict(module.named_parameters(recurse=False))
         weights = [p for p in own.values() if p.dim() > 1]
         fan_in = max((p[0].numel() for p in weights), default=1)
-        bound = 0.1 if isinstance(module, nn.Embedding) else fan_in**-0.5
+        bound = fan_in**-0.5
         for parameter in own.values():
             with torch.no_grad():
-                parameter.uniform_(-bound, bound, generator=rng)
+                if isinstance(module, nn.Embedding):
+                    parameter.normal_(generator=rng)
+                else:
+                    parameter.uniform_(-bound, bound, generator=rng)

@@ -1,0 +1,123 @@
+"""The papers' re-identification network as a LightningModule (gradient-leaks, 4.1.2: FC-128, ReLU, dropout .2)."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import lightning
+import numpy as np
+import torch
+from lightning.pytorch.callbacks import EarlyStopping
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, IterableDataset
+
+from fedprint.models.base import initialise
+
+
+@dataclass(frozen=True, kw_only=True)
+class MlpSettings:
+    """Constants of one training: the papers' by default, AdamW where ``adam``."""
+
+    hidden: int = 128
+    dropout: float = 0.2
+    epochs: int = 100
+    batch_size: int = 32
+    patience: int = 10
+    adam: bool = False
+
+
+class ReidentificationMlp(lightning.LightningModule):
+    """``delta -> user``: one hidden layer, softmax over the users."""
+
+    def __init__(self, inputs: int, options: int, settings: MlpSettings, rng: torch.Generator) -> None:
+        super().__init__()
+        self.config = settings
+        self.hidden = nn.Linear(inputs, settings.hidden)
+        self.out = nn.Linear(settings.hidden, options)
+        self.rng = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=rng)))
+        initialise(self, rng)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores (b, options) of updates (b, inputs)."""
+        h = functional.relu(self.hidden(x))
+        if self.training:
+            keep = 1 - self.config.dropout  # drawn from our own generator: torch's dropout uses the global one
+            h = h * (torch.rand(h.shape, generator=self.rng) < keep) / keep
+        out: Tensor = self.out(h)
+        return out
+
+    def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
+        """Cross-entropy."""
+        return functional.cross_entropy(self(batch[0]), batch[1])
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
+        """Log the held-out cross-entropy, on which training stops early."""
+        self.log("held_out", functional.cross_entropy(self(batch[0]), batch[1]), batch_size=len(batch[1]))
+
+    def configure_optimizers(self) -> Any:
+        """SGD .01, momentum .9, learning rate / (1 + 1e-6 steps); or AdamW 1e-3."""
+        if self.config.adam:
+            return torch.optim.AdamW(self.parameters(), lr=1e-3, weight_decay=1e-2)
+        optimiser = torch.optim.SGD(self.parameters(), lr=0.01, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 / (1 + 1e-6 * step))
+        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+class _Batches(IterableDataset[tuple[Tensor, Tensor]]):
+    """Whole batches in a fresh order every epoch: one index per batch, not one per example."""
+
+    def __init__(self, x: Tensor, y: Tensor, size: int, rng: torch.Generator) -> None:
+        self.x, self.y, self.size, self.rng = x, y, size, rng
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for index in torch.randperm(len(self.y), generator=self.rng).split(self.size):
+            yield self.x[index], self.y[index]
+
+
+def fit_mlp(
+    x: NDArray[np.float32],
+    y: NDArray[np.int64],
+    ask: NDArray[np.float32],
+    options: int,
+    settings: MlpSettings,
+    rng: torch.Generator,
+) -> NDArray[np.float64]:
+    """Train on prior updates ``x`` (n, d), labels ``y`` (n,), and return log-probabilities (q, options) of ``ask``.
+
+    A tenth of the rows (at least one) is held out to stop early; they are prior updates as well.
+    """
+    order = torch.randperm(len(y), generator=rng)
+    held, kept = order[: max(1, len(y) // 10)], order[max(1, len(y) // 10) :]
+    xs, ys = torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y)
+    module = ReidentificationMlp(x.shape[1], options, settings, rng)
+    _trainer(settings).fit(
+        module,
+        DataLoader(_Batches(xs[kept], ys[kept], settings.batch_size, rng), batch_size=None),
+        DataLoader([(xs[held], ys[held])], batch_size=None),  # type: ignore[arg-type]
+    )
+    module.eval()
+    with torch.no_grad():
+        scores: NDArray[np.float64] = module(torch.from_numpy(np.ascontiguousarray(ask))).log_softmax(1).double().numpy()
+    return scores
+
+
+def _trainer(settings: MlpSettings) -> lightning.Trainer:
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    return lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=settings.epochs,
+        callbacks=[EarlyStopping("held_out", patience=settings.patience)],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )

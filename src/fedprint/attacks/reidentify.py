@@ -1,0 +1,304 @@
+"""Re-identification: which user sent this update? (gradient-leaks, section 4.1; papers.md 2.3)
+
+Every attack is a component with two methods: ``settings`` lists what may be chosen on the validation problems, and
+``scores`` answers a problem under one setting. :func:`answer` chooses, fits on all prior updates, and ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from scipy.special import log_softmax
+
+from fedprint.attacks.features import Transform, Updates, chosen_layers, kernels, layer_groups, matrix
+from fedprint.attacks.mlp import MlpSettings, fit_mlp
+from fedprint.attacks.shadow import Problem, Validation
+from fedprint.component import Component
+from fedprint.types import Ranking
+
+Scores = NDArray[np.float64]
+Settings = Mapping[str, Any]
+TEMPERATURES = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 60.0, 80.0, 120.0, 160.0)
+
+
+class Workspace:
+    """Label-free kernels, computed once and shared by attacks, settings and the shuffled-label check."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[tuple[int, tuple[str, ...]], dict[Transform, NDArray[np.float32]]] = {}
+        self._alive: list[Updates] = []  # ids stay unique while the tables live
+
+    def kernel(
+        self, problem_fit: NDArray[np.int64], updates: Updates, layers: tuple[str, ...]
+    ) -> dict[Transform, NDArray[np.float32]]:
+        """Return every transform's kernel (n, p) of one block of layers."""
+        key = (hash((id(updates), problem_fit.tobytes())), layers)
+        if key not in self._kernels:
+            self._alive.append(updates)
+            self._kernels[key] = kernels(updates, layers, problem_fit)
+        return self._kernels[key]
+
+
+class Attack(Protocol):
+    """One way to answer; ``name`` is unique inside an experiment."""
+
+    @property
+    def name(self) -> str:
+        """Name in tables."""
+
+    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
+        """Choose the settings on problems whose answers are known (prior data only)."""
+
+    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
+        """Return (q, m) scores, higher = more likely."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """What validation chose: the attack's settings, the temperature of its scores, its log-loss (nats) there."""
+
+    settings: Settings
+    temperature: float
+    log_loss: float
+
+
+def tune(attack: Attack, validations: Sequence[Validation], work: Workspace, rng: torch.Generator) -> Tuned:
+    """Choose settings and temperature on the validation problems; chance there is log(m) nats."""
+    problems = [v.problem for v in validations]
+    answers = [v.answers for v in validations]
+    settings = attack.settings(problems, answers, work)
+    scored = [attack.scores(problem, settings, work, rng) for problem in problems]
+    loss, temperature = best_temperature(np.concatenate(scored), np.concatenate(answers))
+    return Tuned(settings=settings, temperature=temperature, log_loss=loss)
+
+
+def answer(attack: Attack, problem: Problem, tuned: Tuned, work: Workspace, rng: torch.Generator) -> Ranking:
+    """Rank all options for each question: calibrated log-probabilities (q, m)."""
+    scores = attack.scores(problem, tuned.settings, work, rng)
+    return Ranking(scores=log_softmax(tuned.temperature * scores, axis=1))
+
+
+def pool(scores: Scores, senders: Sequence[str]) -> tuple[Scores, list[str]]:
+    """Add up the log-probabilities of all updates with one pseudonym: (devices, m) and the devices' names.
+
+    Assumes that a pseudonym persists over rounds (linkage ``device``).
+    """
+    names = sorted(set(senders))
+    position = {name: i for i, name in enumerate(names)}
+    pooled = np.zeros((len(names), scores.shape[1]))
+    np.add.at(pooled, [position[s] for s in senders], scores)
+    return pooled, names
+
+
+def best_temperature(scores: Scores, answers: NDArray[np.int64]) -> tuple[float, float]:
+    """Return the least mean log-loss (nats) of ``softmax(temperature * scores)`` and its temperature."""
+    rows = np.arange(len(answers))
+    losses = [(float(-log_softmax(t * scores, axis=1)[rows, answers].mean()), t) for t in TEMPERATURES]
+    return min(losses)
+
+
+class Chance(Component):
+    """``chance``: random scores; its AP must agree with the expected AP of random scores."""
+
+    name: Literal["chance"] = "chance"
+
+    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
+        """Nothing to choose."""
+        return {}
+
+    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
+        """Uniform scores."""
+        return torch.rand(len(problem.ask), problem.options, generator=rng, dtype=torch.float64).numpy()
+
+
+class Knn(Component):
+    """``knn``: votes of the k nearest prior updates, normalised updates of the given layers (the papers: k = 10)."""
+
+    name: Literal["knn"] = "knn"
+    k: int = Field(default=10, ge=1)
+    layers: tuple[str, ...] | None = None
+
+    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
+        """Nothing to choose."""
+        return {}
+
+    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
+        """Share of votes per option."""
+        from sklearn.neighbors import NearestNeighbors
+
+        x = matrix(problem.updates, self.layers, problem.fit, "l2")
+        k = min(self.k, len(problem.fit))
+        found = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x[problem.fit]).kneighbors(x[problem.ask])[1]
+        votes = np.zeros((len(problem.ask), problem.options))
+        for column in problem.labels[found].T:
+            votes[np.arange(len(votes)), column] += 1 / k
+        return votes
+
+
+class Svm(Component):
+    """``svm``: linear, one-vs-rest (erratum 10). ``output: hard`` scores 1 for the predicted user only (erratum 3)."""
+
+    name: Literal["svm"] = "svm"
+    c: float = Field(default=1.0, gt=0)
+    output: Literal["margin", "hard"] = "margin"
+    layers: tuple[str, ...] | None = None
+
+    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
+        """Nothing to choose."""
+        return {}
+
+    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
+        """Signed margins per option; options without a prior update get the least margin."""
+        from sklearn.svm import LinearSVC
+
+        x = matrix(problem.updates, self.layers, problem.fit, "l2")
+        machine = LinearSVC(C=self.c, random_state=0, tol=1e-3).fit(x[problem.fit], problem.labels)
+        margins = np.asarray(machine.decision_function(x[problem.ask]), dtype=np.float64)
+        if margins.ndim == 1:
+            margins = np.stack([-margins, margins], axis=1)
+        full = np.full((len(margins), problem.options), margins.min() - 1.0)
+        full[:, machine.classes_] = margins
+        return (full == full.max(1, keepdims=True)).astype(np.float64) if self.output == "hard" else full
+
+
+class Mlp(Component):
+    """``mlp``: the papers' network on normalised updates; SGD .01, momentum .9, decay 1e-6, dropout .2, hidden 128.
+
+    Number of epochs and batch size are not given by the papers: at most ``epochs``, stopped early on held-out prior
+    updates.
+    """
+
+    name: Literal["mlp"] = "mlp"
+    layers: tuple[str, ...] | None = None
+    epochs: int = Field(default=100, ge=1)
+    batch_size: int = Field(default=32, ge=1)
+
+    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
+        """Nothing to choose."""
+        return {}
+
+    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
+        """Log-probabilities."""
+        x = matrix(problem.updates, self.layers, problem.fit, "l2")
+        chosen = MlpSettings(epochs=self.epochs, batch_size=self.batch_size)
+        return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng)
+
+
+class MlpTuned(Component):
+    """``mlp-tuned``: the same network on the best kernel's coordinates, with AdamW.
+
+    The kernel's coordinates (its eigenvectors on the prior rows) keep all distances between updates; a dense first
+    layer on them is a dense first layer on the parameters, at a thousandth of the size.
+    """
+
+    name: Literal["mlp-tuned"] = "mlp-tuned"
+    layers: tuple[str, ...] | None = None
+    hidden: int = Field(default=256, ge=1)
+    epochs: int = Field(default=60, ge=1)
+    dimensions: int = Field(default=256, ge=1)
+
+    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
+        """Take the single block and transform that ridge finds best."""
+        blocks, _ = choose_kernel(problems, answers, work, self.layers, most=1)
+        return {"blocks": blocks}
+
+    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
+        """Log-probabilities."""
+        kernel = combined(problem, settings["blocks"], work)
+        x = kernel_coordinates(kernel, problem.fit, self.dimensions)
+        chosen = MlpSettings(hidden=self.hidden, epochs=self.epochs, batch_size=64, adam=True)
+        return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng)
+
+
+class Ridge(Component):
+    """``ridge``: ridge regression on one-hot users in the dual, over layers and transforms chosen on the prior."""
+
+    name: Literal["ridge"] = "ridge"
+    layers: tuple[str, ...] | None = None
+    most_blocks: int = Field(default=3, ge=1)
+
+    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
+        """Choose up to ``most_blocks`` pairs (layer, transform) and the penalty."""
+        blocks, penalty = choose_kernel(problems, answers, work, self.layers, most=self.most_blocks)
+        return {"blocks": blocks, "penalty": penalty}
+
+    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
+        """Regression outputs."""
+        return ridge_scores(combined(problem, settings["blocks"], work), problem, settings["penalty"])
+
+
+Block = tuple[tuple[str, ...], Transform]
+PENALTIES = (0.03, 0.1, 0.3, 1.0)
+
+
+def combined(problem: Problem, blocks: Sequence[Block], work: Workspace) -> NDArray[np.float64]:
+    """Return the mean kernel (n, p) of the blocks."""
+    parts = [work.kernel(problem.fit, problem.updates, tuple(layers))[transform] for layers, transform in blocks]
+    return np.mean(np.stack(parts), axis=0, dtype=np.float64)
+
+
+def ridge_scores(kernel: NDArray[np.float64], problem: Problem, penalty: float) -> Scores:
+    """Solve ``(K + penalty I) a = Y - mean(Y)`` on the fit rows and return ``K_ask a`` (q, m)."""
+    targets = np.eye(problem.options)[problem.labels]
+    inner = kernel[problem.fit] + penalty * np.eye(len(problem.fit))
+    weights = np.linalg.solve(inner, targets - targets.mean(0))
+    out: Scores = kernel[problem.ask] @ weights
+    return out
+
+
+def choose_kernel(
+    problems: Sequence[Problem],
+    answers: Sequence[NDArray[np.int64]],
+    work: Workspace,
+    layers: tuple[str, ...] | None,
+    most: int,
+) -> tuple[tuple[Block, ...], float]:
+    """Choose blocks by forward selection and the ridge penalty, by log-loss on the validation problems."""
+    candidates = _candidate_blocks(problems[0].updates, layers)
+
+    def loss(blocks: tuple[Block, ...]) -> tuple[float, float]:
+        per_penalty = []
+        ready = [combined(problem, blocks, work) for problem in problems]
+        for penalty in PENALTIES:
+            scored = [ridge_scores(k, p, penalty) for k, p in zip(ready, problems, strict=True)]
+            per_penalty.append((best_temperature(np.concatenate(scored), np.concatenate(answers))[0], penalty))
+        return min(per_penalty)
+
+    chosen: tuple[Block, ...] = ()
+    best, penalty = np.inf, PENALTIES[0]
+    while len(chosen) < min(most, len(candidates)):
+        found = min(((*loss((*chosen, block)), i) for i, block in enumerate(candidates) if block not in chosen))
+        if found[0] >= best * 0.99:
+            break
+        best, penalty, chosen = found[0], found[1], (*chosen, candidates[found[2]])
+    return chosen, penalty
+
+
+def _candidate_blocks(updates: Updates, layers: tuple[str, ...] | None) -> list[Block]:
+    wanted = set(chosen_layers(updates, layers))
+    groups = [tuple(n for n in group if n in wanted) for group in layer_groups(updates)]
+    groups = [group for group in groups if group]
+    everything = tuple(n for group in groups for n in group)
+    if len(groups) > 1:
+        groups.append(everything)
+    transforms: tuple[Transform, ...] = ("l2", "std", "sqrt", "sign")
+    return [(group, transform) for group in groups for transform in transforms]
+
+
+def kernel_coordinates(
+    kernel: NDArray[np.float64], fit: NDArray[np.int64], dimensions: int
+) -> NDArray[np.float32]:
+    """Return coordinates (n, <= dimensions) whose inner products with the fit rows reproduce the kernel, unit scale."""
+    values, vectors = np.linalg.eigh(kernel[fit])
+    keep = np.argsort(values)[::-1][:dimensions]
+    keep = keep[values[keep] > 1e-8 * values[keep[0]]]
+    coordinates = kernel @ vectors[:, keep] / np.sqrt(values[keep])
+    scale = np.sqrt(np.mean(coordinates[fit] ** 2))
+    result: NDArray[np.float32] = (coordinates / scale).astype(np.float32)
+    return result

@@ -1,0 +1,170 @@
+"""Validation inside the prior: what the adversary uses to choose an attack, its layers and its hyper-parameters.
+
+Cross-validation over the recorded prior updates alone rewards what is peculiar to a *device* (its number of examples,
+the pixels it never lights), because one prior device sends all updates of its user. The anonymous device is another
+device with other data. So the adversary cuts each user's prior examples into two halves, trains both off line from
+the recorded global models, and validates from one half to the other: another device of the same user, as in the attack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedprint.attacks.features import Updates
+from fedprint.attacks.view import AttackerView
+from fedprint.federation.backends import Sequential
+from fedprint.params import flatten, select
+from fedprint.rng import seed_for, torch_rng
+from fedprint.types import ClientJob, Examples, FedprintError, Questions
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryUpdates:
+    """Updates held in memory: ``values`` (n, d), layers side by side."""
+
+    sizes: dict[str, int]
+    values: NDArray[np.float32]
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the parameter tensors."""
+        return tuple(self.sizes)
+
+    def blocks(
+        self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14
+    ) -> Iterator[NDArray[np.float32]]:
+        """Yield the chosen layers side by side in column blocks."""
+        ends = np.cumsum([0, *self.sizes.values()])
+        wanted = set(select(self.layers, layers))
+        spans = [(int(a), int(b)) for name, a, b in zip(self.sizes, ends, ends[1:], strict=False) if name in wanted]
+        for start, stop in spans:
+            for first in range(start, stop, columns):
+                yield self.values[:, first : min(first + columns, stop)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Name the sender of the ``ask`` rows, given ``fit`` rows with ``labels`` (p,) in [0, m)."""
+
+    updates: Updates
+    fit: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    ask: NDArray[np.int64]
+    options: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """A problem whose answers (q,) the adversary knows, because it made the updates."""
+
+    problem: Problem
+    answers: NDArray[np.int64]
+
+
+def attack_problem(view: AttackerView, questions: Questions) -> Problem:
+    """Return the real problem: fit on the recorded prior updates, ask for every anonymous one."""
+    return Problem(
+        updates=view.store,
+        fit=view.prior_rows,
+        labels=view.prior_labels(questions),
+        ask=view.anonymous_rows,
+        options=len(questions.options),
+    )
+
+
+def validations(
+    view: AttackerView, questions: Questions, *, rounds: int, progress: Callable[[int, int], None]
+) -> tuple[Validation, ...]:
+    """Return two validation problems (first half names second half, and back).
+
+    ``rounds`` recorded global models are used, spread evenly over training; the halves are trained at alternating ones.
+    Where most priors have a single example no half exists: then recorded prior updates of even and odd rounds.
+    """
+    halves = _halves(view)
+    if len(halves) < max(2, len(view.prior_users) // 2):
+        return _round_folds(view, questions)
+    updates, labels, side = _train_halves(view, halves, questions, rounds, progress)
+    folds = []
+    for fit_side in (0, 1):
+        fit, ask = np.flatnonzero(side == fit_side), np.flatnonzero(side != fit_side)
+        problem = Problem(updates=updates, fit=fit, labels=labels[fit], ask=ask, options=len(questions.options))
+        folds.append(Validation(problem=problem, answers=labels[ask]))
+    return tuple(folds)
+
+
+def _halves(view: AttackerView) -> dict[int, tuple[Examples, Examples]]:
+    """Cut each user's prior in two: by time where the prior precedes the private data, else at random."""
+    halves = {}
+    for user in view.prior_users:
+        n = len(user.examples["y"])
+        if n < 2:
+            continue
+        order = torch.randperm(n, generator=torch_rng(view.seed, "shadow-halves", user.user_id))
+        if view.chronological:
+            order = torch.argsort(user.examples["t"], stable=True)
+        first, second = order[: n // 2], order[n // 2 :]
+        halves[user.user_id] = (_rows(user.examples, first), _rows(user.examples, second))
+    return halves
+
+
+def _rows(examples: Examples, index: torch.Tensor) -> Examples:
+    return {name: column[index] for name, column in examples.items()}
+
+
+def _train_halves(
+    view: AttackerView,
+    halves: dict[int, tuple[Examples, Examples]],
+    questions: Questions,
+    rounds: int,
+    progress: Callable[[int, int], None],
+) -> tuple[MemoryUpdates, NDArray[np.int64], NDArray[np.int64]]:
+    """Train both halves from evenly spread global models: updates (n, d), labels (n,), side (n,) in {0, 1}."""
+    at = np.unique(np.linspace(0, view.store.rounds - 1, min(rounds, view.store.rounds)).round().astype(int))
+    position = {user: i for i, user in enumerate(questions.options)}
+    backend = Sequential(view.model)
+    names = view.store.layers
+    rows, labels, sides = [], [], []
+    total = len(at) * len(halves)
+    for turn, t in enumerate(at.tolist()):
+        params = view.store.global_params(t)
+        dtype = next(iter(params.values())).dtype
+        for user_id, pair in halves.items():
+            side = turn % 2  # first halves at even turns, second at odd: fit and ask never share a global model
+            job = ClientJob(
+                device_id=f"shadow-{user_id}-{side}",
+                examples=_as(pair[side], dtype),
+                seed=seed_for(view.seed, "shadow", t, user_id),
+            )
+            (result,) = backend.run([job], params, view.training)
+            rows.append(flatten({name: result.update[name] for name in names}).float().numpy())
+            labels.append(position[view.labels[user_id]])
+            sides.append(side)
+        progress((turn + 1) * len(halves), total)
+    if not rows:
+        raise FedprintError("the store has no complete round to attack; train at least one")
+    sizes = {name: view.store.sizes[name] for name in names}
+    return MemoryUpdates(sizes=sizes, values=np.stack(rows)), np.array(labels), np.array(sides)
+
+
+def _as(examples: Examples, dtype: torch.dtype) -> Examples:
+    return {name: column.to(dtype) if column.is_floating_point() else column for name, column in examples.items()}
+
+
+def _round_folds(view: AttackerView, questions: Questions) -> tuple[Validation, ...]:
+    rows, labels = view.prior_rows, view.prior_labels(questions)
+    odd = view.store.index["round"].to_numpy()[rows] % 2
+    folds = []
+    for fold in (0, 1):
+        fit, ask = odd == fold, odd != fold
+        if not fit.any() or not ask.any():
+            continue
+        problem = Problem(
+            updates=view.store, fit=rows[fit], labels=labels[fit], ask=rows[ask], options=len(questions.options)
+        )
+        folds.append(Validation(problem=problem, answers=labels[ask]))
+    return tuple(folds)

@@ -1,0 +1,65 @@
+"""What the adversary has. There is no field for the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprint.component import Component
+from fedprint.federation.store import UpdateStore
+from fedprint.models.base import FedModule
+from fedprint.types import FedprintError, LocalTraining, Questions, User
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackerView:
+    """An honest-but-curious server's knowledge (papers.md, sections 1 and 2.2).
+
+    ``store`` holds the observations and the global models of every round; ``prior_users`` the examples of the prior
+    devices, which the adversary runs; ``defences`` the defence's public parameters, or None for the naive adversary.
+    ``model`` and ``training`` are the public task: every device has them. ``chronological`` says that the prior is
+    the user's earlier data. ``labels`` maps a prior device's user id to the label the adversary believes: the identity,
+    except in the shuffled-label check.
+    """
+
+    store: UpdateStore
+    prior_users: tuple[User, ...]
+    background: tuple[User, ...]
+    model: FedModule
+    training: LocalTraining
+    chronological: bool
+    defences: tuple[Component, ...] | None
+    seed: int
+    labels: Mapping[int, int]
+
+    @property
+    def prior_rows(self) -> NDArray[np.int64]:
+        """Rows of the store that prior devices sent."""
+        return np.flatnonzero((self.store.index["role"] == "prior").to_numpy())
+
+    @property
+    def anonymous_rows(self) -> NDArray[np.int64]:
+        """Rows of the store whose sender is asked for."""
+        return np.flatnonzero((self.store.index["role"] == "anonymous").to_numpy())
+
+    def prior_labels(self, questions: Questions) -> NDArray[np.int64]:
+        """Return, for each of :attr:`prior_rows`, the position of its user in the options."""
+        position = {user: i for i, user in enumerate(questions.options)}
+        users = self.store.index["user_id"].to_numpy()[self.prior_rows]
+        return np.array([position[self.labels[int(user)]] for user in users], dtype=np.int64)
+
+    def shuffled(self, permutation: Mapping[int, int]) -> AttackerView:
+        """Return the same view with the prior devices' users exchanged: nothing is left to learn."""
+        return replace(self, labels=permutation)
+
+
+def ask_all(store: UpdateStore, options: tuple[int, ...]) -> Questions:
+    """Ask the user of every anonymous update; subjects are observation ids."""
+    index = store.index
+    subjects = tuple(str(i) for i in index["obs_id"][(index["role"] == "anonymous").to_numpy()])
+    if not subjects:
+        raise FedprintError("no anonymous update was recorded; train more rounds or raise federation.fraction")
+    return Questions(kind="user", linkage="update", subjects=subjects, options=options)
