@@ -15,7 +15,6 @@ import store_cases as cases
 import torch
 from torch import Tensor
 
-from fedprint.federation import store_files
 from fedprint.federation.store import StoreWriter, UpdateStore, read_truth, store_bytes
 from fedprint.federation.store_layout import decode, encode
 from fedprint.types import FedprintError
@@ -325,8 +324,3 @@ def test_estimate_covers_what_is_written(tmp_path: Path) -> None:
 def test_repeated_obs_ids_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FedprintError, match="obs_id 9000 is of an earlier round"):
         cases.run(tmp_path, cases.LAYOUT, rename=lambda obs_id: 9000 if obs_id in (0, 200) else obs_id)
-
-
-def test_errors_are_one_line() -> None:
-    error = store_files.full(Path("/tmp/x"), 5, "no space left")
-    assert "\n" not in str(error)

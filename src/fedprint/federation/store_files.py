@@ -42,13 +42,12 @@ def named(path: Path, needed: int) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        raise full(path, needed, _FULL[error.errno]) from error
+        raise full(path, needed, _FULL[error.errno], "free some space, then run again: it resumes") from error
 
 
-def full(path: Path, needed: int, reason: str) -> FedprintError:
+def full(path: Path, needed: int, reason: str, remedy: str) -> FedprintError:
     """Return the error for a disk that cannot take ``needed`` more bytes at ``path``."""
     free = shutil.disk_usage(path.parent).free
-    remedy = "free some space, keep fewer layers or store float16, then run again (it resumes)"
     return FedprintError(f"{path}: {reason}: {needed} bytes needed, {free} free; {remedy}")
 
 
@@ -112,7 +111,7 @@ def allocate(folder: Path, files: Iterable[ArrayFile], allowance: int) -> None:
     missing = [file for file in files if _allocated(folder / file.path) < file.size]
     needed = allowance + sum(file.size - _allocated(folder / file.path) for file in missing)
     if needed > shutil.disk_usage(folder).free:
-        raise full(folder, needed, "not enough space")
+        raise full(folder, needed, "not enough space", "free some space, keep fewer layers or store float16")
     created = [folder / file.path for file in missing if not (folder / file.path).exists()]
     try:
         for file in missing:

@@ -29,7 +29,7 @@ from fedprint.federation.store_index import OBSERVED_SCHEMA, check_index, frame,
 from fedprint.federation.store_layout import LAYOUT, ArrayFile, Floats, StoreLayout, decode, unpack
 from fedprint.types import FedprintError
 
-_SLAB = 1 << 24
+_WINDOW = 1 << 25
 
 
 class UpdateStore:
@@ -168,14 +168,14 @@ class UpdateStore:
 
     def _fill(self, out: Floats, name: str, first: int, slots: NDArray[np.int64]) -> None:
         """Copy columns ``first`` on of a layer into ``out`` (rows, columns), a few rows at a time."""
-        stored = self._map(self.layout.layer_file(name))
-        packed = self.layout.precision == "float16"
-        scales = self._map(self.layout.scale_file)[:, self.layers.index(name)] if packed else None
-        step = max(1, _SLAB // (out.shape[1] * 8))
+        file, packed = self.layout.layer_file(name), self.layout.precision == "float16"
+        scales = self._map(self.layout.scale_file)[slots, self.layers.index(name)] if packed else None
+        # Each window has a map of its own: the kernel may map whole rows for a few columns, up to the entire file.
+        step = max(1, _WINDOW * file.rows // file.block_bytes)
         for start in range(0, len(slots), step):
-            part = slots[start : start + step]
-            values = stored[part, first : first + out.shape[1]]
-            out[start : start + step] = decode(values, None if scales is None else scales[part], out.dtype)
+            window = slice(start, start + step)
+            values = self._map(file)[slots[window], first : first + out.shape[1]]
+            out[window] = decode(values, None if scales is None else scales[window], out.dtype)
 
     def _map(self, file: ArrayFile) -> Floats:
         check_size(self._folder, file)
