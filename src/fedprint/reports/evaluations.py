@@ -1,0 +1,141 @@
+"""The evaluate stage's folders, one per prior and seed, read and pooled for the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprint.evaluation.rows import COLUMNS, POOLED, Row, pool_seeds, read_measurements
+from fedprint.types import FedprintError
+
+PRIOR_ORDER = ("random", "chrono")
+CONTROL = "iid"
+CHOSEN = "selected"
+"""The ``attack`` of a pooled row whose seeds chose different attackers."""
+
+_REQUIRED = ("prior", "seed", "config_hash")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """One folder: measurement ``rows`` and the ``details`` that are no measurements."""
+
+    folder: Path
+    prior: str
+    seed: int
+    rows: tuple[Row, ...]
+    details: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scatter:
+    """A t-SNE of updates: ``xy`` (n, 2), ``user`` (n,), ``role`` (n,) 0 = anonymous device, 1 = prior device."""
+
+    xy: NDArray[np.float32]
+    user: NDArray[np.int64]
+    role: NDArray[np.int64]
+
+
+def read_evaluation(folder: Path) -> Evaluation:
+    """Read one evaluation folder; FedprintError names what is missing or damaged."""
+    details = _read_json(folder / "details.json")
+    missing = [key for key in _REQUIRED if key not in details]
+    if missing:
+        raise FedprintError(f"{folder / 'details.json'} lacks {', '.join(missing)}; run the evaluate stage again")
+    rows = read_measurements(folder / "rows.jsonl")
+    if not rows:
+        raise FedprintError(f"{folder / 'rows.jsonl'} has no rows; run the evaluate stage again")
+    return Evaluation(
+        folder=folder, prior=details["prior"], seed=int(details["seed"]), rows=tuple(rows), details=details
+    )
+
+
+def read_evaluations(folders: Sequence[Path]) -> tuple[Evaluation, ...]:
+    """Read all folders, priors in reading order (random, chrono, others, the iid control last), then by seed."""
+    if not folders:
+        raise FedprintError("no evaluation to report; run the evaluate stage first")
+    found = [read_evaluation(Path(folder)) for folder in folders]
+    return tuple(sorted(found, key=lambda item: (prior_rank(item.prior), item.seed)))
+
+
+def read_scatter(evaluation: Evaluation) -> Scatter | None:
+    """Return the folder's t-SNE, None where the evaluate stage wrote none."""
+    path = evaluation.folder / "tsne.npz"
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return Scatter(xy=arrays["xy"], user=arrays["user"], role=arrays["role"])
+    except (OSError, ValueError, KeyError) as error:
+        raise FedprintError(f"{path} is damaged ({error}); run the evaluate stage again") from error
+
+
+def read_samples(evaluation: Evaluation) -> Mapping[str, Any]:
+    """Return ``samples.json``, or its kind ``withheld``: nothing is read unless the data are marked shareable."""
+    if evaluation.details.get("data", {}).get("shareable") is not True:
+        return {"kind": "withheld", "reason": "The data set is not marked shareable: real people's data stay out."}
+    path = evaluation.folder / "samples" / "samples.json"
+    return _read_json(path) if path.exists() else {"kind": "withheld", "reason": "No samples were written."}
+
+
+def prior_rank(prior: str) -> tuple[int, str]:
+    """Return a sort key: random, chrono, other priors by name, the iid control last."""
+    if prior in PRIOR_ORDER:
+        return PRIOR_ORDER.index(prior), prior
+    return (len(PRIOR_ORDER) + (prior == CONTROL), prior)
+
+
+def all_rows(evaluations: Sequence[Evaluation]) -> list[Row]:
+    """Return every row with its ``config_hash`` and, where there are several seeds, the pooled rows.
+
+    A pooled attack row is ``selected`` when every seed chose that attack. Where the seeds chose different ones, the
+    chosen attackers are pooled as well, under the attack :data:`CHOSEN`, and that row is the selected one.
+    """
+    rows = [{**row, "config_hash": item.details["config_hash"]} for item in evaluations for row in item.rows]
+    extras = {key for row in rows for key in row} - set(COLUMNS)
+    pooled = _pool(rows, {*extras, "selected"})
+    agreed = {_condition(row) for row in pooled if row["selected"]}
+    chosen = [{**row, "attack": CHOSEN, "layers": None} for row in rows if row.get("selected")]
+    mixed = [row for row in _pool(chosen, extras) if _condition(row) not in agreed]
+    hashes = {row["config_hash"] for row in rows}
+    common = hashes.pop() if len(hashes) == 1 else "mixed"
+    return rows + [{**row, "config_hash": common} for row in pooled + mixed]
+
+
+def final_rows(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows to print: the pooled ones of a prior that has any, else its single seed's."""
+    pooled = {row["prior"] for row in rows if row.get("seed") == POOLED}
+    return [row for row in rows if (row.get("seed") == POOLED) == (row["prior"] in pooled)]
+
+
+def _pool(rows: Sequence[Row], varying: set[str]) -> list[Row]:
+    votes: dict[str, list[bool]] = {}
+    for row in rows:
+        votes.setdefault(_condition(row, "attack", "layers"), []).append(bool(row.get("selected")))
+    pooled = [row for row in pool_seeds(rows, varying=varying) if row["seed"] == POOLED]
+    return [
+        {**row, "selected": all(votes[_condition(row, "attack", "layers")]) if row.get("attack") else None}
+        for row in pooled
+    ]
+
+
+def _condition(row: Row, *more: str) -> str:
+    return json.dumps([row.get(key) for key in ("prior", "world", "defence", "linkage", "metric", "training", *more)])
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise FedprintError(f"{path} is missing; run the evaluate stage again") from error
+    except json.JSONDecodeError as error:
+        raise FedprintError(f"{path} is not JSON ({error.msg}); run the evaluate stage again") from error
+    if not isinstance(content, dict):
+        raise FedprintError(f"{path} is not a JSON object; run the evaluate stage again")
+    return content

@@ -1,0 +1,250 @@
+"""The report of an experiment: one self-contained page, its figures and its table of measurements."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedprint.evaluation.rows import Row, plain_value, write_measurements
+from fedprint.reports import wording
+from fedprint.reports.evaluations import CONTROL, Evaluation, all_rows, final_rows, read_evaluations, read_samples
+from fedprint.reports.reference import CITATION, TITLES, published_users
+from fedprint.reports.tables import (
+    AttackTable,
+    UtilityLine,
+    attack_tables,
+    choice_lines,
+    judged_checks,
+    link_lines,
+    no_link,
+    utility_lines,
+)
+from fedprint.reports.wording import Estimate
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from fedprint.reports.drawing import Drawing
+
+HEADLINE = ("ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSummary:
+    """The headline of a report: the chosen attacker on the first prior that is no control.
+
+    ``update`` and ``device`` map a metric to its :class:`Estimate` (fractions, ratios), empty without an attack;
+    ``utility`` is the federated model's. ``verdict`` are full sentences. ``page`` is the written index.html.
+    """
+
+    experiment: str
+    title: str
+    dataset: str
+    config_hash: str
+    fast: bool
+    arguments: str
+    seeds: tuple[int, ...]
+    priors: tuple[str, ...]
+    prior: str
+    attack: str | None
+    verdict: tuple[str, ...]
+    update: Mapping[str, Estimate]
+    device: Mapping[str, Estimate]
+    utility: Estimate | None
+    sanity_passed: bool
+    sanity: str
+    page: Path
+
+
+def write_report(
+    *, experiment: str, title: str, evaluations: Sequence[Path], config_text: str, out: Path
+) -> ReportSummary:
+    """Write the report folder ``out``: index.html, measurements.jsonl and .csv, figures/, config.yaml, summary.json.
+
+    ``evaluations`` are folders of the evaluate stage, one per prior and seed; ``config_text`` is the resolved config
+    (YAML). The folder appears as a whole or not at all and replaces an older one. Equal input gives equal bytes.
+
+    Raises:
+        FedprintError: no evaluation, or one that is missing a file or damaged.
+    """
+    from fedprint.reports.figures import draw_all
+
+    found = read_evaluations(evaluations)
+    rows = all_rows(found)
+    final = final_rows(rows)
+    tables, utility = attack_tables(final, rows), utility_lines(final)
+    summary = _summary(experiment, title, found, tables, utility, Path(out) / "index.html")
+    drawings = draw_all(tables, utility, found, summary.prior)
+    page = _render(summary, found, final, tables, utility, drawings, config_text)
+    with_folder = _fresh_folder(Path(out))
+    try:
+        _write_files(with_folder, page, rows, drawings, config_text, summary)
+        _swap(with_folder, Path(out))
+    finally:
+        shutil.rmtree(with_folder, ignore_errors=True)
+    return summary
+
+
+def summary_json(summary: ReportSummary) -> str:
+    """Return the summary as JSON without the page's path, which would differ between machines."""
+    content = plain_value({key: value for key, value in asdict(summary).items() if key != "page"})
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def environment() -> Environment:
+    """Return the templates' environment: everything escaped, a missing value is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    found = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FileSystemLoader(Path(__file__).parent),
+    )
+    found.filters.update(
+        interval=wording.interval, number=wording.number, with_unit=wording.with_unit, share=_share, times=wording.times
+    )
+    found.globals["MISSING"] = wording.MISSING
+    return found
+
+
+def _summary(
+    experiment: str,
+    title: str,
+    evaluations: Sequence[Evaluation],
+    tables: Sequence[AttackTable],
+    utility: Sequence[UtilityLine],
+    page: Path,
+) -> ReportSummary:
+    dataset = str(evaluations[0].rows[0]["dataset"])
+    prior = evaluations[0].prior
+    best = next((table.best for table in tables if table.prior == prior), None)
+    numbers = best.by_linkage if best else {}
+    judged, _ = judged_checks(evaluations)
+    details = [item.details for item in evaluations]
+    return ReportSummary(
+        experiment=experiment,
+        title=title,
+        dataset=dataset,
+        config_hash=" + ".join(sorted({entry["config_hash"] for entry in details})),
+        fast=any(entry.get("fast") for entry in details),
+        arguments=next((entry["arguments"] for entry in details if entry.get("arguments")), ""),
+        seeds=tuple(sorted({item.seed for item in evaluations})),
+        priors=tuple(dict.fromkeys(item.prior for item in evaluations)),
+        prior=prior,
+        attack=best.attack if best else None,
+        verdict=_sentences(dataset, prior, numbers, evaluations),
+        update=_headline(numbers.get("update", {})),
+        device=_headline(numbers.get("device", {})),
+        utility=next((line.found for line in utility if (line.prior, line.training) == (prior, "federated")), None),
+        sanity_passed=judged.passed,
+        sanity=judged.text,
+        page=page,
+    )
+
+
+def _headline(numbers: Mapping[str, Estimate]) -> Mapping[str, Estimate]:
+    return {metric: numbers[metric] for metric in HEADLINE if metric in numbers}
+
+
+def _sentences(
+    dataset: str, prior: str, numbers: Mapping[str, Mapping[str, Estimate]], evaluations: Sequence[Evaluation]
+) -> tuple[str, ...]:
+    writers = {"update": lambda *found: wording.verdict(dataset, prior, *found), "device": wording.verdict_pooled}
+    said = tuple(
+        writer(numbers[linkage]["ap"], no_link(evaluations, prior, linkage))
+        for linkage, writer in writers.items()
+        if "ap" in numbers.get(linkage, {})
+    )
+    return said or ("No attacker was chosen, so nothing is known about how recognisable users are.",)
+
+
+def _render(
+    summary: ReportSummary,
+    evaluations: Sequence[Evaluation],
+    final: Sequence[Row],
+    tables: Sequence[AttackTable],
+    utility: Sequence[UtilityLine],
+    drawings: Sequence[Drawing],
+    config_text: str,
+) -> str:
+    headline = next(item for item in evaluations if item.prior == summary.prior)
+    judged, checks = judged_checks(evaluations)
+    return environment().get_template("page.html").render(
+        summary=summary,
+        setting=_setting(final),
+        tables=tables,
+        utility=utility,
+        drawings=drawings,
+        links=link_lines(tables, evaluations),
+        judged=judged,
+        checks=checks,
+        choices=choice_lines(evaluations),
+        samples=_samples(headline),
+        data=headline.details.get("data", {}),
+        evaluations=evaluations,
+        config_text=config_text,
+        config_sha=hashlib.sha256(config_text.encode()).hexdigest(),
+        wording=wording,
+        control=CONTROL,
+        citation=CITATION,
+        dataset_titles=TITLES,
+        published_users=published_users,
+    )  # fmt: skip
+
+
+def _setting(rows: Sequence[Row]) -> Mapping[str, tuple[str, ...]]:
+    """Return the different values of the conditions that hold for the whole page, in order of appearance."""
+    attacked = [row for row in rows if row.get("attack")]
+    names = ("world", "view", "adversary", "defence")
+    return {name: tuple(dict.fromkeys(str(row[name]) for row in attacked if row.get(name))) for name in names}
+
+
+def _samples(evaluation: Evaluation) -> Mapping[str, Any]:
+    samples = read_samples(evaluation)
+    if samples["kind"] != "images":
+        return samples
+    # Only the name counts: a path out of the folder would smuggle other files into the page.
+    picture = evaluation.folder / "samples" / Path(str(samples["file"])).name
+    encoded = base64.b64encode(picture.read_bytes()).decode()
+    return {**samples, "source": f"data:image/png;base64,{encoded}"}
+
+
+def _write_files(
+    folder: Path, page: str, rows: Sequence[Row], drawings: Sequence[Drawing], config_text: str, summary: ReportSummary
+) -> None:
+    (folder / "figures").mkdir()
+    for drawing in drawings:
+        (folder / "figures" / f"{drawing.name}.svg").write_bytes(drawing.svg)
+        (folder / "figures" / f"{drawing.name}.png").write_bytes(drawing.png)
+    write_measurements(folder / "measurements.jsonl", folder / "measurements.csv", rows)
+    (folder / "config.yaml").write_text(config_text, encoding="utf-8")
+    (folder / "summary.json").write_text(summary_json(summary), encoding="utf-8")
+    (folder / "index.html").write_text(page, encoding="utf-8")
+
+
+def _fresh_folder(out: Path) -> Path:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    return partial
+
+
+def _swap(partial: Path, out: Path) -> None:
+    if out.exists():
+        shutil.rmtree(out)
+    os.replace(partial, out)
+
+
+def _share(value: float | None) -> str:
+    """Return a fraction as a CSS percentage within 0 and 100."""
+    return f"{100 * min(max(value or 0.0, 0.0), 1.0):.2f}%"

@@ -1,0 +1,181 @@
+"""How the report speaks: numbers, conditions and the verdict, generated from the measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fedprint.evaluation.rows import Row
+
+MISSING = "\u2013"
+NBSP = "\u00a0"
+CLEAR = 0.05
+"""A permutation p above this is no evidence of a link."""
+
+PRIORS: Mapping[str, str] = {
+    "random": "the adversary holds a random half of each user's data; devices train on the other half",
+    "chrono": "the adversary holds each user's earlier data; devices train on the later data",
+    "iid": "control: every device's examples are replaced by draws from the pool of all users",
+}
+VIEWS: Mapping[str, str] = {
+    "local": "each update as it left the device (a curious server)",
+    "central": "only the global models that are released, after server noise",
+    "aggregate": "only sums over a cohort (secure aggregation), before any server noise",
+}
+ADVERSARIES: Mapping[str, str] = {
+    "naive": "does not know of any defence",
+    "adaptive": "knows the defence and applies it to the data of its own devices",
+}
+WORLDS: Mapping[str, str] = {
+    "closed": "has prior data of every user",
+    "open": "has prior data of some users only",
+}
+ATTACKS: Mapping[str, str] = {
+    "chance": "random scores",
+    "knn": "nearest neighbours (paper)",
+    "svm": "linear SVM (paper)",
+    "mlp": "one hidden layer (paper)",
+    "mlp-tuned": "tuned MLP, several layers",
+    "ridge": "ridge regression, closed form",
+    "selected": "the attacker chosen in each seed",
+}
+LINKAGES: Mapping[str, str] = {"update": "one update", "device": "all of a device"}
+TRAININGS: Mapping[str, str] = {
+    "federated": "federated",
+    "centralised": "centralised training",
+    "knn": "10 nearest neighbours",
+    "chance": "random scores",
+}
+METRIC_TITLES: Mapping[str, str] = {
+    "ap": "AP",
+    "ap_over_chance": "AP over chance",
+    "ap_over_prevalence": "AP over 1/U",
+    "top1": "top-1",
+    "top5": "top-5",
+    "accuracy": "accuracy",
+    "mean_ap": "mean AP over classes",
+    "top5_accuracy": "top-5 accuracy",
+    "mae": "mean absolute error",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A number with all that is needed to read it; fractions stay in [0, 1] and are printed as per cent."""
+
+    metric: str
+    unit: str
+    value: float | None
+    lo: float | None
+    hi: float | None
+    chance: float | None
+    n_questions: int
+    n_users: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoLink:
+    """What the chosen attacker would score without any link (permutation null) and how likely the AP was then."""
+
+    null_mean: float
+    p_high: float
+
+
+def estimate(row: Row) -> Estimate:
+    """Return the numbers of a measurement row."""
+    return Estimate(
+        metric=row["metric"],
+        unit=row["unit"],
+        value=row.get("value"),
+        lo=row.get("lo"),
+        hi=row.get("hi"),
+        chance=row.get("chance"),
+        n_questions=int(row["n_questions"]),
+        n_users=int(row["n_users"]),
+    )
+
+
+def digits_for(value: float | None, unit: str) -> int:
+    """Return how many decimals a number gets: one in per cent, ratios none from 10 on, stars three."""
+    if unit == "ratio":
+        return 0 if value is not None and value >= 10 else 1
+    return 3 if unit == "stars" else 1
+
+
+def number(value: float | None, unit: str, digits: int | None = None) -> str:
+    """Return a number without its unit sign; fractions in per cent, a dash for None."""
+    if value is None:
+        return MISSING
+    places = digits_for(value, unit) if digits is None else digits
+    return f"{100 * value if unit == 'fraction' else value:.{places}f}"
+
+
+def with_unit(value: float | None, unit: str, digits: int | None = None) -> str:
+    """Return a number with its unit: ``84.2 %``, ``49×``, ``0.716 stars``."""
+    if value is None:
+        return MISSING
+    signs = {"fraction": f"{NBSP}%", "ratio": "×"}
+    return number(value, unit, digits) + signs.get(unit, f"{NBSP}{unit}")
+
+
+def interval(found: Estimate, digits: int | None = None) -> str:
+    """Return ``[79.1, 88.0]`` with the decimals of the value."""
+    places = digits_for(found.value, found.unit) if digits is None else digits
+    return f"[{number(found.lo, found.unit, places)}, {number(found.hi, found.unit, places)}]"
+
+
+def times(found: Estimate) -> str:
+    """Return value over chance as a ratio, ``49``; a dash without a positive chance."""
+    if found.value is None or not found.chance:
+        return MISSING
+    return number(found.value / found.chance, "ratio")
+
+
+def people(count: int) -> str:
+    """Return ``1 user`` or ``100 users``."""
+    return f"{count} user" if count == 1 else f"{count} users"
+
+
+def above_chance(found: Estimate, null: NoLink | None) -> bool:
+    """Return whether the interval lies above chance and the permutation null, where there is one, is rejected too."""
+    if found.lo is None or found.chance is None:
+        return False
+    return found.lo > found.chance and (null is None or null.p_high < CLEAR)
+
+
+def verdict(dataset: str, prior: str, found: Estimate, null: NoLink | None = None) -> str:
+    """Return one sentence on single updates of the attacker that was chosen on prior data."""
+    about = f"{people(found.n_users)}, {prior} prior, attacker chosen without seeing the answers"
+    if found.value is None:
+        return f"Whether an anonymous update of {dataset} is recognised could not be measured ({about})."
+    subject = f"An anonymous update of {dataset} is"
+    if above_chance(found, null):
+        return f"{subject} recognised {times(found)} times more often than chance ({_against(found)}; {about})."
+    return f"{subject} not distinguishable from chance ({_against(found)}{_why_not(found, null)}; {about})."
+
+
+def verdict_pooled(found: Estimate, null: NoLink | None = None) -> str:
+    """Return the sentence on all updates of a device together; it says what that assumes."""
+    subject = "With all updates of a device pooled, which a pseudonym that persists would allow,"
+    if found.value is None:
+        return f"{subject} nothing could be measured."
+    if above_chance(found, null):
+        return f"{subject} the device's user is recognised with {_against(found)}, {times(found)} times chance."
+    return f"{subject} users are still not distinguishable from chance: {_against(found)}{_why_not(found, null)}."
+
+
+def _against(found: Estimate) -> str:
+    digits = 0 if found.value is not None and 0.1 <= found.value <= 0.95 else 1
+    value = with_unit(found.value, "fraction", digits)
+    return f"AP {value} {interval(found, digits)} against {with_unit(found.chance, 'fraction', 1)}"
+
+
+def _why_not(found: Estimate, null: NoLink | None) -> str:
+    if found.lo is None or found.hi is None or found.chance is None:
+        return ""
+    if found.hi < found.chance:
+        return ": the interval lies below chance, which points to a defect of the bench"
+    if found.lo <= found.chance or null is None:
+        return ": the interval includes chance"
+    where = with_unit(null.null_mean, "fraction", 1)
+    return f": updates that merely resemble one another score {where} without any link, p = {null.p_high:.2g}"
