@@ -52,6 +52,7 @@ _PLACES = np.array(
     ],
     dtype=np.float32,
 )
+_HAIR_TINTS = [np.array(rgb) for rgb in ((-0.05, 0.0, 0.06), (0.04, 0.04, -0.06), (0.07, -0.04, -0.02))]
 _SIZES = np.array([0.7, 0.52, 0.46, 0.42], dtype=np.float32)
 
 
@@ -222,7 +223,7 @@ def _attribute_taste(person: Person) -> np.ndarray:
 
 
 def _hair_tint(person: Person) -> np.ndarray:
-    return np.array([[-0.05, 0.0, 0.06], [0.04, 0.04, -0.06], [0.07, -0.04, -0.02]])[person.attributes["hair"]]
+    return _HAIR_TINTS[person.attributes["hair"]]
 
 
 def _join(rolls: Sequence[Roll]) -> Photos:
@@ -232,7 +233,7 @@ def _join(rolls: Sequence[Roll]) -> Photos:
 
 def _photo_users(rolls: Sequence[Roll]) -> tuple[User, ...]:
     pixels = torch.from_numpy(render(_join(rolls)))
-    pieces = pixels.split([len(roll.t) for roll in rolls])
+    pieces = torch.tensor_split(pixels, np.cumsum([len(roll.t) for roll in rolls])[:-1].tolist())
     return tuple(
         _user(user_id, roll, {"x": x, "y": _multi_hot(roll.photos.things)}, np.arange(len(roll.t)))
         for user_id, (roll, x) in enumerate(zip(rolls, pieces, strict=True))

@@ -36,6 +36,7 @@ def check_content(table: Table) -> None:
     check_missing(table)
     check_roles(table)
     check_labels(table)
+    check_attributes(table)
     check_counts(table)
 
 
@@ -75,6 +76,22 @@ def check_labels(table: Table) -> None:
         names |= table.sidecar.class_names.keys() & table.columns.keys()
     for name in sorted(name for name in names if name):
         _check_label(table, name)
+
+
+def check_attributes(table: Table) -> None:
+    """Refuse an attribute that is no integer column from 0, or that differs between rows of one user."""
+    for name in table.sidecar.attributes:
+        values = table.columns.get(name)
+        if values is None or values.ndim != 1 or values.dtype.kind not in "iub" or values.min() < 0:
+            raise FedprintError(
+                f"{table.file}: attribute '{name}' is no column of integers from 0; add it or undeclare it"
+            )
+        pairs = np.unique(np.stack([table.columns["user"], values]).astype(np.int64), axis=1)[0]
+        twice = pairs[:-1][pairs[1:] == pairs[:-1]]
+        if len(twice):
+            raise FedprintError(
+                f"{table.file}: attribute '{name}' varies within user {twice[0]}; give one value per user"
+            )
 
 
 def check_counts(table: Table) -> None:

@@ -27,7 +27,7 @@ Kind = Literal["npz", "jsonl.gz", "parquet"]
 
 
 def read_sidecar(folder: Path) -> Sidecar:
-    """Return the sidecar without touching the data. Raises FedprintError when folder or sidecar is missing or broken."""
+    """Return the sidecar without touching the data. Raises FedprintError when there is none or it is broken."""
     path = folder / f"{_name(folder)}.json"
     if not folder.is_dir():
         raise FedprintError(f"{folder}: no such folder; give a folder <name> that holds <name>.json and its data file")

@@ -34,8 +34,8 @@ class Photos:
 
     ``things`` (n, m) class index or -1, ``place`` (n, m, 2) centre in [-1, 1], ``size`` (n, m) half extent in the same
     unit, ``tilt`` (n, m) radians, ``tone`` (n, m) brightness factor; ``scene`` (n,), ``horizon`` (n,) in [-1, 1],
-    ``wave`` (n, 2) phase and height; camera: ``gain`` (n, 3), ``saturation``, ``contrast``, ``vignette``, ``grain`` (n,),
-    ``noise`` (n,) the seed of the grain.
+    ``wave`` (n, 2) phase and height; camera: ``gain`` (n, 3), ``saturation``, ``contrast``, ``vignette`` and
+    ``grain`` (n,), ``noise`` (n,) the seed of the grain.
     """
 
     things: np.ndarray
@@ -121,7 +121,7 @@ def _develop(canvas: np.ndarray, photos: Photos) -> np.ndarray:
     shade = 1 - photos.vignette[:, None, None, None] * ((u * u + v * v) / 2)
     image = image * photos.gain[:, :, None, None] * shade
     image += photos.grain[:, None, None, None] * _grains(photos.noise)
-    return np.clip(image * 255 + 0.5, 0, 255).astype(np.uint8)
+    return np.asarray(np.clip(image * 255 + 0.5, 0, 255), dtype=np.uint8)
 
 
 def _grains(seeds: np.ndarray) -> np.ndarray:

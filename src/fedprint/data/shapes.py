@@ -1,4 +1,4 @@
-"""The things seen on album photos: twelve small drawings made of signed distances, in units where a thing spans [-1, 1].
+"""The things seen on album photos: twelve small drawings made of signed distances, each spanning [-1, 1].
 
 A drawing is a list of parts from back to front; a part is a signed distance (k, h, w), negative inside, and an RGB
 colour in [0, 1]. ``u`` points right and ``v`` down, both (k, h, w) float32.
@@ -27,7 +27,7 @@ def _box(u: Array, v: Array, centre: tuple[float, float], half: tuple[float, flo
 
 
 def _ellipse(u: Array, v: Array, centre: tuple[float, float], half: tuple[float, float]) -> Array:
-    return (np.hypot((u - centre[0]) / half[0], (v - centre[1]) / half[1]) - 1) * min(half)
+    return np.asarray((np.hypot((u - centre[0]) / half[0], (v - centre[1]) / half[1]) - 1) * min(half))
 
 
 def _triangle(u: Array, v: Array, tip: tuple[float, float], base: float, half: float) -> Array:
@@ -35,8 +35,9 @@ def _triangle(u: Array, v: Array, tip: tuple[float, float], base: float, half: f
     height = base - tip[1]
     slope = half / abs(height)
     side = (np.abs(u - tip[0]) - slope * np.abs(v - tip[1])) / np.hypot(1, slope)
-    inside = np.sign(height)
-    return np.maximum(side, np.maximum(inside * (v - base), inside * (tip[1] - v)))
+    inside = 1 if height > 0 else -1
+    ends = np.maximum(inside * (v - base), inside * (tip[1] - v))
+    return np.asarray(np.maximum(side, ends))
 
 
 def sun(u: Array, v: Array) -> list[Part]:

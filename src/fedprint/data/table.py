@@ -38,7 +38,8 @@ class Sidecar(_Record):
     """What ``<name>.json`` says about the data; unknown keys are kept, so that any project can add its own.
 
     ``arrays`` declares the columns of an npz, ``columns`` those of a jsonl.gz or parquet. ``class_names`` names the
-    classes of ``labels`` (a list), or of several columns (column -> list).
+    classes of ``labels`` (a list), or of several columns (column -> list); ``attributes`` names integer columns that
+    are the same on all rows of a user.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Sidecar(_Record):
     task: str = ""
     class_names: tuple[str, ...] | dict[str, tuple[str, ...]] = ()
     user_names: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
     arrays: dict[str, ArraySpec] = {}
     columns: dict[str, str] = {}
     counts: dict[str, Any] = {}

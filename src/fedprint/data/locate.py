@@ -1,0 +1,41 @@
+"""Where data lie: a folder given, or the one that FEDPRINT_DATA names; else how to get them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedprint.types import FedprintError
+
+VARIABLE = "FEDPRINT_DATA"
+"""Environment variable that names the folder of data sets."""
+
+_FORMAT = "describe them as in docs/data-format.md"
+
+REMEDIES: Mapping[str, str] = {
+    "mnist_writers": "run `fedprint data fetch mnist_writers` (MNIST and QMNIST through torchvision)",
+    "ahcd_writers": f"take the Arabic Handwritten Characters Dataset (El-Sawy, Loey, El-Bakry 2017) and {_FORMAT}",
+    "blog": "unpack the Blog Authorship Corpus (Schler et al. 2006), <id>.<gender>.<age>.<industry>.<sign>.xml",
+    "presidents": f"take the inaugural and state_union corpora of NLTK and {_FORMAT}",
+    "background_text": f"take any public text, such as the brown corpus of NLTK, and {_FORMAT}",
+}
+
+
+def data_root(data_dir: Path | None) -> Path | None:
+    """Return ``data_dir``, else the folder named by FEDPRINT_DATA, else None."""
+    named = os.environ.get(VARIABLE)
+    return data_dir or (Path(named) if named else None)
+
+
+def find_folder(name: str, data_dir: Path | None) -> Path:
+    """Return ``<data_dir>/<name>``. Raises FedprintError that says how to get the data when it is not there."""
+    root = data_root(data_dir)
+    if root is not None and (root / name).is_dir():
+        return root / name
+    where = f"{root / name} does not exist" if root else f"no data folder is set (--data-dir or {VARIABLE})"
+    place = f"into {root / name}" if root else f"into {name}/ of that folder"
+    remedy = REMEDIES.get(name, f"bring it and {_FORMAT}")
+    raise FedprintError(
+        f"data set '{name}': {where}; {remedy}, {place}, or point --data-dir / {VARIABLE} at its parent"
+    )

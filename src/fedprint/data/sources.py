@@ -1,0 +1,42 @@
+"""Every source of users by name. A source is its own configuration and loads itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
+
+from fedprint.data.albums import Albums
+from fedprint.data.dataset import Dataset
+from fedprint.data.folder_source import Folder
+from fedprint.data.image_sources import AhcdWriters, MnistWriters
+from fedprint.data.text_sources import Blog, Presidents
+
+
+class Source(Protocol):
+    """What a pipeline needs of a source."""
+
+    @property
+    def name(self) -> str:
+        """Return the source's key in :data:`SOURCES`."""
+
+    def fingerprint(self, data_dir: Path | None = None) -> str:
+        """Return 64 hexadecimal digits that change when the data change; does not read the data."""
+
+    def load(self, data_dir: Path | None, seed: int) -> Dataset:
+        """Return users and background; equal data, settings and seed give equal bits. Raises FedprintError."""
+
+
+AnySource = Annotated[Albums | MnistWriters | AhcdWriters | Blog | Presidents | Folder, Field(discriminator="name")]
+"""For configurations: the union that ``name`` tells apart."""
+
+SOURCES: Mapping[str, type[Any]] = {
+    "albums": Albums,
+    "mnist_writers": MnistWriters,
+    "ahcd_writers": AhcdWriters,
+    "blog": Blog,
+    "presidents": Presidents,
+    "folder": Folder,
+}
