@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +12,10 @@ from lightning.pytorch.callbacks import EarlyStopping
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, IterableDataset
 
-from fedprint.models.base import initialise
+from fedprint.models.base import initialise, quiet_trainer
+from fedprint.models.batches import ShuffledBatches
+from fedprint.types import Examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +50,13 @@ class ReidentificationMlp(lightning.LightningModule):
         out: Tensor = self.out(h)
         return out
 
-    def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
+    def training_step(self, batch: Examples, index: int) -> Tensor:
         """Cross-entropy."""
-        return functional.cross_entropy(self(batch[0]), batch[1])
+        return functional.cross_entropy(self(batch["x"]), batch["y"])
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
+    def validation_step(self, batch: Examples, index: int) -> None:
         """Log the held-out cross-entropy, on which training stops early."""
-        self.log("held_out", functional.cross_entropy(self(batch[0]), batch[1]), batch_size=len(batch[1]))
+        self.log("held_out", functional.cross_entropy(self(batch["x"]), batch["y"]), batch_size=len(batch["y"]))
 
     def configure_optimizers(self) -> Any:
         """SGD .01, momentum .9, learning rate / (1 + 1e-6 steps); or AdamW 1e-3."""
@@ -67,17 +65,6 @@ class ReidentificationMlp(lightning.LightningModule):
         optimiser = torch.optim.SGD(self.parameters(), lr=0.01, momentum=0.9)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 / (1 + 1e-6 * step))
         return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
-class _Batches(IterableDataset[tuple[Tensor, Tensor]]):
-    """Whole batches in a fresh order every epoch: one index per batch, not one per example."""
-
-    def __init__(self, x: Tensor, y: Tensor, size: int, rng: torch.Generator) -> None:
-        self.x, self.y, self.size, self.rng = x, y, size, rng
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for index in torch.randperm(len(self.y), generator=self.rng).split(self.size):
-            yield self.x[index], self.y[index]
 
 
 def fit_mlp(
@@ -96,28 +83,14 @@ def fit_mlp(
     held, kept = order[: max(1, len(y) // 10)], order[max(1, len(y) // 10) :]
     xs, ys = torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y)
     module = ReidentificationMlp(x.shape[1], options, settings, rng)
-    _trainer(settings).fit(
+    quiet_trainer(settings.epochs, EarlyStopping("held_out", patience=settings.patience)).fit(
         module,
-        DataLoader(_Batches(xs[kept], ys[kept], settings.batch_size, rng), batch_size=None),
-        DataLoader([(xs[held], ys[held])], batch_size=None),  # type: ignore[arg-type]
+        ShuffledBatches({"x": xs[kept], "y": ys[kept]}, settings.batch_size, rng).loader(),
+        ShuffledBatches({"x": xs[held], "y": ys[held]}, len(held), rng).loader(),
     )
     module.eval()
     with torch.no_grad():
-        scores: NDArray[np.float64] = module(torch.from_numpy(np.ascontiguousarray(ask))).log_softmax(1).double().numpy()
+        scores: NDArray[np.float64] = (
+            module(torch.from_numpy(np.ascontiguousarray(ask))).log_softmax(1).double().numpy()
+        )
     return scores
-
-
-def _trainer(settings: MlpSettings) -> lightning.Trainer:
-    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="lightning")
-    return lightning.Trainer(
-        accelerator="cpu",
-        max_epochs=settings.epochs,
-        callbacks=[EarlyStopping("held_out", patience=settings.patience)],
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-    )

@@ -17,7 +17,6 @@ from pydantic import Field
 from scipy.special import log_softmax
 
 from fedprint.attacks.features import Transform, Updates, chosen_layers, kernels, layer_groups, matrix
-from fedprint.attacks.mlp import MlpSettings, fit_mlp
 from fedprint.attacks.shadow import Problem, Validation
 from fedprint.component import Component
 from fedprint.types import Ranking
@@ -85,15 +84,17 @@ def answer(attack: Attack, problem: Problem, tuned: Tuned, work: Workspace, rng:
 
 
 def pool(scores: Scores, senders: Sequence[str]) -> tuple[Scores, list[str]]:
-    """Add up the log-probabilities of all updates with one pseudonym: (devices, m) and the devices' names.
+    """Join all updates with one pseudonym: log-probabilities (devices, m), and the devices' names in order.
 
-    Assumes that a pseudonym persists over rounds (linkage ``device``).
+    The mean of a device's log-probabilities, normalised again. Not the sum: updates of one device resemble one another,
+    and a sum would rank devices by how often they were seen. Assumes a pseudonym that persists (linkage ``device``).
     """
     names = sorted(set(senders))
     position = {name: i for i, name in enumerate(names)}
-    pooled = np.zeros((len(names), scores.shape[1]))
-    np.add.at(pooled, [position[s] for s in senders], scores)
-    return pooled, names
+    rows = np.array([position[sender] for sender in senders])
+    totals = np.zeros((len(names), scores.shape[1]))
+    np.add.at(totals, rows, scores)
+    return log_softmax(totals / np.bincount(rows)[:, None], axis=1), names
 
 
 def best_temperature(scores: Scores, answers: NDArray[np.int64]) -> tuple[float, float]:
@@ -185,6 +186,8 @@ class Mlp(Component):
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
         """Log-probabilities."""
+        from fedprint.attacks.mlp import MlpSettings, fit_mlp
+
         x = matrix(problem.updates, self.layers, problem.fit, "l2")
         chosen = MlpSettings(epochs=self.epochs, batch_size=self.batch_size)
         return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng)
@@ -200,7 +203,7 @@ class MlpTuned(Component):
     name: Literal["mlp-tuned"] = "mlp-tuned"
     layers: tuple[str, ...] | None = None
     hidden: int = Field(default=256, ge=1)
-    epochs: int = Field(default=60, ge=1)
+    epochs: int = Field(default=40, ge=1)
     dimensions: int = Field(default=256, ge=1)
 
     def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
@@ -210,9 +213,11 @@ class MlpTuned(Component):
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
         """Log-probabilities."""
+        from fedprint.attacks.mlp import MlpSettings, fit_mlp
+
         kernel = combined(problem, settings["blocks"], work)
         x = kernel_coordinates(kernel, problem.fit, self.dimensions)
-        chosen = MlpSettings(hidden=self.hidden, epochs=self.epochs, batch_size=64, adam=True)
+        chosen = MlpSettings(hidden=self.hidden, epochs=self.epochs, batch_size=64, patience=6, adam=True)
         return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng)
 
 
@@ -291,9 +296,7 @@ def _candidate_blocks(updates: Updates, layers: tuple[str, ...] | None) -> list[
     return [(group, transform) for group in groups for transform in transforms]
 
 
-def kernel_coordinates(
-    kernel: NDArray[np.float64], fit: NDArray[np.int64], dimensions: int
-) -> NDArray[np.float32]:
+def kernel_coordinates(kernel: NDArray[np.float64], fit: NDArray[np.int64], dimensions: int) -> NDArray[np.float32]:
     """Return coordinates (n, <= dimensions) whose inner products with the fit rows reproduce the kernel, unit scale."""
     values, vectors = np.linalg.eigh(kernel[fit])
     keep = np.argsort(values)[::-1][:dimensions]

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from fedprint.attacks.features import Updates
 from fedprint.attacks.view import AttackerView
-from fedprint.federation.backends import Sequential
 from fedprint.params import flatten, select
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import ClientJob, Examples, FedprintError, Questions
@@ -35,9 +34,7 @@ class MemoryUpdates:
         """Names of the parameter tensors."""
         return tuple(self.sizes)
 
-    def blocks(
-        self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14
-    ) -> Iterator[NDArray[np.float32]]:
+    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.float32]]:
         """Yield the chosen layers side by side in column blocks."""
         ends = np.cumsum([0, *self.sizes.values()])
         wanted = set(select(self.layers, layers))
@@ -124,6 +121,8 @@ def _train_halves(
     progress: Callable[[int, int], None],
 ) -> tuple[MemoryUpdates, NDArray[np.int64], NDArray[np.int64]]:
     """Train both halves from evenly spread global models: updates (n, d), labels (n,), side (n,) in {0, 1}."""
+    from fedprint.federation.backends import Sequential  # late: it brings Lightning, which reading a config need not
+
     at = np.unique(np.linspace(0, view.store.rounds - 1, min(rounds, view.store.rounds)).round().astype(int))
     position = {user: i for i, user in enumerate(questions.options)}
     backend = Sequential(view.model)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedprint.component import Component
 from fedprint.federation.store import UpdateStore
-from fedprint.models.base import FedModule
 from fedprint.types import FedprintError, LocalTraining, Questions, User
+
+if TYPE_CHECKING:
+    from fedprint.models.base import FedModule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from typing import Any
 
 import lightning
@@ -19,6 +21,7 @@ class FedModule(lightning.LightningModule):
     """
 
     private_prefixes: tuple[str, ...] = ()
+    initial_gain: float = 1.0
     central_lr: float = 0.1
 
     def scores(self, x: Tensor) -> Tensor:
@@ -46,19 +49,41 @@ class FedModule(lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=self.central_lr)
 
 
-def initialise(model: nn.Module, rng: torch.Generator) -> None:
-    """Draw every parameter anew from ``rng``: matrices and kernels uniform in +-1/sqrt(fan in), vectors likewise.
+def initialise(model: nn.Module, rng: torch.Generator, gain: float = 1.0) -> None:
+    """Draw every parameter anew from ``rng``: weights uniform in +-gain / sqrt(fan in), biases zero, embeddings normal.
 
-    Embeddings are standard normal. These are torch's defaults; torch's own code reads the global generator, here the start of a federation depends on its seed only.
+    ``gain`` sqrt(6) is He's rule for ReLU networks, 1 is torch's default. torch's own initialisers read the global
+    generator; here the start of a federation depends on its seed only.
     """
     for module in model.modules():
-        own = dict(module.named_parameters(recurse=False))
-        weights = [p for p in own.values() if p.dim() > 1]
-        fan_in = max((p[0].numel() for p in weights), default=1)
-        bound = fan_in**-0.5
-        for parameter in own.values():
-            with torch.no_grad():
-                if isinstance(module, nn.Embedding):
-                    parameter.normal_(generator=rng)
-                else:
-                    parameter.uniform_(-bound, bound, generator=rng)
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                _draw(parameter, isinstance(module, nn.Embedding), gain, rng)
+
+
+@torch.no_grad()
+def _draw(parameter: nn.Parameter, embedding: bool, gain: float, rng: torch.Generator) -> None:
+    if embedding:
+        parameter.normal_(generator=rng)
+    elif parameter.dim() == 1:
+        parameter.zero_()
+    else:
+        bound = gain * parameter[0].numel() ** -0.5
+        parameter.uniform_(-bound, bound, generator=rng)
+
+
+def quiet_trainer(epochs: int, *callbacks: lightning.Callback) -> lightning.Trainer:
+    """Return a CPU Trainer that trains and says nothing: no files, no bars, no logger."""
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    return lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=epochs,
+        callbacks=list(callbacks),
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )

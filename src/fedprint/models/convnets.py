@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedprint.component import Component
 from fedprint.models.base import FedModule
+from fedprint.models.components import SmallCnn
 from fedprint.types import Examples
 
 
 class ConvClassifier(FedModule):
     """Two 5x5 convolutions with 2x2 max-pools, one hidden layer, one head; single- or multi-label."""
 
+    initial_gain = math.sqrt(6)
+
     def __init__(self, shape: tuple[int, int, int], classes: int, multi_label: bool, config: SmallCnn) -> None:
         super().__init__()
         channels, height, width = shape
         first, second = config.channels
         self.multi_label = multi_label
+        self.centred = config.centred
         self.conv1 = nn.Conv2d(channels, first, 5, padding=2)
         self.conv2 = nn.Conv2d(first, second, 5, padding=2)
         self.fc1 = nn.Linear(second * (height // 4) * (width // 4), config.hidden)
@@ -28,6 +31,7 @@ class ConvClassifier(FedModule):
 
     def features(self, x: Tensor) -> Tensor:
         """Penultimate activations (b, hidden) of images (b, c, h, w) in [0, 1]."""
+        x = 2 * x - 1 if self.centred else x
         # pooling before the ReLU gives the same values and touches a quarter of the elements
         h = functional.relu(functional.max_pool2d(self.conv1(x), 2))
         h = functional.relu(functional.max_pool2d(self.conv2(h), 2))
@@ -49,16 +53,3 @@ class ConvClassifier(FedModule):
         """Hits (b,) of the arg max, or the scores (b, classes) where mean AP needs them."""
         scores = self.scores(batch["x"])
         return scores if self.multi_label else (scores.argmax(1) == batch["y"]).to(torch.float32)
-
-
-class SmallCnn(Component):
-    """``cnn``: the small network for grey and RGB images of at least 8 x 8 pixels."""
-
-    name: Literal["cnn"] = "cnn"
-    channels: tuple[int, int] = (16, 32)
-    hidden: int = 64
-
-    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
-        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
-        channels, height, width = shape
-        return ConvClassifier((channels, height, width), classes, multi_label, self)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedprint.component import Component
 from fedprint.data.dataset import IGNORED
 from fedprint.models.base import FedModule
+from fedprint.models.components import NextWordLstm
 from fedprint.types import Examples
 
 
@@ -70,15 +68,3 @@ class LanguageModel(FedModule):
         top = self.scores(batch["x"]).topk(5, dim=-1).indices
         hits = (top == y.unsqueeze(-1)).any(-1).to(torch.float32)
         return hits.masked_fill(y == IGNORED, float("nan"))
-
-
-class NextWordLstm(Component):
-    """``lm``: the paper's next-word model (embedding 100, LSTM 64)."""
-
-    name: Literal["lm"] = "lm"
-    embedding: int = 100
-    hidden: int = 64
-
-    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
-        """Return the uninitialised model; ``classes`` is the size of the vocabulary."""
-        return LanguageModel(classes, self)

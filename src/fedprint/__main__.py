@@ -1,0 +1,5 @@
+"""``python -m fedprint``."""
+
+from fedprint.pipeline.cli import main
+
+main()

@@ -1,0 +1,40 @@
+"""The models' configurations, apart from the networks: reading a config must not cost the import of Lightning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fedprint.component import Component
+
+if TYPE_CHECKING:
+    from fedprint.models.base import FedModule
+
+
+class SmallCnn(Component):
+    """``cnn``: the small network for grey and RGB images of at least 8 x 8 pixels; ``centred`` maps [0, 1] to [-1, 1]."""
+
+    name: Literal["cnn"] = "cnn"
+    channels: tuple[int, int] = (16, 32)
+    hidden: int = 64
+    centred: bool = False
+
+    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
+        from fedprint.models.convnets import ConvClassifier
+
+        channels, height, width = shape
+        return ConvClassifier((channels, height, width), classes, multi_label, self)
+
+
+class NextWordLstm(Component):
+    """``lm``: the paper's next-word model (embedding 100, LSTM 64)."""
+
+    name: Literal["lm"] = "lm"
+    embedding: int = 100
+    hidden: int = 64
+
+    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+        """Return the uninitialised model; ``classes`` is the size of the vocabulary."""
+        from fedprint.models.lstm import LanguageModel
+
+        return LanguageModel(classes, self)

@@ -1,0 +1,240 @@
+"""The command ``fedprint``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from fedprint.types import FedprintError
+
+app = typer.Typer(
+    name="fedprint",
+    help="How recognisable is a user from the model updates that federated learning calls anonymous?",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(
+    help="List, describe, validate and fetch data sets.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(data_app, name="data")
+
+DataDir = Annotated[
+    Optional[Path], typer.Option("--data-dir", envvar="FEDPRINT_DATA", help="Folder that holds the data sets.")
+]
+Assignments = Annotated[
+    Optional[list[str]], typer.Option("--set", help="Override a setting: --set federation.rounds=20 (repeatable).")
+]
+Fast = Annotated[bool, typer.Option("--fast", help="Use the experiment's `fast` section: minutes become seconds.")]
+
+
+def _use_data(folder: Path | None) -> None:
+    if folder is not None:
+        os.environ["FEDPRINT_DATA"] = str(folder.resolve())
+
+
+@app.command(epilog="Example: fedprint run mnist-writers --data-dir ~/data --set split.priors=[random]")
+def run(
+    config: Annotated[str, typer.Argument(help="Name of an experiment in configs/experiments.")],
+    fast: Fast = False,
+    assign: Assignments = None,
+    data_dir: DataDir = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate time, memory and disk, and stop.")] = False,
+) -> None:
+    """Run an experiment end to end through DVC and publish its report to reports/<experiment>/."""
+    from fedprint.pipeline import config as configs
+    from fedprint.pipeline.workspace import Request, find_root, run_experiment
+
+    _use_data(data_dir)
+    root = find_root()
+    settings = configs.load_experiment(root, config, fast=fast, assignments=assign or [])
+    if dry_run:
+        _print_estimate(settings)
+        return
+    words = [*(["--fast"] if fast else []), *(word for a in assign or [] for word in ("--set", a))]
+    request = Request(
+        experiment=config,
+        priors=list(settings.split.priors),
+        seeds=list(settings.seeds),
+        dataset_sha256=settings.data.fingerprint(_data_folder()),
+        arguments=words,
+        shareable=settings.data.name == "albums",
+    )
+    run_experiment(root, request)
+    _print_summary(root, config)
+
+
+def _data_folder() -> Path | None:
+    value = os.environ.get("FEDPRINT_DATA")
+    return Path(value) if value else None
+
+
+def _print_estimate(settings: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedprint.pipeline.plan import estimate
+
+    e = estimate(settings)
+    table = Table("what", "estimate", title=f"{settings.name}: dry run, nothing written")
+    rows = {
+        "federations (priors x seeds)": f"{e.items}",
+        "devices": f"{e.devices}",
+        "updates per federation": f"{e.updates} of {e.parameters} parameters",
+        "time per update": f"{1000 * e.seconds_per_update:.1f} ms",
+        "time, federations": f"{e.federate_s / 60:.1f} min",
+        "time, attacks (rough)": f"{e.attack_s / 60:.1f} min",
+        "disk, update stores": f"{e.disk / 2**20:.0f} MiB",
+        "memory, at most": f"{e.memory / 2**20:.0f} MiB",
+    }
+    for what, value in rows.items():
+        table.add_row(what, value)
+    Console().print(table)
+
+
+@app.command(epilog="Example: fedprint summary quickstart")
+def summary(experiment: Annotated[str, typer.Argument(help="Name of an experiment that was run.")]) -> None:
+    """Print an experiment's main numbers, where its report is, and how to open MLflow."""
+    from fedprint.pipeline.workspace import find_root
+
+    _print_summary(find_root(), experiment)
+
+
+def _print_summary(root: Path, experiment: str) -> None:
+    from rich.console import Console
+
+    from fedprint.reports.terminal import summary_table
+    from fedprint.tracking.runs import ui_hint
+
+    folder = root / "reports" / experiment
+    console = Console(soft_wrap=True)
+    console.print(summary_table(folder))
+    console.print(f"Report: {folder / 'index.html'}", highlight=False)
+    console.print(f"MLflow: {ui_hint(root, 'fedprint')}", highlight=False, markup=False)
+
+
+@app.command(epilog="Example: fedprint attack artifacts/quickstart/updates/random-0 --set attacks.1.k=5")
+def attack(
+    store: Annotated[Path, typer.Argument(help="Folder updates/<prior>-<seed> of an experiment that was run.")],
+    assign: Assignments = None,
+    out: Annotated[Optional[Path], typer.Option("--out", help="Where results go (default: work/attacks/...).")] = None,
+) -> None:
+    """Attack an existing update store again, without retraining, and print every attacker's AP."""
+    from fedprint.pipeline.reattack import reattack
+
+    table, folder = reattack(store, assign or [], out)
+    from rich.console import Console
+
+    Console().print(table)
+    print(f"Results: {folder}")
+
+
+@app.command(epilog="Example: fedprint compare quickstart mnist-writers --out comparison")
+def compare(
+    first: Annotated[str, typer.Argument(help="Experiment, or folder of a report.")],
+    second: Annotated[str, typer.Argument(help="Experiment, or folder of a report.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the page and the table.")] = Path("comparison"),
+) -> None:
+    """Set two reports side by side."""
+    from fedprint.pipeline.workspace import find_root
+    from fedprint.reports.compare import write_comparison
+
+    folders = [Path(name) if Path(name).is_dir() else find_root() / "reports" / name for name in (first, second)]
+    write_comparison(folders[0], folders[1], out)
+    print(out / "index.html")
+
+
+@app.command(epilog="Example: fedprint clean --dry-run")
+def clean(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much would be freed.")] = False,
+) -> None:
+    """Remove update stores, checkpoints and cached files that no report needs."""
+    from fedprint.pipeline.cleaning import clean as clean_up
+    from fedprint.pipeline.cleaning import reported
+    from fedprint.pipeline.workspace import find_root
+
+    root = find_root()
+    freed = clean_up(root, reported(root), dry_run=dry_run)
+    print(f"{'would free' if dry_run else 'freed'} {freed / 2**20:.0f} MiB")
+
+
+@app.command("config", epilog="Example: fedprint config mnist-writers --set federation.rounds=20")
+def show_config(
+    experiment: Annotated[str, typer.Argument(help="Name of an experiment in configs/experiments.")],
+    fast: Fast = False,
+    assign: Assignments = None,
+) -> None:
+    """Print the resolved configuration and its hash."""
+    from fedprint.pipeline.config import dump_yaml, load_experiment
+    from fedprint.pipeline.workspace import find_root
+
+    settings = load_experiment(find_root(), experiment, fast=fast, assignments=assign or [])
+    print(dump_yaml(settings), end="")
+    print(f"# config hash {settings.digest()}")
+
+
+@data_app.command("list")
+def data_list(data_dir: DataDir = None) -> None:
+    """List the data sets that fedprint knows and those found in the data folder."""
+    from rich.console import Console
+
+    from fedprint.pipeline.data_commands import list_table
+
+    _use_data(data_dir)
+    Console().print(list_table(_data_folder()))
+
+
+@data_app.command("describe", epilog="Example: fedprint data describe albums --out albums.png")
+def data_describe(
+    name: str,
+    data_dir: DataDir = None,
+    out: Annotated[Optional[Path], typer.Option("--out", help="File for the contact sheet (pictures only).")] = None,
+) -> None:
+    """Show users, examples per user, columns and licence of a data set, with a contact sheet or sample text."""
+    from fedprint.pipeline.data_commands import describe
+
+    _use_data(data_dir)
+    describe(name, _data_folder(), out)
+
+
+@data_app.command("validate", epilog="Example: fedprint data validate ~/data/mnist_writers")
+def data_validate(path: Path) -> None:
+    """Check a folder in the self-describing format; say what is wrong, or what is in it."""
+    from fedprint.data.describe import validate
+
+    table = validate(path)
+    print(f"{path}: valid, {len(table)} examples, columns {', '.join(table.columns)}")
+
+
+@data_app.command("fetch", epilog="Example: fedprint data fetch mnist_writers --data-dir ~/data")
+def data_fetch(name: str, data_dir: DataDir = None) -> None:
+    """Build a data set from its public source (needs a network)."""
+    from fedprint.pipeline.data_commands import fetch
+
+    _use_data(data_dir)
+    fetch(name, _data_folder())
+
+
+def _one_line_errors(call: Callable[[], None]) -> Callable[[], None]:
+    @wraps(call)
+    def wrapped() -> None:
+        try:
+            call()
+        except FedprintError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(getattr(error, "exit_code", 2))
+
+    return wrapped
+
+
+@_one_line_errors
+def main() -> None:
+    """Entry point: errors that the user can mend are one line and exit code 2."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    app()

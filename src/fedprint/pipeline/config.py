@@ -1,0 +1,242 @@
+"""An experiment as a value: YAML in, frozen and checked configuration out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from fedprint.component import Component
+from fedprint.pipeline.registry import Attack, Defence, Model, Source
+from fedprint.types import FedprintError, LocalTraining
+
+Prior = Literal["random", "chrono", "iid"]
+
+
+class SplitConfig(Component):
+    """Who holds what: priors to evaluate, the share of test data, of prior data, and a limit on prior examples."""
+
+    priors: tuple[Prior, ...] = Field(default=("random", "chrono", "iid"), min_length=1)
+    test_fraction: float = Field(default=0.2, gt=0, lt=1)
+    prior_fraction: float = Field(default=0.5, gt=0, lt=1)
+    max_prior_examples: int | None = Field(default=None, ge=1)
+
+
+class FederationConfig(Component):
+    """FedAvg's constants (papers.md, section 1). ``fraction`` is C, ``batch_size`` examples per batch, ``lr`` eta."""
+
+    rounds: int = Field(default=100, ge=1)
+    fraction: float = Field(default=0.1, gt=0)
+    epochs: int = Field(default=1, ge=1)
+    batch_size: int = Field(default=10, ge=1)
+    lr: float = Field(default=0.01, gt=0)
+    backend: str = "auto"
+    dtype: Literal["float32", "float64"] = "float32"
+    evaluate_every: int = Field(default=10, ge=1)
+    central_epochs: int = Field(default=5, ge=0)
+    central_lr: float = Field(default=0.1, gt=0)
+
+    def local_training(self) -> LocalTraining:
+        """What a client does in one round."""
+        return LocalTraining(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
+
+
+class StoreConfig(Component):
+    """Which layers are recorded (``all``, or names and prefixes) and how exactly."""
+
+    layers: Literal["all"] | tuple[str, ...] = "all"
+    precision: Literal["float16", "float32", "float64"] = "float16"
+
+
+class SelectionConfig(Component):
+    """How the adversary validates: number of recorded global models at which halves of the prior are trained."""
+
+    shadow_rounds: int = Field(default=8, ge=2)
+    linkages: tuple[Literal["update", "device"], ...] = ("update", "device")
+
+
+class EvaluationConfig(Component):
+    """Intervals and checks. ``round_bins`` cuts training for the AP-by-round figure."""
+
+    confidence: float = Field(default=0.95, gt=0, lt=1)
+    resamples: int = Field(default=2000, ge=200)
+    permutations: int = Field(default=9999, ge=99)
+    round_bins: int = Field(default=10, ge=1)
+    shown_users: int = Field(default=12, ge=1)
+
+
+class ReportConfig(Component):
+    """What the page is called."""
+
+    title: str
+
+
+class Experiment(Component):
+    """Everything an experiment is; equal configurations give equal results."""
+
+    name: str
+    data: Source
+    split: SplitConfig = SplitConfig()
+    model: Model
+    federation: FederationConfig = FederationConfig()
+    store: StoreConfig = StoreConfig()
+    defences: tuple[Defence, ...] = ()
+    attacks: tuple[Attack, ...] = Field(min_length=1)
+    selection: SelectionConfig = SelectionConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    report: ReportConfig
+    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    fast: bool = False
+
+    @model_validator(mode="after")
+    def _attacks_have_their_own_names(self) -> Experiment:
+        names = [attack.name for attack in self.attacks]
+        if len(set(names)) < len(names):
+            raise ValueError(f"attacks: names must differ, got {names}")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds: must differ, got {list(self.seeds)}")
+        return self
+
+    def digest(self) -> str:
+        """Return 12 hex digits that identify the whole configuration."""
+        canonical = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+    def section_digest(self, *sections: str) -> str:
+        """Return 12 hex digits that identify some sections; resuming a store needs only those it was made from."""
+        whole = self.model_dump(mode="json")
+        canonical = json.dumps({key: whole[key] for key in sections}, sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def experiment_file(root: Path, name: str) -> Path:
+    """Return the YAML file of an experiment: a name in configs/experiments, or a path to a file."""
+    folder = root / "configs" / "experiments"
+    path = folder / f"{name}.yaml"
+    if path.is_file():
+        return path
+    known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
+    raise FedprintError(f"unknown experiment '{name}' ({path} does not exist); choose one of {known}")
+
+
+def load_experiment(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> Experiment:
+    """Merge shared defaults, the experiment's file, its ``fast`` section where asked, and ``a.b=c`` assignments.
+
+    Lists are replaced, mappings merged, and a mapping with another ``name`` replaces the default component. Raises
+    FedprintError naming file, key, value and what is allowed.
+    """
+    path = experiment_file(root, name)
+    own = _read_yaml(path)
+    quick = own.pop("fast", {}) or {}
+    values = merge(_read_yaml(root / "configs" / "defaults.yaml"), own)
+    values = merge(values, quick) if fast else values
+    values = apply_assignments(values, assignments)
+    return check_experiment({**values, "name": name, "fast": fast}, str(path))
+
+
+def apply_assignments(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Apply ``a.b=c`` assignments (c is YAML) one after another; a number in the path indexes a list."""
+    out = dict(values)
+    for assignment in assignments:
+        out = _assign(out, assignment)
+    return out
+
+
+def check_experiment(values: Mapping[str, Any], origin: str) -> Experiment:
+    """Validate a merged mapping; ``origin`` is named in the one-line error."""
+    try:
+        return Experiment.model_validate(values)
+    except ValidationError as error:
+        raise FedprintError(_one_line(error, origin)) from None
+
+
+def read_resolved(path: Path) -> Experiment:
+    """Return the experiment of a resolved config.yaml."""
+    return check_experiment(_read_yaml(path), str(path))
+
+
+def dump_yaml(experiment: Experiment) -> str:
+    """Return the resolved configuration as YAML."""
+    return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` overridden by ``over``, mappings merged key by key unless their ``name`` differs."""
+    out = dict(base)
+    for key, value in over.items():
+        old = out.get(key)
+        together = isinstance(old, Mapping) and isinstance(value, Mapping)
+        if together and value.get("name", old.get("name")) == old.get("name"):  # type: ignore[union-attr]
+            out[key] = merge(old, value)  # type: ignore[arg-type]
+        else:
+            out[key] = value
+    return out
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError) as error:
+        raise FedprintError(f"{path}: not a readable YAML file ({' '.join(str(error).split())}); mend it") from None
+    if not isinstance(values, dict):
+        raise FedprintError(
+            f"{path}: holds {type(values).__name__}, not a mapping of settings; see configs/experiments"
+        )
+    return values
+
+
+def _assign(values: Mapping[str, Any], assignment: str) -> dict[str, Any]:
+    """Apply ``a.b=c`` (c is YAML); a number in the path indexes a list: ``attacks.0.k=5``."""
+    key, equals, text = assignment.partition("=")
+    if not equals or not key:
+        raise FedprintError(f"--set {assignment}: write KEY=VALUE, for example --set federation.rounds=20")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise FedprintError(f"--set {assignment}: '{text}' is not YAML; quote it") from None
+    return dict(_with(values, key.split("."), value, assignment))
+
+
+def _with(node: Any, path: Sequence[str], value: Any, assignment: str) -> Any:
+    if not path:
+        return value
+    head, rest = path[0], path[1:]
+    if isinstance(node, list | tuple):
+        if not head.isdigit() or int(head) >= len(node):
+            raise FedprintError(
+                f"--set {assignment}: '{head}' does not index a list of {len(node)}; use 0 to {len(node) - 1}"
+            )
+        items = list(node)
+        items[int(head)] = _with(items[int(head)], rest, value, assignment)
+        return items
+    if node is not None and not isinstance(node, Mapping):
+        raise FedprintError(f"--set {assignment}: '{head}' is below a plain value {node!r}; shorten the key")
+    inner = dict(node or {})
+    inner[head] = _with(inner.get(head), rest, value, assignment)
+    return inner
+
+
+def _one_line(error: ValidationError, origin: str) -> str:
+    first, *others = error.errors(include_url=False)
+    key = ".".join(str(part) for part in first["loc"]) or "(whole file)"
+    given = first.get("input")
+    shown = "" if isinstance(given, Mapping) else f" (got {given!r})"
+    allowed = _allowed(first["type"], first["loc"], given)
+    more = f"; and {len(others)} more" if others else ""
+    return " ".join(f"{origin}: {key}: {first['msg']}{shown}{allowed}{more}".split())
+
+
+def _allowed(kind: str, location: tuple[int | str, ...], given: Any) -> str:
+    if kind != "extra_forbidden":
+        return ""
+    model: Any = Experiment
+    for part in location[:-1]:
+        field = getattr(model, "model_fields", {}).get(part)
+        model = field.annotation if field is not None else model
+    fields = getattr(model, "model_fields", None)
+    return f"; allowed keys: {', '.join(fields)}" if fields and len(location) <= 2 else "; remove this key"

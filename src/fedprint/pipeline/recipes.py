@@ -1,0 +1,171 @@
+"""From prepared users to a running federation: small builders that stages and tests share."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fedprint.data.dataset import Task
+from fedprint.data.examples import concat
+from fedprint.data.prepared import Meta
+from fedprint.federation.backends import best_device, make_backend, trial
+from fedprint.federation.rounds import FederationPlan, cohort_size
+from fedprint.federation.store import StoreLayout
+from fedprint.models.base import FedModule, initialise
+from fedprint.params import select
+from fedprint.pipeline.config import Experiment
+from fedprint.rng import seed_for, torch_rng
+from fedprint.types import Backend, ClientJob, Device, Examples, FedprintError, Params, Role, User
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+def to_model_input(examples: Examples, dtype: torch.dtype, device: str = "cpu") -> dict[str, Tensor]:
+    """Return ``x`` and ``y`` as the models take them: images in [0, 1] of ``dtype``, multi-hot labels of ``dtype``."""
+    x, y = examples["x"], examples["y"]
+    x = x.to(dtype) / 255 if x.dtype == torch.uint8 else x
+    y = y.to(dtype) if y.is_floating_point() else y
+    extra = {"t": examples["t"]} if "t" in examples else {}
+    return {"x": x.to(device), "y": y.to(device), **extra}
+
+
+def ready(users: Sequence[User], dtype: torch.dtype, device: str = "cpu") -> tuple[User, ...]:
+    """Return the users with examples as model input."""
+    return tuple(
+        User(user_id=u.user_id, examples=to_model_input(u.examples, dtype, device), attributes=u.attributes)
+        for u in users
+    )
+
+
+def make_devices(prior: Sequence[User], private: Sequence[User]) -> tuple[Device, ...]:
+    """Return both devices of every user; all take part (papers.md, section 1)."""
+    roles: tuple[tuple[Role, Sequence[User]], ...] = (("prior", prior), ("anonymous", private))
+    return tuple(
+        Device(device_id=f"user-{user.user_id}-{role}", user_id=user.user_id, role=role, examples=user.examples)
+        for role, users in roles
+        for user in users
+    )
+
+
+def build_model(config: Experiment, meta: Meta, users: Sequence[User], seed: int) -> FedModule:
+    """Return the experiment's model with its initial parameters."""
+    text_model = config.model.name == "lm"
+    if text_model != (meta.task == "language_model"):
+        raise FedprintError(
+            f"model.name: '{config.model.name}' does not fit {meta.name}, whose task is {meta.task}; use "
+            f"{'cnn' if text_model else 'lm'}"
+        )
+    shape = tuple(users[0].examples["x"].shape[1:])
+    model = config.model.build(shape, len(meta.class_names), meta.task == "multi_label")
+    model.central_lr = config.federation.central_lr
+    model = model.to(DTYPES[config.federation.dtype])
+    initialise(model, torch_rng(seed, "model"), model.initial_gain)
+    return model
+
+
+def parameters_of(model: FedModule) -> dict[str, Tensor]:
+    """Return a detached copy of the model's parameters."""
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def load_parameters(model: FedModule, params: Params) -> None:
+    """Copy ``params`` into the model."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(params[name])
+
+
+def make_plan(config: Experiment, devices: int, seed: int) -> FederationPlan:
+    """Return the federation's constants."""
+    f = config.federation
+    return FederationPlan(
+        rounds=f.rounds, cohort=cohort_size(devices, f.fraction), training=f.local_training(), seed=seed
+    )
+
+
+def make_layout(config: Experiment, plan: FederationPlan, params: Params, fingerprint: str) -> StoreLayout:
+    """Return the store's layout; a layer that the model does not have is an error."""
+    wanted = None if config.store.layers == "all" else config.store.layers
+    for layer in wanted or ():
+        if not select(list(params), [layer]):
+            raise FedprintError(f"store.layers: the model has no layer '{layer}'; choose of {', '.join(params)}")
+    return StoreLayout(
+        rounds=plan.rounds,
+        cohort=plan.cohort,
+        shapes={name: tuple(tensor.shape) for name, tensor in params.items()},
+        kept=select(list(params), wanted),
+        precision=config.store.precision,
+        global_dtype=config.federation.dtype,
+        fingerprint=fingerprint,
+    )
+
+
+def choose_backend(config: Experiment, model: FedModule, devices: Sequence[Device], memory: Path) -> Backend:
+    """Return the configured backend; ``auto`` tries the candidates once per model and machine and remembers.
+
+    The choice is kept in ``memory`` (JSON), so that a resumed run goes on with the backend it began with: backends
+    agree to rounding, not to the bit.
+    """
+    name = config.federation.backend
+    if name != "auto":
+        return make_backend(name, model)
+    known: dict[str, str] = json.loads(memory.read_text()) if memory.is_file() else {}
+    if best_device() not in known:
+        jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices[:8]]
+        seconds = trial(model, jobs, parameters_of(model), config.federation.local_training())
+        known[best_device()] = min(seconds, key=lambda candidate: seconds[candidate])
+        shown = ", ".join(f"{candidate} {1000 * s:.1f} ms" for candidate, s in seconds.items())
+        print(f"backend auto: {known[best_device()]} (per client: {shown})", file=sys.stderr, flush=True)
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        memory.write_text(json.dumps(known))
+    return make_backend(known[best_device()], model)
+
+
+def predictions(model: FedModule, users: Sequence[User], batch: int = 512) -> tuple[Tensor, Tensor]:
+    """Return per-example utility inputs (n, ...) over all users' examples and the user of each (n,)."""
+    examples = concat([{"x": u.examples["x"], "y": u.examples["y"]} for u in users])
+    owners = torch.repeat_interleave(
+        torch.tensor([u.user_id for u in users]), torch.tensor([len(u.examples["y"]) for u in users])
+    )
+    parts = []
+    with torch.no_grad():
+        for start in range(0, len(owners), batch):
+            part = {name: column[start : start + batch] for name, column in examples.items()}
+            parts.append(model.per_example_utility(part))
+    return torch.cat(parts), owners
+
+
+def quick_utility(task: Task, values: Tensor, labels: Tensor) -> float:
+    """Return the task's utility (fraction): accuracy, mean AP over classes, or top-5 accuracy over known words."""
+    if task == "multi_label":
+        from sklearn.metrics import average_precision_score
+
+        present = labels.sum(0) > 0
+        return float(average_precision_score(labels[:, present].cpu().numpy(), values[:, present].cpu().numpy()))
+    return float(torch.nanmean(values))
+
+
+def utility_probe(
+    config: Experiment, task: Task, model: FedModule, test: Sequence[User]
+) -> Callable[[int, Params], Mapping[str, float]]:
+    """Return what the loop calls after each round: the utility on the test set every ``evaluate_every`` rounds."""
+    labels = torch.cat([u.examples["y"] for u in test])
+    every, last = config.federation.evaluate_every, config.federation.rounds - 1
+
+    def probe(t: int, params: Params) -> Mapping[str, float]:
+        if (t + 1) % every and t != last:
+            return {}
+        load_parameters(model, params)
+        return {"utility": quick_utility(task, predictions(model, test)[0], labels)}
+
+    return probe
+
+
+def federation_seed(seed: int) -> int:
+    """Return the root seed of everything random inside the federation."""
+    return seed_for(seed, "federation")

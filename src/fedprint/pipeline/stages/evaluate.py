@@ -1,0 +1,244 @@
+"""Stage evaluate: the first place where answers meet the truth."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprint.data.prepared import Meta, load_meta, load_users
+from fedprint.evaluation.chance import expected_top_k
+from fedprint.evaluation.measure import ap_by_round, ap_by_user, measure_reidentification
+from fedprint.evaluation.rows import Row, to_row
+from fedprint.evaluation.shuffled import PermutationTest, permutation_test
+from fedprint.evaluation.utility import hit_rate, mean_ap, top5_accuracy
+from fedprint.federation.store import read_truth
+from fedprint.pipeline.config import Experiment
+from fedprint.pipeline.stages.paths import Job, read_json, write_json
+from fedprint.rng import numpy_rng, seed_for
+from fedprint.types import Measurement
+
+UTILITY = {"single_label": "accuracy", "multi_label": "mean_ap", "language_model": "top5_accuracy"}
+
+
+def run(job: Job) -> list[Row]:
+    """Write rows.jsonl, details.json, tsne.npz and samples/ of one prior and seed; return the rows."""
+    out = job.paths.evaluation
+    out.mkdir(parents=True, exist_ok=True)
+    meta = load_meta(job.paths.prepared)
+    attack = read_json(job.paths.attack / "attack.json")
+    answers = Answers.load(job)
+    rows = [to_row(m) for m in (*_utility(job, meta), *_attacks(job, attack, answers))]
+    (out / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_json(out / "details.json", _details(job, meta, attack, answers))
+    _write_tsne(job, out)
+    shutil.copytree(job.paths.prepared / "samples", out / "samples", dirs_exist_ok=True)
+    return rows
+
+
+class Answers:
+    """Scores (q, m) with the true column (q,), per linkage."""
+
+    def __init__(self, scores: Mapping[str, NDArray[Any]], truth: Mapping[str, NDArray[np.int64]]) -> None:
+        self._scores, self.truth = scores, truth
+
+    @classmethod
+    def load(cls, job: Job) -> Answers:
+        """Join the attack's answers with the truth."""
+        attack = read_json(job.paths.attack / "attack.json")
+        with np.load(job.paths.attack / "scores.npz", allow_pickle=False) as archive:
+            scores = {name: archive[name] for name in archive.files}
+        table = read_truth(job.paths.updates / "truth")
+        owner = dict(zip(table["obs_id"].tolist(), table["user_id"].tolist(), strict=True))
+        column = {user: i for i, user in enumerate(attack["options"])}
+        per_update = np.array([column[owner[obs_id]] for obs_id in attack["subjects"]], dtype=np.int64)
+        of_device = dict(zip(attack["senders"], per_update.tolist(), strict=True))
+        per_device = np.array([of_device[name] for name in attack["devices"]], dtype=np.int64)
+        return cls(scores, {"update": per_update, "device": per_device})
+
+    def scores(self, linkage: str, attack: str, *, shuffled: bool = False) -> NDArray[Any]:
+        """Return the scores (q, m) of an attack."""
+        return self._scores[f"{linkage}/{attack}{'.shuffled' if shuffled else ''}"]
+
+
+def condition(job: Job) -> dict[str, Any]:
+    """Return the columns that all rows of this job share."""
+    config = job.config
+    return {
+        "experiment": config.name,
+        "dataset": config.data.name,
+        "prior": job.prior,
+        "world": "closed",
+        "training": "federated",
+        "defence": "+".join(d.name for d in config.defences) or "none",
+        "defence_params": defence_params(config),
+        "adversary": "naive",
+        "view": "local",
+        "seed": job.seed,
+    }
+
+
+def defence_params(config: Experiment) -> str | None:
+    """Return the defences' settings as JSON, None without a defence."""
+    if not config.defences:
+        return None
+    return json.dumps([d.model_dump(mode="json", exclude={"name"}) for d in config.defences])
+
+
+def _utility(job: Job, meta: Meta) -> Iterator[Measurement]:
+    with np.load(job.paths.updates / "utility" / "predictions.npz", allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    users = arrays.pop("users")
+    labels = arrays.pop("labels", None)
+    seed = seed_for(job.seed, "utility")
+    confidence = job.config.evaluation.confidence
+    classes = len(meta.class_names)
+    for training, values in arrays.items():
+        if labels is not None:
+            found = mean_ap(values, labels, users, seed, confidence=confidence)
+        elif meta.task == "language_model":
+            owners = np.repeat(users, values.shape[1])
+            found = top5_accuracy(values.ravel(), owners, classes, seed, confidence=confidence)
+        else:
+            chance = float(expected_top_k(1, classes))
+            found = hit_rate("accuracy", values, users, seed, chance=chance, confidence=confidence)
+        yield replace(found, keys={**condition(job), "training": training})
+        if training == "federated" and found.chance is not None:
+            exact = replace(found, value=found.chance, lo=found.chance, hi=found.chance)
+            yield replace(exact, keys={**condition(job), "training": "chance"})
+
+
+def _attacks(job: Job, attack: Mapping[str, Any], answers: Answers) -> Iterator[Measurement]:
+    evaluation = job.config.evaluation
+    for name, found in attack["attacks"].items():
+        for linkage in job.config.selection.linkages:
+            truth = answers.truth[linkage]
+            keys = {
+                **condition(job),
+                "linkage": linkage,
+                "attack": name,
+                "layers": ",".join(found["layers"]) if found["layers"] else "all",
+                "selected": name == attack["selected"],
+            }
+            measured = measure_reidentification(
+                answers.scores(linkage, name),
+                truth,
+                truth,
+                seed_for(job.seed, "interval", name, linkage),
+                confidence=evaluation.confidence,
+                resamples=evaluation.resamples,
+            )
+            for measurement in measured:
+                yield replace(measurement, keys=keys)
+
+
+def _details(job: Job, meta: Meta, attack: Mapping[str, Any], answers: Answers) -> dict[str, Any]:
+    config, selected = job.config, attack["selected"]
+    history = read_json(job.paths.updates / "utility" / "history.json")
+    return {
+        "prior": job.prior,
+        "seed": job.seed,
+        "config_hash": config.digest(),
+        "fast": config.fast,
+        "task": meta.task,
+        "utility_metric": UTILITY[meta.task],
+        "history": history["rounds"],
+        "store_checksum": history["store_checksum"],
+        "attacks": {
+            name: {**found, "settings": readable_settings(found["settings"])}
+            for name, found in attack["attacks"].items()
+        },
+        "selected": selected,
+        "chance_log_loss": attack["chance_log_loss"],
+        "by_user": {
+            linkage: [asdict(row) for row in ap_by_user(answers.scores(linkage, selected), truth, attack["options"])]
+            for linkage, truth in answers.truth.items()
+        },
+        "by_round": _by_round(job, attack, answers),
+        "checks": {
+            f"{name}/{linkage}": _tested(job, answers, name, linkage, shuffled=True)
+            for name in attack["attacks"]
+            for linkage in config.selection.linkages
+        },
+        "null": {
+            linkage: _tested(job, answers, selected, linkage, shuffled=False) for linkage in config.selection.linkages
+        },
+        "data": _describe(job, meta),
+    }
+
+
+def readable_settings(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings as short text: blocks as ``layer:transform + ...``."""
+    shown = {name: str(value) for name, value in settings.items() if name != "blocks"}
+    if "blocks" in settings:
+        shown["blocks"] = " + ".join(f"{'/'.join(layers)}:{transform}" for layers, transform in settings["blocks"])
+    return shown
+
+
+def _by_round(job: Job, attack: Mapping[str, Any], answers: Answers) -> list[dict[str, Any]]:
+    evaluation = job.config.evaluation
+    bins = ap_by_round(
+        answers.scores("update", attack["selected"]),
+        answers.truth["update"],
+        attack["rounds"],
+        evaluation.round_bins,
+        seed_for(job.seed, "interval", "rounds"),
+        confidence=evaluation.confidence,
+        resamples=evaluation.resamples,
+    )
+    rows: list[dict[str, Any]] = []
+    for found in bins:
+        ap = found.ap
+        numbers = {"ap": None, "lo": None, "hi": None, "chance": None, "n": 0}
+        if ap is not None:
+            numbers = {"ap": ap.value, "lo": ap.lo, "hi": ap.hi, "chance": ap.chance, "n": ap.n_questions}
+        rows.append({"first": found.first, "last": found.last, **numbers})
+    return rows
+
+
+def _tested(job: Job, answers: Answers, name: str, linkage: str, *, shuffled: bool) -> dict[str, Any]:
+    rng = numpy_rng(job.seed, "permutation-test", job.prior, name, linkage, shuffled)
+    permutations = job.config.evaluation.permutations
+    test: PermutationTest = permutation_test(
+        answers.scores(linkage, name, shuffled=shuffled), answers.truth[linkage], rng, permutations
+    )
+    return {**asdict(test), "p_two_sided": test.p_two_sided}
+
+
+def _describe(job: Job, meta: Meta) -> dict[str, Any]:
+    sizes = [
+        sum(len(user.examples["y"]) for user in parts)
+        for parts in zip(*(load_users(job.paths.prepared / n) for n in ("prior", "private", "test")), strict=True)
+    ]
+    return {
+        "name": meta.name,
+        "title": job.config.report.title,
+        "users": len(sizes),
+        "examples": int(np.sum(sizes)),
+        "per_user_min": int(np.min(sizes)),
+        "per_user_median": float(np.median(sizes)),
+        "per_user_max": int(np.max(sizes)),
+        "licence": meta.licence,
+        "shareable": meta.shareable,
+        "sha256": meta.sha256,
+    }
+
+
+def _write_tsne(job: Job, out: Path) -> None:
+    """Keep the embedded updates of the users with most of them, with owner and role (1 = prior device)."""
+    with np.load(job.paths.attack / "embedding.npz", allow_pickle=False) as archive:
+        xy, obs_id = archive["xy"], archive["obs_id"]
+    table = read_truth(job.paths.updates / "truth").set_index("obs_id").loc[obs_id]
+    user = table["user_id"].to_numpy(dtype=np.int64)
+    role = table["device_id"].str.endswith("prior").to_numpy().astype(np.int64)
+    embedded = ~np.isnan(xy[:, 0])
+    users, counts = np.unique(user[embedded], return_counts=True)
+    shown = users[np.lexsort((users, -counts))][: job.config.evaluation.shown_users]
+    keep = embedded & np.isin(user, shown)
+    np.savez(out / "tsne.npz", xy=xy[keep], user=user[keep], role=role[keep])

@@ -1,0 +1,181 @@
+"""Stage federate: train, record every update as the server sees it, keep the truth apart, measure the utility."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fedprint.data.examples import concat
+from fedprint.data.prepared import Meta, load_meta, load_users
+from fedprint.federation.backends import best_device
+from fedprint.federation.rounds import RoundReport, defend_data, federate
+from fedprint.federation.store import StoreWriter, UpdateStore
+from fedprint.models.base import FedModule, quiet_trainer
+from fedprint.models.batches import ShuffledBatches
+from fedprint.pipeline import recipes
+from fedprint.pipeline.progress import Meter, meter
+from fedprint.pipeline.stages.paths import Job, write_json
+from fedprint.pipeline.workspace import find_root
+from fedprint.rng import torch_rng
+from fedprint.tracking.runs import TrackedRun
+from fedprint.types import Examples, User
+
+SECTIONS = ("data", "split", "model", "federation", "store", "defences")
+"""The sections of the configuration that a store depends on; with prior and seed they name its checkpoint."""
+KNN_NEIGHBOURS = 10
+
+
+def run(job: Job, tracked: TrackedRun | None = None) -> None:
+    """Write observed/, truth/, questions/ and utility/; a killed run continues at its last complete round."""
+    torch.set_num_threads(1)  # the order of additions, and so the bits, must not depend on the machine's cores
+    started = time.perf_counter()
+    prepared, out = job.paths.prepared, job.paths.updates
+    meta = load_meta(prepared)
+    dtype = recipes.DTYPES[job.config.federation.dtype]
+    users = {name: recipes.ready(load_users(prepared / name), dtype, best_device()) for name in ("prior", "private")}
+    test = recipes.ready(load_users(prepared / "test"), dtype, best_device())
+    background = load_users(prepared / "background")
+    model = recipes.build_model(job.config, meta, test, recipes.federation_seed(job.seed)).to(best_device())
+    params, store = _train(job, meta, model, users, test, background, tracked)
+    recipes.load_parameters(model, params)
+    _write_questions(out / "questions", users["private"], job)
+    _write_utility(out / "utility", job, meta, model, (*users["prior"], *users["private"]), test)
+    write_json(out / "utility" / "history.json", {"rounds": store.history(), "store_checksum": store.checksum()})
+    print(f"federated {job.paths.item} in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+
+
+def checkpoint_folder(job: Job) -> Path:
+    """Return where the store grows: named by everything it depends on, outside DVC's outputs."""
+    return find_root() / "work" / "checkpoints" / f"{job.config.section_digest(*SECTIONS)}-{job.paths.item}"
+
+
+def _train(
+    job: Job,
+    meta: Meta,
+    model: FedModule,
+    users: dict[str, tuple[User, ...]],
+    test: tuple[User, ...],
+    background: tuple[User, ...],
+    tracked: TrackedRun | None,
+) -> tuple[dict[str, torch.Tensor], UpdateStore]:
+    seed = recipes.federation_seed(job.seed)
+    pool: Examples = concat([u.examples for u in recipes.ready(background, _dtype(job))]) if background else {}
+    devices = defend_data(recipes.make_devices(users["prior"], users["private"]), job.config.defences, pool, seed)
+    plan = recipes.make_plan(job.config, len(devices), seed)
+    initial = recipes.parameters_of(model)
+    folder = checkpoint_folder(job)
+    backend = recipes.choose_backend(job.config, model, devices, folder / "backend.json")
+    fingerprint = f"{job.config.section_digest(*SECTIONS)}-{meta.sha256[:12]}"
+    layout = recipes.make_layout(job.config, plan, initial, fingerprint)
+    with StoreWriter.open(folder / "store", layout) as writer, meter(f"federate {job.paths.item}", plan.rounds) as bar:
+        if writer.next_round == 0:
+            writer.set_initial(initial)
+        watch = _Watch(bar, plan.cohort, writer.next_round, tracked)
+        params = federate(
+            devices=devices,
+            plan=plan,
+            backend=backend,
+            defences=job.config.defences,
+            writer=writer,
+            utility=recipes.utility_probe(job.config, meta.task, model, test),
+            report=watch,
+        )
+        writer.finalise()
+        watch.flush()
+    for name in ("observed", "truth"):
+        _move(folder / "store" / name, job.paths.updates / name)
+    shutil.rmtree(folder, ignore_errors=True)
+    return params, UpdateStore.open(job.paths.updates / "observed", verify=False)
+
+
+def _dtype(job: Job) -> torch.dtype:
+    return recipes.DTYPES[job.config.federation.dtype]
+
+
+def _move(source: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(source, target)
+
+
+class _Watch:
+    """Shows rounds, updates per second, loss and utility; sends metrics to MLflow in batches."""
+
+    def __init__(self, bar: Meter, cohort: int, first: int, tracked: TrackedRun | None) -> None:
+        self._bar, self._cohort, self._first, self._tracked = bar, cohort, first, tracked
+        self._start = self._sent = time.monotonic()
+        self._utility = "-"
+        self._points: list[tuple[str, float, int]] = []
+
+    def __call__(self, report: RoundReport) -> None:
+        """Take one finished round."""
+        rate = (report.round + 1 - self._first) * self._cohort / max(time.monotonic() - self._start, 1e-9)
+        if "utility" in report.metrics:
+            self._utility = f"{100 * report.metrics['utility']:.1f} %"
+        note = f"{rate:.0f} updates/s  loss {report.metrics['loss']:.3f}  utility {self._utility}"
+        self._bar.update(report.round + 1, note)
+        names = {"loss": "train/loss", "update_norm": "train/update_norm", "utility": "utility/federated"}
+        self._points += [(names.get(k, k), v, report.round) for k, v in report.metrics.items()]
+        if time.monotonic() - self._sent > 5:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        if self._tracked is not None and self._points:
+            self._tracked.log_metrics(self._points)
+        self._points, self._sent = [], time.monotonic()
+
+
+def _write_questions(out: Path, private: tuple[User, ...], job: Job) -> None:
+    """The closed world: every user is an option, in ascending order."""
+    options = sorted(user.user_id for user in private)
+    write_json(out / "questions.json", {"kind": "user", "world": "closed", "options": options})
+
+
+def _write_utility(
+    out: Path, job: Job, meta: Meta, model: FedModule, training: tuple[User, ...], test: tuple[User, ...]
+) -> None:
+    """Save per-example results on the test set: federated, centralised, and 10-NN where inputs are pictures."""
+    out.mkdir(parents=True, exist_ok=True)
+    labels = torch.cat([u.examples["y"] for u in test]).cpu().numpy()
+    values, owners = recipes.predictions(model, test)
+    results = {"federated": values.cpu().numpy()}
+    train = concat([{"x": u.examples["x"], "y": u.examples["y"]} for u in training])
+    if job.config.federation.central_epochs:
+        results["centralised"] = _centralised(job, meta, train, test)
+    if meta.task != "language_model":
+        results["knn"] = _nearest_neighbours(train, torch.cat([u.examples["x"] for u in test]), labels, meta)
+    arrays = {name: value.astype(np.float32) for name, value in results.items()}
+    keep = {"labels": labels} if meta.task == "multi_label" else {}
+    np.savez(out / "predictions.npz", **arrays, **keep, users=owners.numpy())
+
+
+def _centralised(job: Job, meta: Meta, train: Examples, test: tuple[User, ...]) -> np.ndarray:
+    """Train the same network on all data at once with Lightning."""
+    seed = recipes.federation_seed(job.seed)
+    model = recipes.build_model(job.config, meta, test, seed)
+    cpu = {name: column.cpu() for name, column in train.items()}
+    batches = ShuffledBatches(cpu, 32, torch_rng(seed, "centralised"))
+    quiet_trainer(job.config.federation.central_epochs).fit(model, batches.loader())
+    model.eval()
+    values, _ = recipes.predictions(model.to(best_device()), test)
+    return values.cpu().numpy()
+
+
+def _nearest_neighbours(train: Examples, x: torch.Tensor, labels: np.ndarray, meta: Meta) -> np.ndarray:
+    """10-NN on pixels: hits (n,), or for multi-label the share of neighbours with each label (n, classes)."""
+    from sklearn.neighbors import NearestNeighbors
+
+    known = train["x"].flatten(1).cpu().numpy()
+    k = min(KNN_NEIGHBOURS, len(known))
+    found = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(known).kneighbors(x.flatten(1).cpu().numpy())[1]
+    neighbours = train["y"].cpu().numpy()[found]
+    if meta.task == "multi_label":
+        return np.asarray(neighbours.mean(1))
+    votes = np.stack([(neighbours == c).sum(1) for c in range(len(meta.class_names))], axis=1)
+    return np.asarray(votes.argmax(1) == labels)

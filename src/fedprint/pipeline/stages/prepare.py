@@ -1,0 +1,45 @@
+"""Stage prepare: users are loaded, encoded and split; from here on nobody touches the source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedprint.data.dataset import Dataset
+from fedprint.data.overview import contact_sheet, sample_texts
+from fedprint.data.prepared import meta_of, save_meta, save_users
+from fedprint.data.splits import split_users
+from fedprint.pipeline.stages.paths import Job, data_dir, write_json
+from fedprint.rng import seed_for
+
+
+def run(job: Job) -> None:
+    """Write prior, private, test and background users, the header, and what may be shown of the data."""
+    config, out = job.config, job.paths.prepared
+    dataset = config.data.load(data_dir(), seed_for(job.seed, "data"))
+    split = split_users(
+        dataset.users,
+        seed=seed_for(job.seed, "split"),
+        prior=job.prior,
+        test_fraction=config.split.test_fraction,
+        prior_fraction=config.split.prior_fraction,
+        max_prior_examples=config.split.max_prior_examples,
+    )
+    for name, users in (("prior", split.prior), ("private", split.private), ("test", split.test)):
+        save_users(out / name, users)
+    save_users(out / "background", dataset.background)
+    save_meta(out, meta_of(dataset))
+    write_samples(dataset, out / "samples")
+
+
+def write_samples(dataset: Dataset, out: Path) -> None:
+    """Write a contact sheet or sample sentences where the source says so; else the reason why nothing is shown."""
+    out.mkdir(parents=True, exist_ok=True)
+    if not dataset.shareable:
+        reason = f"The sidecar of {dataset.name} does not say `samples: shareable`; texts and pictures stay private."
+        write_json(out / "samples.json", {"kind": "withheld", "reason": reason})
+    elif dataset.task == "language_model":
+        write_json(out / "samples.json", {"kind": "texts", "texts": list(sample_texts(dataset))})
+    else:
+        contact_sheet(dataset).save(out / "contact_sheet.png")
+        caption = "Each row holds examples of one user."
+        write_json(out / "samples.json", {"kind": "images", "file": "contact_sheet.png", "caption": caption})

@@ -1,0 +1,83 @@
+"""What each stage tells MLflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedprint.pipeline.config import Experiment
+from fedprint.pipeline.stages.paths import Job, read_json
+from fedprint.pipeline.workspace import find_root
+from fedprint.tracking.runs import TrackedRun, tracked_run
+
+
+@contextmanager
+def job_run(job: Job) -> Iterator[TrackedRun]:
+    """Open the one flat run of (experiment, prior, seed, configuration)."""
+    digest = job.config.digest()
+    key = {"experiment": job.config.name, "prior": job.prior, "seed": str(job.seed), "config": digest}
+    name = f"{job.config.name} {job.prior} seed {job.seed}"
+    with tracked_run(find_root(), "fedprint", key, name, parameters(job.config, job), {}) as run:
+        yield run
+
+
+def parameters(config: Experiment, job: Job | None = None) -> dict[str, Any]:
+    """Return the resolved configuration, flat, and its hash."""
+    flat = dict(_flatten("", config.model_dump(mode="json", exclude={"attacks"})))
+    flat["attacks"] = " ".join(attack.name for attack in config.attacks)
+    flat["config_hash"] = config.digest()
+    return flat | ({"prior": job.prior, "seed": job.seed} if job else {})
+
+
+def _flatten(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(f"{prefix}{key}.", value)
+        else:
+            yield f"{prefix}{key}", value
+
+
+def log_evaluation(run: TrackedRun, job: Job, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Log utility, the selected attacker and every other attack, each with its interval; and the training curve."""
+    history = read_json(job.paths.updates / "utility" / "history.json")
+    names = {"loss": "train/loss", "update_norm": "train/update_norm", "utility": "utility/federated"}
+    points = [
+        (names[key], float(value), int(entry["round"]))
+        for entry in history["rounds"]
+        for key, value in entry.items()
+        if key in names
+    ]
+    last = job.config.federation.rounds - 1
+    for row in rows:
+        points += [(name, float(value), last) for name, value in _row_metrics(row)]
+    run.log_metrics(points)
+    run.set_tags({"store_checksum": history["store_checksum"], "config_hash": job.config.digest()})
+
+
+def _row_metrics(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Name a row's numbers so that the UI groups them: attack/, utility/, attacks_all/."""
+    if row["attack"] is None:
+        if row["training"] != "federated":
+            yield f"utility/{row['training']}", row["value"]
+        yield f"utility_interval/{row['training']}_lo", row["lo"]
+        yield f"utility_interval/{row['training']}_hi", row["hi"]
+        return
+    if row["metric"] in ("ap", "ap_over_chance", "top1") and row["selected"]:
+        yield f"attack/{row['metric']}_{row['linkage']}", row["value"]
+        yield f"attack_interval/{row['metric']}_{row['linkage']}_lo", row["lo"]
+        yield f"attack_interval/{row['metric']}_{row['linkage']}_hi", row["hi"]
+        if row["metric"] == "ap":
+            yield f"attack/chance_{row['linkage']}", row["chance"]
+    if row["metric"] == "ap":
+        yield f"attacks_all/{row['attack']}_{row['linkage']}", row["value"]
+
+
+def log_report(config: Experiment, folder: Path, metrics: Mapping[str, float]) -> None:
+    """Log the headline numbers, the page, the figures and the tables in a run of their own."""
+    key = {"experiment": config.name, "config": config.digest(), "part": "report"}
+    name = f"{config.name} report"
+    with tracked_run(find_root(), "fedprint reports", key, name, parameters(config), {}) as run:
+        run.log_metrics([(f"headline/{name}", float(value), 0) for name, value in metrics.items()])
+        run.log_artifacts(folder)
