@@ -22,7 +22,7 @@ from fedprint.reports.drawing import (
 )
 from fedprint.reports.evaluations import CONTROL, Evaluation, Scatter, read_scatter
 from fedprint.reports.tables import AttackTable, UtilityLine
-from fedprint.reports.wording import LINKAGES, METRIC_TITLES, Estimate, number, people
+from fedprint.reports.wording import LINKAGES, METRIC_TITLES, number, people
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ def ap_by_attacker(tables: Sequence[AttackTable]) -> Drawing | None:
     attacks = list(dict.fromkeys(line.attack for table in tables for line in table.lines))
     if not attacks:
         return None
-    figure = _figure(WIDTH, 1.3 + 0.19 * len(attacks) * (1 + len(tables)))
+    figure = _figure(WIDTH, 1.3 + 0.15 * len(attacks) * (1 + len(tables)))
     panels = figure.subplots(1, 2, sharey=True)
     for axes, linkage in zip(panels, LINKAGES, strict=True):
         for position, table in enumerate(tables):
@@ -90,18 +90,18 @@ def utility_curves(evaluations: Sequence[Evaluation], lines: Sequence[UtilityLin
     figure = _figure(WIDTH, 2.9 if len(priors) > 1 else 3.3)
     panels = figure.subplots(1, len(priors), sharey=True, squeeze=False)[0]
     for axes, prior in zip(panels, priors, strict=True):
-        for item in evaluations:
-            if item.prior == prior and (points := _series(item, key)):
-                axes.plot(*zip(*points, strict=True), color=SERIES[0], lw=1.6, zorder=3)
-        if key == "utility":
-            _baselines(axes, [line for line in lines if line.prior == prior])
+        curves = [points for item in evaluations if item.prior == prior and (points := _series(item, key))]
+        for points in curves:
+            axes.plot(*zip(*points, strict=True), color=SERIES[0], lw=1.6, zorder=3)
+        if key == "utility" and curves:
+            _baselines(axes, [line for line in lines if line.prior == prior], max(points[-1][0] for points in curves))
         axes.set_title(_prior_title(prior))
         axes.set_xlabel("round")
     metric = str(evaluations[0].details.get("utility_metric", "utility"))
     name = METRIC_TITLES.get(metric, metric) if key == "utility" else "training loss"
     if key == "utility" and metric != "mae":
         percent_axis(panels[0], "y", name)
-        panels[0].set_ylim(bottom=0)
+        panels[0].set_ylim(0, 1.08 * panels[0].get_ylim()[1])
     else:
         panels[0].set_ylabel(name)
     return finish(
@@ -152,14 +152,14 @@ def ap_by_round(bins: Sequence[Row], prior: str) -> Drawing | None:
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("round of the update")
     percent_axis(axes, "y", "average precision")
-    counts = [int(row["n_questions"]) for row in bins]
+    few, most = (pick(int(row["n_questions"]) for row in bins) for pick in (min, max))
     return finish(
         figure,
         "ap-by-round",
         "When in training users are recognised",
         f"Average precision among the updates of {len(bins)} ranges of rounds ({prior} prior, chosen attacker, one "
-        f"update at a time, {min(counts)} to {max(counts)} updates each); band: 95 % interval over users. A range with "
-        "fewer updates has a higher chance.",
+        f"update at a time, {few if few == most else f'{few} to {most}'} updates each); band: 95 % interval over "
+        "users. A range with fewer updates has a higher chance.",
     )
 
 
@@ -225,34 +225,44 @@ def _attack_dots(
         axes.plot([found.lo, found.hi], [y, y], color=colour, lw=1.6, solid_capstyle="round")
         axes.plot(found.value, y, marker, color=colour, mfc=colour if line.chosen else PAPER, ms=5.5, mew=1.4)
         if found.chance is not None:
-            axes.plot([found.chance] * 2, [y - 0.11, y + 0.11], color=INK, lw=1.2, zorder=4)
+            axes.plot([found.chance] * 2, [y - 0.1, y + 0.1], color=INK, lw=1.2, zorder=1.5)
     axes.plot([], [], marker, color=colour, ms=5.5, label=_prior_title(table.prior))
     if position == priors - 1:
         axes.plot([], [], "|", color=INK, ms=8, mew=1.2, label="chance")
 
 
-def _baselines(axes: Axes, lines: Sequence[UtilityLine]) -> None:
-    looks = {"centralised": (SERIES[1], "--"), "knn": (SERIES[2], "-."), "chance": (MUTED, ":")}
-    labels = {"centralised": "centralised", "knn": "10-NN", "chance": "chance"}
-    last = axes.get_xlim()[1]
+def _baselines(axes: Axes, lines: Sequence[UtilityLine], last: float) -> None:
+    looks = {
+        "centralised": ("centralised", SERIES[1], "--", 4),
+        "knn": ("10-NN", SERIES[2], "-.", -10),
+        "chance": ("chance", MUTED, ":", 4),
+    }
     for line in lines:
-        found: Estimate = line.found
-        if found.value is None:
-            continue
-        if line.training in looks:
-            colour, dash = looks[line.training]
+        found = line.found
+        if found.value is not None and line.training in looks:
+            label, colour, dash, shift = looks[line.training]
             axes.axhline(found.value, color=colour, ls=dash, lw=1.2)
-            text = f"{labels[line.training]} {number(found.value, found.unit)}"
-            axes.annotate(text, (0.02, found.value), (0, 3), xycoords=("axes fraction", "data"),
-                          textcoords="offset points", color=colour, fontsize=8)  # fmt: skip
+            axes.annotate(
+                label,
+                (0.98, found.value),
+                (0, shift),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                ha="right",
+                color=colour,
+                fontsize=8,
+            )
         elif line.training == "federated" and found.lo is not None and found.hi is not None:
-            axes.plot([last, last], [found.lo, found.hi], color=SERIES[0], lw=3, solid_capstyle="round", clip_on=False)
+            axes.plot([last, last], [found.lo, found.hi], color=SERIES[0], lw=4, solid_capstyle="round", zorder=4)
 
 
 def _user_bars(axes: Axes, rows: Sequence[UserRow]) -> None:
-    # Beyond some 80 bars the gaps between them would be thinner than a pixel and shimmer.
-    many = len(rows) > 80
-    axes.bar(range(len(rows)), [row[1] for row in rows], width=1.0 if many else 0.78, color=SERIES[0], lw=0, zorder=2)
+    values = [row[1] for row in rows]
+    if len(rows) > 80:  # gaps between bars would be thinner than a pixel and shimmer
+        edges = [position - 0.5 for position in range(len(rows) + 1)]
+        axes.stairs(values, edges, fill=True, color=SERIES[0], lw=0, zorder=2)
+    else:
+        axes.bar(range(len(rows)), values, width=0.78, color=SERIES[0], lw=0, zorder=2)
     axes.axhline(fmean(row[2] for row in rows), color=INK, ls="--", lw=1.1, zorder=3)
     axes.set_xlim(-0.6, len(rows) - 0.4)
     axes.set_xticks([])

@@ -27,6 +27,7 @@ from fedprint.reports.tables import (
     utility_lines,
 )
 from fedprint.reports.wording import Estimate
+from fedprint.types import FedprintError
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -83,12 +84,12 @@ def write_report(
     summary = _summary(experiment, title, found, tables, utility, Path(out) / "index.html")
     drawings = draw_all(tables, utility, found, summary.prior)
     page = _render(summary, found, final, tables, utility, drawings, config_text)
-    with_folder = _fresh_folder(Path(out))
+    partial = fresh_folder(Path(out))
     try:
-        _write_files(with_folder, page, rows, drawings, config_text, summary)
-        _swap(with_folder, Path(out))
+        _write_files(partial, page, rows, drawings, config_text, summary)
+        swap(partial, Path(out))
     finally:
-        shutil.rmtree(with_folder, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
     return summary
 
 
@@ -96,6 +97,16 @@ def summary_json(summary: ReportSummary) -> str:
     """Return the summary as JSON without the page's path, which would differ between machines."""
     content = plain_value({key: value for key, value in asdict(summary).items() if key != "page"})
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """Return the content of a report folder's summary.json; FedprintError when there is none."""
+    try:
+        return dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FedprintError(f"{folder} holds no report; run `make experiment NAME={folder.name}` first") from error
+    except json.JSONDecodeError as error:
+        raise FedprintError(f"{folder}/summary.json is damaged ({error.msg}); write the report again") from error
 
 
 def environment() -> Environment:
@@ -231,7 +242,8 @@ def _write_files(
     (folder / "index.html").write_text(page, encoding="utf-8")
 
 
-def _fresh_folder(out: Path) -> Path:
+def fresh_folder(out: Path) -> Path:
+    """Return an empty folder beside ``out`` that :func:`swap` moves there when it is complete."""
     out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     shutil.rmtree(partial, ignore_errors=True)
@@ -239,7 +251,8 @@ def _fresh_folder(out: Path) -> Path:
     return partial
 
 
-def _swap(partial: Path, out: Path) -> None:
+def swap(partial: Path, out: Path) -> None:
+    """Move ``partial`` to ``out``, replacing an older folder."""
     if out.exists():
         shutil.rmtree(out)
     os.replace(partial, out)

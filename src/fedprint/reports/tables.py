@@ -48,6 +48,21 @@ class AttackTable:
         """Return the chosen attacker's line."""
         return next((line for line in self.lines if line.chosen), None)
 
+    @property
+    def chance(self) -> Mapping[str, float]:
+        """Return the chance of each hit rate that is the same for all attackers and linkages of the table."""
+        levels: dict[str, set[float | None]] = {"top1": set(), "top5": set()}
+        for line in self.lines:
+            for numbers in line.by_linkage.values():
+                for metric in levels.keys() & numbers.keys():
+                    levels[metric].add(numbers[metric].chance)
+        return {
+            metric: level
+            for metric, found in levels.items()
+            for level in found
+            if level is not None and len(found) == 1
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class UtilityLine:

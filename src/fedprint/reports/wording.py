@@ -13,9 +13,9 @@ CLEAR = 0.05
 """A permutation p above this is no evidence of a link."""
 
 PRIORS: Mapping[str, str] = {
-    "random": "the adversary holds a random half of each user's data; devices train on the other half",
-    "chrono": "the adversary holds each user's earlier data; devices train on the later data",
-    "iid": "control: every device's examples are replaced by draws from the pool of all users",
+    "random": "The adversary holds a random half of each user's data; devices train on the other half.",
+    "chrono": "The adversary holds each user's earlier data; devices train on the later data.",
+    "iid": "Every device's examples are replaced by draws from the pool of all users: an attack should find nothing.",
 }
 VIEWS: Mapping[str, str] = {
     "local": "each update as it left the device (a curious server)",
@@ -39,7 +39,7 @@ ATTACKS: Mapping[str, str] = {
     "ridge": "ridge regression, closed form",
     "selected": "the attacker chosen in each seed",
 }
-LINKAGES: Mapping[str, str] = {"update": "one update", "device": "all of a device"}
+LINKAGES: Mapping[str, str] = {"update": "one update", "device": "device pooled"}
 TRAININGS: Mapping[str, str] = {
     "federated": "federated",
     "centralised": "centralised training",
@@ -167,7 +167,7 @@ def verdict_pooled(found: Estimate, null: NoLink | None = None) -> str:
 def _against(found: Estimate) -> str:
     digits = 0 if found.value is not None and 0.1 <= found.value <= 0.95 else 1
     value = with_unit(found.value, "fraction", digits)
-    return f"AP {value} {interval(found, digits)} against {with_unit(found.chance, 'fraction', 1)}"
+    return f"AP{NBSP}{value} {interval(found, digits)} against {with_unit(found.chance, 'fraction', 1)}"
 
 
 def _why_not(found: Estimate, null: NoLink | None) -> str:

@@ -1,0 +1,94 @@
+"""The headline of a report as a table for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedprint.evaluation.rows import read_measurements
+from fedprint.reports.evaluations import CHOSEN, final_rows
+from fedprint.reports.page import read_summary
+from fedprint.reports.tables import AttackLine, AttackTable, attack_tables, utility_lines
+from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, TRAININGS, Estimate, interval, with_unit
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+COLUMNS = ("prior", "linkage", "attacker", "AP", "95 %", "chance", "×", "n", "users")
+
+
+def summary_table(report_folder: Path) -> Table:
+    """Return the chosen attacker per prior and linkage, the best on test data where it is another, utility and path.
+
+    Raises:
+        FedprintError: the folder holds no report.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    folder = Path(report_folder)
+    summary = read_summary(folder)
+    rows = final_rows(read_measurements(folder / "measurements.jsonl"))
+    caption = _caption(folder, summary, rows)
+    table = Table(title=escape(summary["title"]), caption=caption, caption_justify="left", box=SIMPLE_HEAD)
+    table.collapse_padding, table.pad_edge = True, False
+    for column in COLUMNS:
+        table.add_column(
+            column, justify="left" if column in COLUMNS[:3] else "right", overflow="fold", no_wrap=column == "95 %"
+        )
+    for found in attack_tables(rows):
+        for linkage in LINKAGES:
+            for line, note in _lines(found, linkage):
+                style = "bold" if line.chosen else "dim"
+                cells = _cells(found.prior, linkage, f"{line.attack}{note}", line)
+                table.add_row(*(escape(cell) for cell in cells), style=style)
+        table.add_section()
+    return table
+
+
+def _lines(table: AttackTable, linkage: str) -> list[tuple[AttackLine, str]]:
+    """Return the chosen line and, where another attack did better on test data, that one as well."""
+    known = [line for line in table.lines if _value(line, linkage) is not None]
+    best = max(
+        (line for line in known if line.attack != CHOSEN), key=lambda line: _value(line, linkage) or 0.0, default=None
+    )
+    found = [(line, "") for line in known if line.chosen]
+    return found if best is None or best.chosen else [*found, (best, " (best on test data)")]
+
+
+def _value(line: AttackLine, linkage: str) -> float | None:
+    found = line.by_linkage.get(linkage, {}).get("ap")
+    return found.value if found else None
+
+
+def _cells(prior: str, linkage: str, name: str, line: AttackLine) -> list[str]:
+    numbers = line.by_linkage[linkage]
+    ap, ratio = numbers["ap"], numbers.get("ap_over_chance")
+    return [
+        prior,
+        linkage,
+        name,
+        with_unit(ap.value, ap.unit),
+        interval(ap),
+        with_unit(ap.chance, ap.unit),
+        with_unit(ratio.value, ratio.unit) if ratio else MISSING,
+        str(ap.n_questions),
+        str(ap.n_users),
+    ]
+
+
+def _caption(folder: Path, summary: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    from rich.markup import escape
+
+    utility = [line for line in utility_lines(rows) if line.prior == summary["prior"]]
+    said = [f"{TRAININGS.get(line.training, line.training)} {_utility(line.found)}" for line in utility]
+    metric = METRIC_TITLES.get(utility[0].found.metric, utility[0].found.metric) if utility else ""
+    lines = [f"utility ({metric}, {summary['prior']} prior): {', '.join(said)}"] if utility else []
+    fast = " (fast run)" if summary["fast"] else ""
+    return escape("\n".join([*summary["verdict"], *lines, f"report{fast}: {folder / 'index.html'}"]))
+
+
+def _utility(found: Estimate) -> str:
+    return f"{with_unit(found.value, found.unit)} {interval(found)}"
