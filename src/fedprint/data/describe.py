@@ -47,9 +47,10 @@ def read_sidecar(folder: Path) -> Sidecar:
 def read_table(folder: Path) -> Table:
     """Return the table, its files' SHA-256, columns, types and shapes as the sidecar declares them."""
     sidecar = read_sidecar(folder)
+    data_file = folder / sidecar.data_file
     for name, spec in sidecar.files.items():
         _check_file(folder / name, spec.sha256)
-    columns = read_columns(folder / sidecar.data_file)
+    columns = read_columns(data_file)
     table = Table(name=sidecar.name, columns=_as_declared(columns, sidecar), sidecar=sidecar, folder=folder)
     checks.check_declared(table)
     return table

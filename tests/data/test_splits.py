@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fedprint.data.examples import num_examples
+from fedprint.data.splits import Prior, Split, split_users
+from fedprint.types import FedprintError, User
+
+Make = Callable[..., list[User]]
+SIZES = st.lists(st.integers(3, 40), min_size=1, max_size=6)
+PRIORS = st.sampled_from(["random", "chrono", "iid"])
+SEEDS = st.integers(0, 2**40)
+light = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def rows(users: tuple[User, ...]) -> list[set[int]]:
+    return [set(user.examples["x"].tolist()) for user in users]
+
+
+def sizes(users: tuple[User, ...]) -> list[int]:
+    return [num_examples(user.examples) for user in users]
+
+
+@light
+@given(SIZES, PRIORS, SEEDS, st.floats(0.05, 0.95), st.floats(0.05, 0.95))
+def test_split_is_disjoint_and_exhaustive(
+    make_users: Make, counts: list[int], prior: Prior, seed: int, test: float, share: float
+) -> None:
+    users = make_users(counts, seed)
+    split = split_users(users, prior=prior, seed=seed, test_fraction=test, prior_fraction=share)
+    parts = (split.prior, split.private, split.test)
+    every = [value for part in parts for user in part for value in user.examples["x"].tolist()]
+    assert sorted(every) == list(range(sum(counts)))
+    assert min(min(sizes(part)) for part in parts) >= 1
+    for part in parts:
+        assert [(u.user_id, u.attributes) for u in part] == [(u.user_id, u.attributes) for u in users]
+
+
+@light
+@given(SIZES, SEEDS)
+def test_random_and_chrono_keep_rows_with_their_user(make_users: Make, counts: list[int], seed: int) -> None:
+    users = make_users(counts, seed)
+    for prior in ("random", "chrono"):
+        split = split_users(users, prior=prior, seed=seed)
+        for user, a, b, c in zip(users, rows(split.prior), rows(split.private), rows(split.test), strict=True):
+            assert a | b | c == set(user.examples["x"].tolist())
+
+
+@light
+@given(SIZES, SEEDS)
+def test_chrono_prior_is_never_later_than_private(make_users: Make, counts: list[int], seed: int) -> None:
+    split = split_users(make_users(counts, seed), prior="chrono", seed=seed)
+    for prior, private in zip(split.prior, split.private, strict=True):
+        last, first = prior.examples["t"].max(), private.examples["t"].min()
+        assert last <= first
+        tied_prior = prior.examples["x"][prior.examples["t"] == last]
+        tied_private = private.examples["x"][private.examples["t"] == last]
+        assert not len(tied_private) or tied_prior.max() < tied_private.min()
+
+
+def test_random_prior_does_mix_times(make_users: Make) -> None:
+    (prior,), (private,) = (getattr(split_users(make_users([100]), seed=1), k) for k in ("prior", "private"))
+    assert prior.examples["t"].max() > private.examples["t"].min()
+
+
+@light
+@given(SIZES, SEEDS)
+def test_iid_keeps_sizes_and_test_rows(make_users: Make, counts: list[int], seed: int) -> None:
+    users = make_users(counts, seed)
+    plain, control = split_users(users, seed=seed), split_users(users, prior="iid", seed=seed)
+    assert sizes(plain.prior) == sizes(control.prior)
+    assert sizes(plain.private) == sizes(control.private)
+    assert rows(plain.test) == rows(control.test)
+
+
+def test_iid_gives_everyone_about_an_equal_share_of_everyone(make_users: Make) -> None:
+    control = split_users(make_users([200] * 5), prior="iid", seed=3)
+    for hand in (*control.prior, *control.private):
+        owners = torch.bincount(hand.examples["x"] // 200, minlength=5)
+        assert owners.min() >= 5
+        assert owners.max() <= 30
+
+
+def test_default_shares_are_20_40_40(make_users: Make) -> None:
+    split = split_users(make_users([100, 10]), seed=0)
+    assert (sizes(split.test), sizes(split.prior), sizes(split.private)) == ([20, 2], [40, 4], [40, 4])
+
+
+@pytest.mark.parametrize("prior", ["random", "chrono", "iid"])
+def test_limited_prior_is_a_part_of_the_full_one_or_of_the_pool(make_users: Make, prior: Prior) -> None:
+    users = make_users([30, 40])
+    full, limited = (
+        split_users(users, prior=prior, seed=5),
+        split_users(users, prior=prior, seed=5, max_prior_examples=2),
+    )
+    assert sizes(limited.prior) == [2, 2]
+    assert sizes(limited.private) == sizes(full.private)
+    if prior != "iid":
+        assert all(few <= all_ for few, all_ in zip(rows(limited.prior), rows(full.prior), strict=True))
+        assert rows(limited.private) == rows(full.private)
+
+
+def test_a_users_split_does_not_depend_on_the_others(make_users: Make) -> None:
+    users = make_users([30, 40, 50])
+    alone, together = split_users(users[1:2], seed=5), split_users(users, seed=5)
+    assert rows(alone.prior) == rows(together.prior)[1:2]
+
+
+def test_seed_decides_the_split(make_users: Make) -> None:
+    def draw(seed: int) -> Split:
+        return split_users(make_users([30, 40]), seed=seed)
+
+    assert rows(draw(1).prior) == rows(draw(1).prior)
+    assert rows(draw(1).prior) != rows(draw(2).prior)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_user_with_too_few_examples_is_named(make_users: Make, count: int) -> None:
+    with pytest.raises(FedprintError, match=rf"user 11 has {count} example.*min_examples"):
+        split_users(make_users([9, count]), seed=0)
+
+
+def test_bad_fractions_and_limits_are_named(make_users: Make) -> None:
+    for options, says in (
+        ({"test_fraction": 0.0}, "test_fraction is 0.0"),
+        ({"prior_fraction": 1.0}, "prior_fraction is 1.0"),
+        ({"max_prior_examples": 0}, "max_prior_examples is 0"),
+    ):
+        with pytest.raises(FedprintError, match=says):
+            split_users(make_users([9]), seed=0, **options)  # type: ignore[arg-type]
