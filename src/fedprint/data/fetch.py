@@ -40,7 +40,7 @@ class Digits(Protocol):
 
 
 def fetch_mnist_writers(target: Path) -> Table:
-    """Download MNIST and QMNIST through torchvision and write ``<target>/mnist_writers``; about 80 MB, once.
+    """Download MNIST and QMNIST through torchvision and write ``<target>/mnist_writers``.
 
     The downloads stay in ``<target>/.downloads``. Raises FedprintError when a download fails.
     """
