@@ -27,7 +27,7 @@ def _compiled_operators_load() -> bool:
     libraries = sorted(Path(spec.origin).parent.glob("_C*.so"))
     try:
         for library in libraries:
-            torch.ops.load_library(str(library))
+            torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
     except OSError:
         return False
     return True
@@ -37,9 +37,9 @@ def repair() -> None:
     """Declare torchvision's operators when, and only when, its compiled library cannot be loaded."""
     if _kept_alive or _compiled_operators_load():
         return
-    library = torch.library.Library("torchvision", "FRAGMENT")
+    library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
     for schema in _SCHEMAS:
-        library.define(schema)
+        library.define(schema)  # type: ignore[no-untyped-call]
     _kept_alive.append(library)
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from torch import Generator, Tensor
 
 Examples = Mapping[str, Tensor]
-"""Columns of one user or one batch: ``x`` (n, ...), ``y`` (n, ...), optional ``t`` (n,) time or order, ``album`` (n,)."""
+"""Columns of a user or a batch: ``x`` (n, ...), ``y`` (n, ...), optional ``t`` (n,) time or order, ``album`` (n,)."""
 
 Params = Mapping[str, Tensor]
-"""Parameter name -> tensor; an update has the same names and shapes and is always ``w - w_t`` (papers.md, erratum 1)."""
+"""Parameter name -> tensor; an update has the same names and shapes, and is always ``w - w_t`` (erratum 1)."""
 
 Role = Literal["anonymous", "prior"]
 Linkage = Literal["update", "device"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprint.attacks.features import Updates, kernels, layer_groups
+from fedprint.attacks.features import Updates, kernel, layer_groups, products
 from fedprint.rng import seed_for
 
 LIMIT = 600
@@ -14,7 +14,7 @@ LIMIT = 600
 def two_dimensions(updates: Updates, rows: NDArray[np.int64], *, seed: int) -> NDArray[np.float32]:
     """Return t-SNE coordinates (n, 2) of all rows' signed square roots; NaN beyond ``LIMIT`` rows drawn at random.
 
-    Uses the last layer group but one, the widest hidden layer of the small networks; see also papers.md 2.5.
+    Uses the layer with most parameters (papers.md 2.5).
     """
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
@@ -22,8 +22,8 @@ def two_dimensions(updates: Updates, rows: NDArray[np.int64], *, seed: int) -> N
     groups = layer_groups(updates)
     widest = max(groups, key=lambda names: sum(updates.sizes[n] for n in names))
     shown = np.sort(np.random.default_rng(seed_for(seed, "tsne")).permutation(rows)[:LIMIT])
-    kernel = kernels(updates, widest, shown, ("sqrt",))["sqrt"][shown]
-    low = PCA(n_components=min(30, len(shown) - 1), random_state=0).fit_transform(kernel)
+    similarity = kernel(products(updates, widest, shown)["sqrt"], shown)[shown]
+    low = PCA(n_components=min(30, len(shown) - 1), random_state=0).fit_transform(similarity)
     xy = np.full((len(rows), 2), np.nan, dtype=np.float32)
     perplexity = min(20.0, (len(shown) - 1) / 3)
     xy[shown] = TSNE(n_components=2, init="pca", perplexity=perplexity, random_state=0).fit_transform(low)

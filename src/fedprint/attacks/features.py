@@ -5,14 +5,18 @@ Everything here is label-free. Letters: n rows, p rows of prior devices, d param
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
-from fedprint.params import select
+from torch import Tensor
 
 Floats = NDArray[np.float32]
 Transform = Literal["l2", "std", "sqrt", "sign"]
@@ -22,6 +26,7 @@ TRANSFORMS: tuple[Transform, ...] = ("l2", "std", "sqrt", "sign")
 device never touched is itself a trace)."""
 
 _COLUMNS = 1 << 13
+_LANES = 2
 
 
 class Updates(Protocol):
@@ -53,84 +58,85 @@ def layer_groups(updates: Updates) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(names) for names in groups.values())
 
 
-def matrix(updates: Updates, layers: Sequence[str] | None, fit: NDArray[np.int64], transform: Transform) -> Floats:
-    """Return explicit features (n, d) of the chosen layers; ``fit`` are the rows that standardisation may look at."""
+def matrix(updates: Updates, layers: Sequence[str] | None) -> Floats:
+    """Return the chosen layers of every update, L2-normalised together, as the papers do: (n, d)."""
     raw = np.concatenate([np.asarray(b, np.float32) for b in updates.blocks(layers, columns=_COLUMNS)], axis=1)
-    raw = _unit(raw)
-    if transform == "std":
-        mean, spread = raw[fit].mean(0), raw[fit].std(0)
-        return (raw - mean) / _floor(spread)
-    return raw if transform == "l2" else _unit(_elementwise(raw, transform))
+    raw /= np.maximum(np.linalg.norm(raw, axis=1, keepdims=True), 1e-30)
+    return raw
 
 
-def kernels(
-    updates: Updates, layers: Sequence[str], fit: NDArray[np.int64], transforms: Sequence[Transform] = TRANSFORMS
-) -> dict[Transform, Floats]:
-    """Return for each transform the kernel (n, p) between all rows and the ``fit`` rows.
+@dataclass(frozen=True, kw_only=True)
+class Products:
+    """Inner products of transformed updates, not yet normalised; those of two disjoint blocks of columns add up.
 
-    The transformed update is normalised, centred on the mean of the fit rows, and normalised again, all exactly, from
-    products accumulated over column blocks: memory is one block plus (n, p) however large the layer.
+    ``cross`` (n, p) between all rows and the fit rows, ``squares`` (n,) of each row with itself.
+    """
+
+    cross: Tensor
+    squares: Tensor
+
+    def __add__(self, other: Products) -> Products:
+        """Join two blocks of columns."""
+        return Products(cross=self.cross + other.cross, squares=self.squares + other.squares)
+
+
+def products(updates: Updates, layers: Sequence[str], fit: NDArray[np.int64]) -> dict[Transform, Products]:
+    """Return the products of every transform over the chosen layers, in the memory of a few column blocks.
+
+    Two lanes sum alternate blocks, on two threads where there are two: the order of additions, and so every bit, is
+    the same on any machine.
     """
     norms = _row_norms(updates, layers)
-    rows = len(norms)
-    products = {t: torch.zeros(rows, len(fit)) for t in transforms}
-    squares = {t: torch.zeros(rows, dtype=torch.float64) for t in transforms}
-    selected = torch.from_numpy(fit)
-    for block in updates.blocks(layers, columns=_COLUMNS):
-        unit = torch.from_numpy(np.asarray(block, np.float32)) / norms
-        for transform in transforms:
-            z = _transform_block(unit, selected, transform)
-            products[transform] += z @ z[selected].T
-            squares[transform] += z.square().sum(1, dtype=torch.float64)
-    return {t: _normalised(products[t].double(), squares[t], selected) for t in transforms}
+    rows = torch.from_numpy(fit)
+
+    def lane(first: int) -> dict[Transform, Products]:
+        blocks = itertools.islice(updates.blocks(layers, columns=_COLUMNS), first, None, _LANES)
+        sums = {
+            t: Products(cross=torch.zeros(len(norms), len(fit)), squares=torch.zeros(len(norms))) for t in TRANSFORMS
+        }
+        for block in blocks:
+            values = torch.from_numpy(np.asarray(block, np.float32))
+            for transform in TRANSFORMS:
+                z = _transform_block(values, norms, rows, transform)
+                sums[transform].cross.addmm_(z, z[rows].T)
+                sums[transform].squares.add_(z.square().sum(1))
+        return sums
+
+    with ThreadPoolExecutor(_LANES) as pool:
+        parts = list(pool.map(lane, range(_LANES)))
+    return {t: functools.reduce(operator.add, (part[t] for part in parts)) for t in TRANSFORMS}
 
 
-def _row_norms(updates: Updates, layers: Sequence[str]) -> torch.Tensor:
-    total: torch.Tensor | None = None
-    for block in updates.blocks(layers, columns=_COLUMNS):
-        part = torch.from_numpy(np.asarray(block, np.float32)).square().sum(1, keepdim=True, dtype=torch.float64)
-        total = part if total is None else total + part
-    if total is None:
-        raise ValueError("no columns to read")
+def _row_norms(updates: Updates, layers: Sequence[str]) -> Tensor:
+    blocks = (torch.from_numpy(np.asarray(b, np.float32)) for b in updates.blocks(layers, columns=_COLUMNS))
+    total: Tensor = sum((b.square().sum(1, keepdim=True, dtype=torch.float64) for b in blocks), torch.zeros(()))
     return total.sqrt().clamp_min(1e-30).float()
 
 
-def _transform_block(unit: torch.Tensor, fit: torch.Tensor, transform: Transform) -> torch.Tensor:
+def _transform_block(values: Tensor, norms: Tensor, fit: Tensor, transform: Transform) -> Tensor:
+    """Transform one block of columns (n, c); ``norms`` (n, 1) are those of the rows over all chosen layers.
+
+    Scaling a row changes nothing but its length for l2, sqrt and sign, and length is normalised away later.
+    """
     if transform == "std":
+        unit = values / norms
         reference = unit[fit]
         spread = reference.std(0, unbiased=False)
         # a coordinate that hardly moves would be blown up without bound
         return (unit - reference.mean(0)) / (spread + 1e-3 * spread.square().mean().sqrt() + 1e-12)
     if transform == "sqrt":
-        return unit.sign() * unit.abs().sqrt()
-    return unit.sign() if transform == "sign" else unit
+        return values.sign() * values.abs().sqrt()
+    return values.sign() if transform == "sign" else values
 
 
-def _normalised(products: torch.Tensor, squares: torch.Tensor, fit: torch.Tensor) -> Floats:
-    """Normalise rows, centre on the fit rows' mean in feature space, normalise again: (n, p) -> (n, p)."""
-    length = squares.sqrt().clamp_min(1e-15)
-    k = products / length[:, None] / length[fit][None]
+def kernel(sums: Products, fit: NDArray[np.int64]) -> Floats:
+    """Normalise rows, centre on the fit rows' mean in feature space, normalise again, all exactly: (n, p)."""
+    rows = torch.from_numpy(fit)
+    length = sums.squares.double().sqrt().clamp_min(1e-15)
+    k = sums.cross.double() / length[:, None] / length[rows][None]
     to_mean = k.mean(1)  # inner product of each row with the mean fit row
-    mean_square = to_mean[fit].mean()
-    centred = k - to_mean[:, None] - to_mean[fit][None] + mean_square
+    mean_square = to_mean[rows].mean()
+    centred = k - to_mean[:, None] - to_mean[rows][None] + mean_square
     own = (1 - 2 * to_mean + mean_square).clamp_min(1e-12).sqrt()
-    result: Floats = (centred / own[:, None] / own[fit][None]).numpy().astype(np.float32)
+    result: Floats = (centred / own[:, None] / own[rows][None]).numpy().astype(np.float32)
     return result
-
-
-def _elementwise(rows: Floats, transform: Transform) -> Floats:
-    signs = np.sign(rows)
-    return signs * np.sqrt(np.abs(rows)) if transform == "sqrt" else signs
-
-
-def _unit(rows: Floats) -> Floats:
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
-
-
-def _floor(spread: Floats) -> Floats:
-    return spread + np.float32(1e-3 * np.sqrt(np.mean(spread**2)) + 1e-12)
-
-
-def chosen_layers(updates: Updates, layers: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the parameter names of ``layers`` (dotted prefixes; None = all)."""
-    return select(updates.layers, layers)

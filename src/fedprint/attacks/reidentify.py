@@ -1,4 +1,4 @@
-"""Re-identification: which user sent this update? (gradient-leaks, section 4.1; papers.md 2.3)
+"""Re-identification: which user sent this update (gradient-leaks, section 4.1; papers.md 2.3).
 
 Every attack is a component with two methods: ``settings`` lists what may be chosen on the validation problems, and
 ``scores`` answers a problem under one setting. :func:`answer` chooses, fits on all prior updates, and ranks.
@@ -6,6 +6,8 @@ Every attack is a component with two methods: ``settings`` lists what may be cho
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -16,32 +18,52 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import log_softmax
 
-from fedprint.attacks.features import Transform, Updates, chosen_layers, kernels, layer_groups, matrix
+from fedprint.attacks.features import (
+    TRANSFORMS,
+    Products,
+    Transform,
+    Updates,
+    kernel,
+    layer_groups,
+    matrix,
+    products,
+)
 from fedprint.attacks.shadow import Problem, Validation
 from fedprint.component import Component
+from fedprint.params import select
 from fedprint.types import Ranking
 
 Scores = NDArray[np.float64]
 Settings = Mapping[str, Any]
-TEMPERATURES = (1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 60.0, 80.0, 120.0, 160.0)
+Block = tuple[tuple[tuple[str, ...], ...], Transform]
+"""One or several layers (each a tuple of parameter names) under one transform."""
+
+TEMPERATURES = (1.0, 3.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 
 
 class Workspace:
     """Label-free kernels, computed once and shared by attacks, settings and the shuffled-label check."""
 
     def __init__(self) -> None:
-        self._kernels: dict[tuple[int, tuple[str, ...]], dict[Transform, NDArray[np.float32]]] = {}
-        self._alive: list[Updates] = []  # ids stay unique while the tables live
+        self._products: dict[tuple[int, bytes, tuple[str, ...]], dict[Transform, Products]] = {}
+        self._kernels: dict[tuple[int, bytes, Block], NDArray[np.float32]] = {}
+        self._alive: list[Updates] = []  # an id stays unique while its object lives
 
-    def kernel(
-        self, problem_fit: NDArray[np.int64], updates: Updates, layers: tuple[str, ...]
-    ) -> dict[Transform, NDArray[np.float32]]:
-        """Return every transform's kernel (n, p) of one block of layers."""
-        key = (hash((id(updates), problem_fit.tobytes())), layers)
+    def kernel(self, problem: Problem, block: Block) -> NDArray[np.float32]:
+        """Return the kernel (n, p) of one block; several layers are the sum of their products."""
+        key = (id(problem.updates), problem.fit.tobytes(), block)
         if key not in self._kernels:
-            self._alive.append(updates)
-            self._kernels[key] = kernels(updates, layers, problem_fit)
+            layers, transform = block
+            parts = [self._of_layer(problem, group)[transform] for group in layers]
+            self._kernels[key] = kernel(functools.reduce(operator.add, parts), problem.fit)
         return self._kernels[key]
+
+    def _of_layer(self, problem: Problem, names: tuple[str, ...]) -> dict[Transform, Products]:
+        key = (id(problem.updates), problem.fit.tobytes(), names)
+        if key not in self._products:
+            self._alive.append(problem.updates)
+            self._products[key] = products(problem.updates, names, problem.fit)
+        return self._products[key]
 
 
 class Attack(Protocol):
@@ -133,7 +155,7 @@ class Knn(Component):
         """Share of votes per option."""
         from sklearn.neighbors import NearestNeighbors
 
-        x = matrix(problem.updates, self.layers, problem.fit, "l2")
+        x = matrix(problem.updates, self.layers)
         k = min(self.k, len(problem.fit))
         found = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x[problem.fit]).kneighbors(x[problem.ask])[1]
         votes = np.zeros((len(problem.ask), problem.options))
@@ -158,7 +180,7 @@ class Svm(Component):
         """Signed margins per option; options without a prior update get the least margin."""
         from sklearn.svm import LinearSVC
 
-        x = matrix(problem.updates, self.layers, problem.fit, "l2")
+        x = matrix(problem.updates, self.layers)
         machine = LinearSVC(C=self.c, random_state=0, tol=1e-3).fit(x[problem.fit], problem.labels)
         margins = np.asarray(machine.decision_function(x[problem.ask]), dtype=np.float64)
         if margins.ndim == 1:
@@ -188,7 +210,7 @@ class Mlp(Component):
         """Log-probabilities."""
         from fedprint.attacks.mlp import MlpSettings, fit_mlp
 
-        x = matrix(problem.updates, self.layers, problem.fit, "l2")
+        x = matrix(problem.updates, self.layers)
         chosen = MlpSettings(epochs=self.epochs, batch_size=self.batch_size)
         return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng)
 
@@ -238,14 +260,14 @@ class Ridge(Component):
         return ridge_scores(combined(problem, settings["blocks"], work), problem, settings["penalty"])
 
 
-Block = tuple[tuple[str, ...], Transform]
 PENALTIES = (0.03, 0.1, 0.3, 1.0)
 
 
 def combined(problem: Problem, blocks: Sequence[Block], work: Workspace) -> NDArray[np.float64]:
     """Return the mean kernel (n, p) of the blocks."""
-    parts = [work.kernel(problem.fit, problem.updates, tuple(layers))[transform] for layers, transform in blocks]
-    return np.mean(np.stack(parts), axis=0, dtype=np.float64)
+    parts = [work.kernel(problem, block) for block in blocks]
+    mean: NDArray[np.float64] = np.mean(np.stack(parts), axis=0, dtype=np.float64)
+    return mean
 
 
 def ridge_scores(kernel: NDArray[np.float64], problem: Problem, penalty: float) -> Scores:
@@ -286,14 +308,12 @@ def choose_kernel(
 
 
 def _candidate_blocks(updates: Updates, layers: tuple[str, ...] | None) -> list[Block]:
-    wanted = set(chosen_layers(updates, layers))
-    groups = [tuple(n for n in group if n in wanted) for group in layer_groups(updates)]
+    """Every layer alone and all together, under every transform."""
+    wanted = set(select(updates.layers, layers))
+    groups = [tuple(name for name in group if name in wanted) for group in layer_groups(updates)]
     groups = [group for group in groups if group]
-    everything = tuple(n for group in groups for n in group)
-    if len(groups) > 1:
-        groups.append(everything)
-    transforms: tuple[Transform, ...] = ("l2", "std", "sqrt", "sign")
-    return [(group, transform) for group in groups for transform in transforms]
+    choices = [(group,) for group in groups] + ([tuple(groups)] if len(groups) > 1 else [])
+    return [(choice, transform) for choice in choices for transform in TRANSFORMS]
 
 
 def kernel_coordinates(kernel: NDArray[np.float64], fit: NDArray[np.int64], dimensions: int) -> NDArray[np.float32]:

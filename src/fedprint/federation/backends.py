@@ -30,7 +30,7 @@ class Sequential:
         device = next(model.parameters()).device
         fabric = Fabric(accelerator="cuda" if device.type == "cuda" else "cpu", devices=1)
         self._module = fabric.setup_module(model, move_to_device=False)
-        self._parameters = list(model.parameters())
+        self._parameters: list[Tensor] = list(model.parameters())
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``, in order."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from fedprint.models.base import FedModule
 from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining, Params
 
 
@@ -20,12 +19,16 @@ def batch_schedule(n: int, training: LocalTraining, seed: int) -> list[Tensor]:
     rng = torch.Generator().manual_seed(seed)
     steps: list[Tensor] = []
     for _ in range(training.epochs):
-        steps.extend(torch.randperm(n, generator=rng).split(training.batch_size))
+        steps.extend(torch.split(torch.randperm(n, generator=rng), training.batch_size))
     return steps
 
 
 def train_client(
-    model: FedModule, parameters: Sequence[Tensor], received: Params, job: ClientJob, training: LocalTraining
+    model: Callable[[Examples], Tensor],
+    parameters: list[Tensor],
+    received: Params,
+    job: ClientJob,
+    training: LocalTraining,
 ) -> ClientResult:
     """Run plain SGD from ``received`` and return the update ``w - w_t``; ``parameters`` are the model's own tensors."""
     start = list(received.values())

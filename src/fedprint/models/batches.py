@@ -18,7 +18,7 @@ class ShuffledBatches(IterableDataset[dict[str, Tensor]]):
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         """Yield the batches of one epoch."""
         n = len(next(iter(self.columns.values())))
-        for index in torch.randperm(n, generator=self.rng).split(self.size):
+        for index in torch.split(torch.randperm(n, generator=self.rng), self.size):
             yield {name: column[index] for name, column in self.columns.items()}
 
     def loader(self) -> DataLoader[dict[str, Tensor]]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class SmallCnn(Component):
-    """``cnn``: the small network for grey and RGB images of at least 8 x 8 pixels; ``centred`` maps [0, 1] to [-1, 1]."""
+    """``cnn``: the small network for images of at least 8 x 8 pixels; ``centred`` maps inputs [0, 1] to [-1, 1]."""
 
     name: Literal["cnn"] = "cnn"
     channels: tuple[int, int] = (16, 32)

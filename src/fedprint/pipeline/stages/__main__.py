@@ -65,7 +65,7 @@ def run_report(experiment: str) -> None:
 
     config = read_resolved(artifacts(experiment) / "config.yaml")
     summary = report.run(config)
-    log_report(config, Path("reports") / experiment, summary.metrics)
+    log_report(config, Path("reports") / experiment, report.headline(summary))
 
 
 def main(words: Sequence[str]) -> int:

@@ -86,18 +86,19 @@ def _run_attack(
     work: Workspace,
     scores: dict[str, np.ndarray],
 ) -> dict[str, Any]:
-    """Fill ``scores`` under ``<attack>`` and ``<attack>.shuffled``; return what was chosen, with the seconds spent."""
+    """Fill ``scores`` under ``<attack>`` and ``<attack>.shuffled``; return what was chosen."""
     started = time.perf_counter()
     torch.set_num_threads(1)
     tuned: Tuned = tune(attack, folds, work, torch_rng(job.seed, "attack", attack.name, "tune"))
     for name, problem in ((attack.name, real), (f"{attack.name}.shuffled", permuted)):
         scores[name] = answer(attack, problem, tuned, work, torch_rng(job.seed, "attack", name)).scores
+    # times are for the eye: in a file they would make equal runs differ
+    print(f"{attack.name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
     return {
         "settings": dict(tuned.settings),
         "temperature": tuned.temperature,
         "log_loss": tuned.log_loss,
-        "layers": list(attack.layers) if getattr(attack, "layers", None) else None,
-        "seconds": round(time.perf_counter() - started, 1),
+        "layers": list(getattr(attack, "layers", None) or ()) or None,
     }
 
 
@@ -114,7 +115,7 @@ def _write(
     pooled = {name: pool(values, senders) for name, values in scores.items()}
     arrays = {f"update/{name}": values.astype(np.float32) for name, values in scores.items()}
     arrays |= {f"device/{name}": values.astype(np.float32) for name, (values, _) in pooled.items()}
-    np.savez(out / "scores.npz", **arrays)
+    np.savez(out / "scores.npz", **arrays)  # type: ignore[arg-type]
     shown = two_dimensions(view.store, np.arange(len(view.store.index)), seed=job.seed)
     np.savez(out / "embedding.npz", xy=shown, obs_id=view.store.index["obs_id"].to_numpy())
     write_json(

@@ -177,7 +177,10 @@ def readable_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return settings as short text: blocks as ``layer:transform + ...``."""
     shown = {name: str(value) for name, value in settings.items() if name != "blocks"}
     if "blocks" in settings:
-        shown["blocks"] = " + ".join(f"{'/'.join(layers)}:{transform}" for layers, transform in settings["blocks"])
+        shown["blocks"] = " + ".join(
+            f"{'/'.join(name for layer in layers for name in layer)}:{transform}"
+            for layers, transform in settings["blocks"]
+        )
     return shown
 
 
@@ -195,7 +198,7 @@ def _by_round(job: Job, attack: Mapping[str, Any], answers: Answers) -> list[dic
     rows: list[dict[str, Any]] = []
     for found in bins:
         ap = found.ap
-        numbers = {"ap": None, "lo": None, "hi": None, "chance": None, "n": 0}
+        numbers: dict[str, Any] = {"ap": None, "lo": None, "hi": None, "chance": None, "n": 0}
         if ap is not None:
             numbers = {"ap": ap.value, "lo": ap.lo, "hi": ap.hi, "chance": ap.chance, "n": ap.n_questions}
         rows.append({"first": found.first, "last": found.last, **numbers})

@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -152,7 +153,8 @@ def _write_utility(
         results["knn"] = _nearest_neighbours(train, torch.cat([u.examples["x"] for u in test]), labels, meta)
     arrays = {name: value.astype(np.float32) for name, value in results.items()}
     keep = {"labels": labels} if meta.task == "multi_label" else {}
-    np.savez(out / "predictions.npz", **arrays, **keep, users=owners.numpy())
+    everything: dict[str, Any] = {**arrays, **keep, "users": owners.cpu().numpy()}
+    np.savez(out / "predictions.npz", **everything)
 
 
 def _centralised(job: Job, meta: Meta, train: Examples, test: tuple[User, ...]) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedprint.data.dataset import Dataset
-from fedprint.data.overview import contact_sheet, sample_texts
+from fedprint.data.describe_users import contact_sheet, sample_texts
 from fedprint.data.prepared import meta_of, save_meta, save_users
 from fedprint.data.splits import split_users
 from fedprint.pipeline.stages.paths import Job, data_dir, write_json
@@ -38,7 +38,10 @@ def write_samples(dataset: Dataset, out: Path) -> None:
         reason = f"The sidecar of {dataset.name} does not say `samples: shareable`; texts and pictures stay private."
         write_json(out / "samples.json", {"kind": "withheld", "reason": reason})
     elif dataset.task == "language_model":
-        write_json(out / "samples.json", {"kind": "texts", "texts": list(sample_texts(dataset))})
+        write_json(
+            out / "samples.json",
+            {"kind": "texts", "texts": [text for texts in sample_texts(dataset).values() for text in texts]},
+        )
     else:
         contact_sheet(dataset).save(out / "contact_sheet.png")
         caption = "Each row holds examples of one user."

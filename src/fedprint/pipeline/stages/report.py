@@ -7,6 +7,7 @@ from pathlib import Path
 from fedprint.pipeline.config import Experiment, dump_yaml
 from fedprint.pipeline.stages.paths import artifacts, write_json
 from fedprint.reports.page import ReportSummary, write_report
+from fedprint.reports.wording import Estimate
 
 
 def run(config: Experiment) -> ReportSummary:
@@ -20,5 +21,23 @@ def run(config: Experiment) -> ReportSummary:
         config_text=dump_yaml(config),
         out=Path("reports") / config.name,
     )
-    write_json(base / "metrics.json", summary.metrics)
+    write_json(base / "metrics.json", headline(summary))
     return summary
+
+
+def headline(summary: ReportSummary) -> dict[str, float]:
+    """Return the few numbers that DVC's and MLflow's tables show, with their intervals."""
+    found = {f"{metric}_{linkage}": e for linkage in ("update", "device") for metric, e in _of(summary, linkage)}
+    if summary.utility is not None:
+        found["utility"] = summary.utility
+    ends = ((f"{name}{end}", value) for name, e in found.items() for end, value in _ends(e))
+    return {name: value for name, value in ends if value is not None}
+
+
+def _of(summary: ReportSummary, linkage: str) -> list[tuple[str, Estimate]]:
+    estimates = summary.update if linkage == "update" else summary.device
+    return [(metric, estimates[metric]) for metric in ("ap", "ap_over_chance", "top1") if metric in estimates]
+
+
+def _ends(estimate: Estimate) -> list[tuple[str, float | None]]:
+    return [("", estimate.value), ("_lo", estimate.lo), ("_hi", estimate.hi)]
