@@ -1,0 +1,59 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run test test-slow check setup experiment report clean
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# Stages are started as `python`: they must find the environment's one, activated or not.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export MLFLOW_DISABLE_TELEMETRY := true
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+run: setup  ## Install if needed, run the quickstart experiment, print its table and where to look next
+	dvc repro
+	@fedprint summary quickstart
+
+test: setup  ## Run the tests that take minutes at most
+	pytest -q -n 2 -m "not slow"
+
+test-slow: setup  ## Run the long tests
+	pytest -q -n 2 -m slow
+
+check: setup  ## Check format, lint, types and the layers of imports
+	ruff format --check .
+	ruff check .
+	mypy
+	lint-imports
+
+setup: .venv/.ok  ## Create the virtual environment .venv and the MLflow database
+
+experiment: setup  ## Run one experiment: make experiment NAME=mnist-writers [ARGS="--fast --set a.b=c"]
+	@test -n "$(NAME)" || { echo "NAME is missing: make experiment NAME=one of $(patsubst configs/experiments/%.yaml,%,$(wildcard configs/experiments/*.yaml))" >&2; exit 2; }
+	fedprint run $(NAME) $(ARGS)
+
+report: NAME ?= quickstart
+report:  ## Show where a report is, and open it on a desktop: make report [NAME=quickstart]
+	@page="$(CURDIR)/reports/$(NAME)/index.html"; \
+	test -f "$$page" || { echo "no report of '$(NAME)': make experiment NAME=$(NAME)" >&2; exit 2; }; \
+	echo "$$page"; \
+	if test -n "$${DISPLAY:-}$${WAYLAND_DISPLAY:-}" || test "$$(uname)" = Darwin; then "$(PYTHON)" -m webbrowser "file://$$page" > /dev/null; fi
+
+clean: setup  ## Remove update stores and caches that no report needs
+	fedprint clean
+
+# Half an installation must not pass for a whole one: the stamp comes last.
+.venv/.ok: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is missing: install it, or make setup PYTHON=/path/to/python" >&2; exit 2; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python %d.%d is too old: make setup PYTHON=/path/to/python3.11" % sys.version_info[:2])'
+	@echo "Creating .venv with $(PYTHON)"
+	@test -x .venv/bin/python || "$(PYTHON)" -m venv .venv
+	@echo "Installing the pinned packages (some minutes the first time)"
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@# Without git (a ZIP) DVC has to be told so.
+	@test -e .git || .venv/bin/dvc config --local core.no_scm true
+	@echo "Creating the MLflow database"
+	@.venv/bin/python -m fedprint.tracking.runs .
+	@touch $@
+	@echo "Set-up is complete"
