@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -127,11 +128,10 @@ def _unstack(
 
 def make_backend(name: str, model: FedModule) -> Backend:
     """Return the backend called ``sequential`` or ``vectorised`` (``vectorised:16`` sets the block of clients)."""
-    kind, _, block = name.partition(":")
-    if kind == "sequential":
+    if name == "sequential":
         return Sequential(model)
-    if kind == "vectorised":
-        return Vectorised(model, int(block or 8))
+    if match := re.fullmatch(r"vectorised(?::([1-9]\d*))?", name):
+        return Vectorised(model, int(match[1] or 8))
     raise FedprintError(f"federation.backend: unknown backend '{name}'; use sequential, vectorised[:BLOCK] or auto")
 
 
