@@ -1,0 +1,158 @@
+"""Small federations on made-up data, and a writer that keeps what it gets in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedprint.federation.backends import make_backend
+from fedprint.federation.rounds import Defence, FederationPlan, federate
+from fedprint.federation.store import StoreLayout
+from fedprint.models.base import FedModule, initialise
+from fedprint.models.components import NextWordLstm, SmallCnn
+from fedprint.types import Backend, Device, Examples, LocalTraining, Observation, Params, Role, Truth
+
+CLASSES, VOCABULARY, LENGTH = 5, 30, 7
+KINDS = ("cnn", "multi-label", "centred", "lm")
+TRAINING = LocalTraining(epochs=2, batch_size=5, lr=0.2)
+SIZES = (7, 1, 20, 10, 13, 2, 10, 5)
+"""Unequal, a one-example client, and n that the batch size divides (no empty batch may come of it)."""
+
+
+def model(kind: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> FedModule:
+    if kind == "lm":
+        net = NextWordLstm(embedding=8, hidden=6).build((LENGTH,), VOCABULARY, False)
+    else:
+        config = SmallCnn(channels=(4, 8), hidden=16, centred=kind == "centred")
+        net = config.build((1, 12, 12), CLASSES, kind == "multi-label")
+    initialise(net, torch.Generator().manual_seed(seed), net.initial_gain)
+    return net.to(dtype)
+
+
+def start(net: FedModule) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in net.named_parameters()}
+
+
+def examples(kind: str, n: int, seed: int, dtype: torch.dtype = torch.float32) -> Examples:
+    rng = torch.Generator().manual_seed(seed)
+    if kind == "lm":
+        y = torch.randint(VOCABULARY, (n, LENGTH), generator=rng)
+        y[torch.rand(y.shape, generator=rng) < 0.2] = -100
+        return {"x": torch.randint(VOCABULARY, (n, LENGTH), generator=rng), "y": y}
+    x = torch.rand((n, 1, 12, 12), generator=rng).to(dtype)
+    if kind == "multi-label":
+        return {"x": x, "y": (torch.rand((n, CLASSES), generator=rng) < 0.3).to(dtype)}
+    return {"x": x, "y": torch.randint(CLASSES, (n,), generator=rng)}
+
+
+def devices(kind: str = "cnn", sizes: Sequence[int] = SIZES, dtype: torch.dtype = torch.float32) -> tuple[Device, ...]:
+    """Two devices a user: prior and anonymous in turn."""
+    return tuple(device(kind, i, n, dtype) for i, n in enumerate(sizes))
+
+
+def device(kind: str, index: int, n: int, dtype: torch.dtype = torch.float32) -> Device:
+    role: Role = "anonymous" if index % 2 else "prior"
+    name = f"user-{index // 2}-{role}"
+    return Device(
+        device_id=name, user_id=index // 2, role=role, examples=examples(kind, n, seed=100 + index, dtype=dtype)
+    )
+
+
+def plan(rounds: int = 3, cohort: int = 4, training: LocalTraining = TRAINING, seed: int = 7) -> FederationPlan:
+    return FederationPlan(rounds=rounds, cohort=cohort, training=training, seed=seed)
+
+
+def layout(of: FederationPlan, params: Params, **changes: Any) -> StoreLayout:
+    shapes = {name: tuple(tensor.shape) for name, tensor in params.items()}
+    return StoreLayout(
+        rounds=of.rounds, cohort=of.cohort, shapes=shapes, kept=tuple(shapes), fingerprint="case", **changes
+    )
+
+
+class MemoryWriter:
+    """Has the interface of a StoreWriter and keeps everything as it came."""
+
+    def __init__(self, initial: Params) -> None:
+        self.globals: list[Params] = [initial]
+        self.observed: list[list[Observation]] = []
+        self.truths: list[list[Truth]] = []
+        self._metrics: list[dict[str, Any]] = []
+
+    @property
+    def next_round(self) -> int:
+        return len(self.observed)
+
+    def latest_params(self) -> Params:
+        return self.globals[-1]
+
+    def metrics(self) -> list[dict[str, Any]]:
+        return self._metrics
+
+    def append(
+        self,
+        round: int,
+        observations: Sequence[Observation],
+        truths: Sequence[Truth],
+        after: Params,
+        metrics: Mapping[str, float],
+    ) -> None:
+        assert round == self.next_round
+        self.observed.append(list(observations))
+        self.truths.append(list(truths))
+        self.globals.append(after)
+        self._metrics.append({"round": round, **metrics})
+
+
+def run(
+    population: Sequence[Device],
+    backend: Backend,
+    writer: Any,
+    of: FederationPlan,
+    defences: Sequence[Defence] = (),
+) -> dict[str, Tensor]:
+    """Run or resume a federation without utility and display."""
+    return federate(
+        devices=population,
+        plan=of,
+        backend=backend,
+        defences=defences,
+        writer=writer,
+        utility=lambda t, params: {},
+        report=lambda report: None,
+    )
+
+
+def federated(
+    kind: str = "cnn",
+    backend: str = "sequential",
+    of: FederationPlan | None = None,
+    defences: Sequence[Defence] = (),
+    dtype: torch.dtype = torch.float32,
+    population: Sequence[Device] | None = None,
+) -> MemoryWriter:
+    """Run a whole federation in memory and return what was recorded."""
+    net = model(kind, dtype)
+    writer = MemoryWriter(start(net))
+    chosen = devices(kind, dtype=dtype) if population is None else population
+    run(chosen, make_backend(backend, net), writer, of or plan(), defences)
+    return writer
+
+
+def distance(a: Params, b: Params) -> float:
+    """Return the largest difference of any entry."""
+    assert list(a) == list(b)
+    return max(float((a[name] - b[name]).abs().max()) for name in a)
+
+
+def load(net: torch.nn.Module, params: Params) -> None:
+    with torch.no_grad():
+        for name, parameter in net.named_parameters():
+            parameter.copy_(params[name])
+
+
+def on(d: Device, place: str) -> Device:
+    return replace(d, examples={name: column.to(place) for name, column in d.examples.items()})

@@ -1,0 +1,154 @@
+"""Every backend gives what ``sequential`` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import federation_cases as cases
+import pytest
+import torch
+from torch import Tensor
+
+from fedprint import params as algebra
+from fedprint.federation.backends import make_backend, trial
+from fedprint.types import ClientJob, ClientResult, Examples, FedprintError, LocalTraining, Params
+
+OTHERS = ("vectorised", "vectorised:1", "vectorised:3", "vectorised:100")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small work is slower on many threads, above all on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def jobs(kind: str, t: int = 0) -> list[ClientJob]:
+    return [
+        ClientJob(device_id=f"d{i}", examples=cases.examples(kind, n, seed=i), seed=1000 * t + i)
+        for i, n in enumerate(cases.SIZES)
+    ]
+
+
+def mean_of(results: list[ClientResult]) -> Params:
+    return algebra.weighted_mean([r.update for r in results], [r.num_examples for r in results])
+
+
+@pytest.mark.parametrize("kind", cases.KINDS)
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_backend_equals_sequential_each_round_from_a_common_state(name: str, kind: str) -> None:
+    net = cases.model(kind)
+    params: Params = cases.start(net)
+    reference, other = make_backend("sequential", net), make_backend(name, net)
+    for t in range(3):
+        expected = list(reference.run(jobs(kind, t), params, cases.TRAINING))
+        found = list(other.run(jobs(kind, t), params, cases.TRAINING))
+        assert [r.device_id for r in found] == [job.device_id for job in jobs(kind)]
+        assert [r.num_examples for r in found] == list(cases.SIZES)
+        for e, f in zip(expected, found, strict=True):
+            assert min(float(tensor.abs().max()) for tensor in e.update.values()) > 1e-4
+            assert cases.distance(e.update, f.update) < 1e-5, (t, e.device_id)
+            assert f.loss == pytest.approx(e.loss, abs=1e-5)
+        params = algebra.add(params, mean_of(expected))
+
+
+@pytest.mark.parametrize("kind", cases.KINDS)
+def test_a_backend_equals_sequential_in_float64_over_many_rounds(kind: str) -> None:
+    of = cases.plan(rounds=32, training=LocalTraining(epochs=1, batch_size=5, lr=0.1))
+    reference = cases.federated(kind, "sequential", of, dtype=torch.float64)
+    found = cases.federated(kind, "vectorised:3", of, dtype=torch.float64)
+    for t in range(33):
+        assert cases.distance(reference.globals[t], found.globals[t]) < 1e-9, t
+    assert cases.distance(reference.globals[0], reference.globals[32]) > 1e-2
+    assert found.globals[32]["head.weight"].dtype == torch.float64
+    assert [m["loss"] for m in found.metrics()] == pytest.approx([m["loss"] for m in reference.metrics()], abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["sequential", *OTHERS])
+def test_results_come_in_job_order_and_depend_on_their_own_job_only(name: str) -> None:
+    net = cases.model("cnn", torch.float64)
+    params, all_jobs = cases.start(net), [to_float64(job) for job in jobs("cnn")]
+    backend = make_backend(name, net)
+    forward = list(backend.run(all_jobs, params, cases.TRAINING))
+    backward = list(backend.run(all_jobs[::-1], params, cases.TRAINING))[::-1]
+    alone = [next(iter(backend.run([job], params, cases.TRAINING))) for job in all_jobs]
+    for job, a, b, c in zip(all_jobs, forward, backward, alone, strict=True):
+        assert a.device_id == b.device_id == c.device_id == job.device_id
+        assert max(cases.distance(a.update, b.update), cases.distance(a.update, c.update)) < 1e-12
+
+
+def to_float64(job: ClientJob) -> ClientJob:
+    return ClientJob(device_id=job.device_id, examples={**job.examples, "x": job.examples["x"].double()}, seed=job.seed)
+
+
+@pytest.mark.parametrize("name", ["sequential", "vectorised"])
+def test_the_received_parameters_are_left_alone(name: str) -> None:
+    net = cases.model("cnn")
+    params = cases.start(net)
+    before = {n: tensor.clone() for n, tensor in params.items()}
+    first = list(make_backend(name, net).run(jobs("cnn"), params, cases.TRAINING))
+    kept = [{n: tensor.clone() for n, tensor in r.update.items()} for r in first]
+    list(make_backend(name, net).run(jobs("cnn", t=1), params, cases.TRAINING))
+    assert cases.distance(before, params) == 0
+    assert max(cases.distance(r.update, k) for r, k in zip(first, kept, strict=True)) == 0
+
+
+@pytest.mark.parametrize("name", ["sequential", "vectorised"])
+@pytest.mark.parametrize("kind", cases.KINDS)
+def test_one_client_one_step_full_batch_is_central_sgd(name: str, kind: str) -> None:
+    net, lr = cases.model(kind, torch.float64), 0.3
+    data, before = cases.examples(kind, 9, seed=1, dtype=torch.float64), cases.start(net)
+    step = LocalTraining(epochs=1, batch_size=9, lr=lr)
+    alone = cases.device(kind, 0, 1)
+    population = [type(alone)(device_id="a", user_id=0, role="prior", examples=data)]
+    found = cases.federated(kind, name, cases.plan(1, 1, step), dtype=torch.float64, population=population)
+    assert cases.distance(found.globals[1], central_step(net, before, data, lr)) < 1e-12
+    assert cases.distance(found.globals[1], before) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["sequential", "vectorised:3"])
+@pytest.mark.parametrize("kind", cases.KINDS)
+def test_one_step_full_batch_of_all_clients_is_central_sgd_on_the_pooled_data(name: str, kind: str) -> None:
+    """Holds because the server weights by n_k: with the plain mean over clients it would not."""
+    net, lr = cases.model(kind, torch.float64), 0.3
+    population = cases.devices(kind, (6, 1, 3, 11), torch.float64)
+    pooled = {c: torch.cat([d.examples[c] for d in population]) for c in ("x", "y")}
+    step = LocalTraining(epochs=1, batch_size=100, lr=lr)
+    found = cases.federated(kind, name, cases.plan(1, 4, step), dtype=torch.float64, population=population)
+    assert cases.distance(found.globals[1], central_step(net, cases.start(net), pooled, lr)) < 1e-12
+
+
+def central_step(net: torch.nn.Module, before: Params, data: Examples, lr: float) -> dict[str, Tensor]:
+    cases.load(net, before)
+    gradients = torch.autograd.grad(net(data).mean(), list(net.parameters()))
+    return {name: before[name] - lr * g for name, g in zip(before, gradients, strict=True)}
+
+
+def test_the_trial_times_every_candidate_and_moves_nothing() -> None:
+    net = cases.model("cnn")
+    params = cases.start(net)
+    seconds = trial(net, jobs("cnn")[:3], params, cases.TRAINING)
+    assert list(seconds) == ["sequential", "vectorised:4", "vectorised:8"]
+    assert all(s > 0 for s in seconds.values())
+    assert cases.distance(cases.start(net), params) == 0
+    assert all(make_backend(name, net).name == name.partition(":")[0] for name in seconds)
+
+
+@pytest.mark.parametrize("name", ["fast", "vectorised:x", "vectorised:0", "sequential:2", ""])
+def test_an_unknown_backend_is_named_with_the_choices(name: str) -> None:
+    with pytest.raises(FedprintError, match=rf"'{name}'; use sequential, vectorised\[:BLOCK\] or auto"):
+        make_backend(name, cases.model("cnn"))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", ["sequential", "vectorised:3"])
+@pytest.mark.parametrize("kind", cases.KINDS)
+def test_a_gpu_gives_what_the_cpu_gives(name: str, kind: str) -> None:
+    net = cases.model(kind, torch.float64).to("cuda")
+    population = [cases.on(device, "cuda") for device in cases.devices(kind, dtype=torch.float64)]
+    found = cases.MemoryWriter({n: tensor.cpu() for n, tensor in cases.start(net).items()})
+    cases.run(population, make_backend(name, net), found, cases.plan())
+    expected = cases.federated(kind, dtype=torch.float64)
+    assert cases.distance({n: p.cpu() for n, p in found.globals[3].items()}, expected.globals[3]) < 1e-9
