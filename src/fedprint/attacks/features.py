@@ -65,6 +65,20 @@ def matrix(updates: Updates, layers: Sequence[str] | None) -> Floats:
     return raw
 
 
+def in_span(x: Floats, fit: NDArray[np.int64]) -> Floats:
+    """Return coordinates (n, <= p) with the same inner products to every fit row; ``x`` (n, d) itself where d <= p.
+
+    A linear machine's weights lie in the span of its examples, so it answers the same at a fraction of the columns.
+    """
+    if x.shape[1] <= len(fit):
+        return x
+    inner = (x @ x[fit].T).astype(np.float64)
+    values, vectors = np.linalg.eigh(inner[fit])
+    keep = values > 1e-6 * values[-1]  # below that is float32 rounding
+    coordinates: Floats = (inner @ vectors[:, keep] / np.sqrt(values[keep])).astype(np.float32)
+    return coordinates
+
+
 @dataclass(frozen=True, kw_only=True)
 class Products:
     """Inner products of transformed updates, not yet normalised; those of two disjoint blocks of columns add up.

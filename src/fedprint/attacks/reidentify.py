@@ -23,6 +23,7 @@ from fedprint.attacks.features import (
     Products,
     Transform,
     Updates,
+    in_span,
     kernel,
     layer_groups,
     matrix,
@@ -180,7 +181,7 @@ class Svm(Component):
         """Signed margins per option; options without a prior update get the least margin."""
         from sklearn.svm import LinearSVC
 
-        x = matrix(problem.updates, self.layers)
+        x = in_span(matrix(problem.updates, self.layers), problem.fit)
         machine = LinearSVC(C=self.c, random_state=0, tol=1e-3).fit(x[problem.fit], problem.labels)
         margins = np.asarray(machine.decision_function(x[problem.ask]), dtype=np.float64)
         if margins.ndim == 1:
