@@ -61,7 +61,7 @@ if stage == "resolve":
     sys.exit()
 config = yaml.safe_load((here / "config.yaml").read_text())
 if stage == "prepare":
-    for part in ("prior", "private", "test", "background"):
+    for part in ("prior", "private", "test", "background", "samples"):
         write(here / "prepared" / item / part / "x.json", [item, config["data"], config["split"]])
     write(here / "prepared" / item / "meta.json", item)
 if stage == "federate":
@@ -74,7 +74,7 @@ if stage == "evaluate":
 if stage == "report":
     seen = {path.parent.name: json.loads(path.read_text()) for path in (here / "evaluation").glob("*/x.json")}
     write(Path("reports") / experiment / "index.html", seen)
-    write(here / "metrics.json", {"ap": 0.5})
+    write(here / "metrics.json", {"ap": len(str(seen))})
 '''
 
 
@@ -181,7 +181,7 @@ def test_a_root_named_in_the_environment_wins_and_is_checked(root: Path, monkeyp
     monkeypatch.setenv("FEDPRINT_ROOT", str(root))
     assert find_root(Path("/")) == root
     monkeypatch.setenv("FEDPRINT_ROOT", str(root / "src"))
-    with pytest.raises(FedprintError, match="holds no pyproject.toml"):
+    with pytest.raises(FedprintError, match=r"holds no pyproject\.toml"):
         find_root(root)
 
 
@@ -304,6 +304,7 @@ def test_what_dvc_itself_refuses_is_reported_too(root: Path) -> None:
     assert caught.value.exit_code > 0
 
 
+@pytest.mark.slow
 def test_fewer_priors_leave_no_trace_in_the_report(root: Path) -> None:
     assert set(_page(run_experiment(root, replace(REQUEST, priors=["random", "chrono"])))) == {"random-0", "chrono-0"}
     _ran(root)
@@ -332,7 +333,7 @@ def test_bare_repro_restores_the_plain_quickstart_after_a_changed_run(root: Path
     ("folder", "expected"),
     [
         ("data", {"resolve", "prepare"}),
-        ("federation", {"resolve", "federate"}),
+        ("federation", {"resolve", "federate", "attack"}),
         ("attacks", {"resolve", "attack"}),
         ("evaluation", {"resolve", "evaluate"}),
         ("reports", {"resolve", "report"}),
@@ -380,16 +381,16 @@ def test_cleaning_frees_what_it_says_and_keeps_what_reports_need(root: Path) -> 
     run_experiment(root, REQUEST)
     run_experiment(root, replace(REQUEST, experiment="other", arguments=["--set", "model=big"]))
     shutil.rmtree(root / "reports" / "other")
-    (root / "work" / "abc").mkdir()
-    (root / "work" / "abc" / "round.bin").write_bytes(b"x" * 1000)
+    (root / "work" / "checkpoints" / "abc").mkdir(parents=True)
+    (root / "work" / "checkpoints" / "abc" / "round.bin").write_bytes(b"x" * 1000)
+    clean(root, reported(root), dry_run=True)  # DVC's own notes are all there now
     before = _disk_use(root)
     promised = clean(root, reported(root), dry_run=True)
     assert _disk_use(root) == before
     assert promised > 1000
     assert clean(root, reported(root)) == promised
-    # DVC keeps small notes of its own on every command: less than the thousand bytes of the checkpoint.
-    assert before - _disk_use(root) == pytest.approx(promised, abs=500)
-    assert not (root / "work" / "abc").exists()
+    assert before - _disk_use(root) == promised
+    assert not (root / "work" / "checkpoints" / "abc").exists()
     assert not (root / "work" / "experiments" / "other").exists()
     _ran(root)
     run_experiment(root, REQUEST)

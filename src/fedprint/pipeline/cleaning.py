@@ -27,8 +27,8 @@ def reported(root: Path) -> frozenset[str]:
 def clean(root: Path, keep: Collection[str], *, dry_run: bool = False) -> int:
     """Remove what no experiment of ``keep`` needs, and return the bytes this frees (would free, when ``dry_run``).
 
-    Goes: workspaces and outputs of other experiments, everything in work/ that serves only to resume a run, and cached
-    objects that neither the project's present state nor a kept workspace refers to. Stays: reports, MLflow, what
+    Goes: workspaces and outputs of other experiments, checkpoints of killed runs (work/checkpoints), and cached objects
+    that neither the project's present state nor a kept workspace refers to. Stays: reports, MLflow, what
     dvc.lock and params.yaml of the project name. Raises FedprintError when an experiment is running.
     """
     root = root.resolve()
@@ -70,8 +70,7 @@ def _is_alive(pid: int) -> bool:
 
 def _doomed_folders(root: Path, keep: Collection[str]) -> list[Path]:
     """Return the folders that :func:`clean` deletes outright."""
-    work = root / "work"
-    resumable = [path for path in work.glob("*/") if path.name not in ("experiments", "locks")]
+    resumable = list((root / "work" / "checkpoints").glob("*/"))
     others = [path for path in experiments_folder(root).glob("*/") if path.name not in keep]
     present = _settings(root / "params.yaml").get("experiment")
     stale = [path for path in (root / "artifacts").glob("*/") if path.name not in keep and path.name != present]

@@ -247,7 +247,7 @@ def _link(link: Path, target: Path) -> None:
 
 def _write_dvc_config(workspace: Workspace, shareable: bool) -> None:
     """Write the workspace's DVC settings: the project's, with paths that hold from here, and the shared cache."""
-    from dvc.config import Config, merge  # type: ignore[import-untyped]
+    from dvc.config import Config, merge
 
     folder = workspace.folder / ".dvc"
     folder.mkdir(exist_ok=True)

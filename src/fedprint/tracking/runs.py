@@ -1,7 +1,7 @@
 """MLflow runs: one flat run per key, safe when several processes start at once.
 
-The database is ``<root>/mlflow.db``, artifacts are below ``<root>/mlruns/``: :func:`ui_hint` says how to look at them. A
-run is found again by its key, so a killed and repeated stage continues its run instead of adding another. No global
+The database is ``<root>/mlflow.db``, artifacts are below ``<root>/mlruns/``; :func:`ui_hint` says how to see them.
+A run is found again by its key, so a killed and repeated stage continues its run instead of adding another. No global
 state of MLflow is used: no tracking URI, no active run.
 """
 
@@ -127,12 +127,13 @@ def create_database(root: Path) -> MlflowClient:
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import DatabaseError
 
     # MLflow creates and migrates the tables in the client's constructor; two at once break the database for good.
     with _database_lock(root):
         try:
             return MlflowClient(tracking_uri=tracking_uri(root))
-        except MlflowException as error:
+        except (MlflowException, DatabaseError) as error:
             reason = str(error).strip().splitlines()[0]
             raise FedprintError(
                 f"{root / 'mlflow.db'} cannot be opened ({reason}): move it away to start afresh"
