@@ -75,7 +75,7 @@ def attack_problem(view: AttackerView, questions: Questions) -> Problem:
 
 
 def validations(
-    view: AttackerView, questions: Questions, *, rounds: int, progress: Callable[[int, int], None]
+    view: AttackerView, questions: Questions, *, rounds: int, progress: Callable[[int], None]
 ) -> tuple[Validation, ...]:
     """Return two validation problems (first half names second half, and back).
 
@@ -118,7 +118,7 @@ def _train_halves(
     halves: dict[int, tuple[Examples, Examples]],
     questions: Questions,
     rounds: int,
-    progress: Callable[[int, int], None],
+    progress: Callable[[int], None],
 ) -> tuple[MemoryUpdates, NDArray[np.int64], NDArray[np.int64]]:
     """Train both halves from evenly spread global models: updates (n, d), labels (n,), side (n,) in {0, 1}."""
     from fedprint.federation.backends import Sequential  # late: it brings Lightning, which reading a config need not
@@ -128,7 +128,6 @@ def _train_halves(
     backend = Sequential(view.model)
     names = view.store.layers
     rows, labels, sides = [], [], []
-    total = len(at) * len(halves)
     for turn, t in enumerate(at.tolist()):
         params = view.store.global_params(t)
         dtype = next(iter(params.values())).dtype
@@ -143,7 +142,7 @@ def _train_halves(
             rows.append(flatten({name: result.update[name] for name in names}).float().numpy())
             labels.append(position[view.labels[user_id]])
             sides.append(side)
-        progress((turn + 1) * len(halves), total)
+        progress((turn + 1) * len(halves))
     if not rows:
         raise FedprintError("the store has no complete round to attack; train at least one")
     sizes = {name: view.store.sizes[name] for name in names}

@@ -27,14 +27,14 @@ from fedprint.types import Questions
 
 def run(job: Job) -> None:
     """Choose and fit every attack, answer the questions, and answer them once more with shuffled labels."""
+    torch.set_num_threads(1)  # bits must not depend on the machine's cores; kernels bring their own two lanes
     out = job.paths.attack
     out.mkdir(parents=True, exist_ok=True)
     view, questions = open_view(job)
     work = Workspace()
-    with meter(f"attack {job.paths.item}: shadow devices", 1) as bar:
-        folds = validations(
-            view, questions, rounds=job.config.selection.shadow_rounds, progress=lambda i, n: bar.update(i // n)
-        )
+    rounds = min(job.config.selection.shadow_rounds, view.store.rounds)
+    with meter(f"attack {job.paths.item}: shadow devices", rounds * len(view.prior_users)) as bar:
+        folds = validations(view, questions, rounds=rounds, progress=bar.update)
     found: dict[str, dict[str, Any]] = {}
     scores: dict[str, np.ndarray] = {}
     real = attack_problem(view, questions)
@@ -88,7 +88,6 @@ def _run_attack(
 ) -> dict[str, Any]:
     """Fill ``scores`` under ``<attack>`` and ``<attack>.shuffled``; return what was chosen."""
     started = time.perf_counter()
-    torch.set_num_threads(1)
     tuned: Tuned = tune(attack, folds, work, torch_rng(job.seed, "attack", attack.name, "tune"))
     for name, problem in ((attack.name, real), (f"{attack.name}.shuffled", permuted)):
         scores[name] = answer(attack, problem, tuned, work, torch_rng(job.seed, "attack", name)).scores
