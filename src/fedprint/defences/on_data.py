@@ -29,7 +29,7 @@ class BkgRepl(Component):
         out = {}
         for column in ("x", "y"):
             values = examples[column].clone()
-            values[positions] = background[column][drawn].to(values.dtype)
+            values[positions] = background[column][drawn].to(values)  # its type and place
             out[column] = values
         return out
 

@@ -54,11 +54,15 @@ class RoundReport:
 def cohort_size(devices: int, fraction: float) -> int:
     """Return M = max(1, C * K) (papers.md, section 1); more than the population is an error."""
     size = max(1, round(fraction * devices))
+    _check_cohort(size, devices)
+    return size
+
+
+def _check_cohort(size: int, devices: int) -> None:
     if size > devices:
         raise FedprintError(
             f"federation.fraction: a cohort of {size} does not fit a population of {devices} devices; use at most 1.0"
         )
-    return size
 
 
 def defend_data(
@@ -96,7 +100,9 @@ def federate(
     """
     updates = [defence for defence in defences if isinstance(defence, UpdateDefence)]
     population = sorted(devices, key=lambda device: device.device_id)
-    params: dict[str, Tensor] = dict(writer.latest_params())
+    _check_cohort(plan.cohort, len(population))
+    where = population[0].examples["x"].device
+    params: dict[str, Tensor] = {name: tensor.to(where) for name, tensor in writer.latest_params().items()}
     first_loss = writer.metrics()[0]["loss"] if writer.next_round else None
     for t in range(writer.next_round, plan.rounds):
         cohort = sample_cohort(population, plan, t)
@@ -131,15 +137,20 @@ def _run_clients(
 
 
 def _mean_loss(results: Sequence[ClientResult], first: float | None, plan: FederationPlan, t: int) -> float:
-    worst = max(results, key=lambda result: math.inf if math.isnan(result.loss) else result.loss)
+    worst = max(results, key=_badness)
     mean = sum(result.loss * result.num_examples for result in results) / sum(r.num_examples for r in results)
-    finite = all(bool(torch.isfinite(tensor).all()) for tensor in worst.update.values())
-    if not math.isfinite(mean) or not finite or (first is not None and mean > DIVERGED * first):
+    if math.isinf(_badness(worst)) or (first is not None and mean > DIVERGED * first):
+        before = "" if first is None else f" (mean of the first round {first:.4g})"
         raise FedprintError(
-            f"training diverged in round {t}: device {worst.device_id} has loss {worst.loss:.4g} "
-            f"(first round {first if first is None else round(first, 4)}); lower federation.lr (now {plan.training.lr})"
+            f"training diverged in round {t}: device {worst.device_id} has loss {worst.loss:.4g}{before} and update "
+            f"norm {algebra.norm(worst.update):.4g}; lower federation.lr (now {plan.training.lr})"
         )
     return mean
+
+
+def _badness(result: ClientResult) -> float:
+    """Return the loss, infinite where the loss or any entry of the update is not finite."""
+    return result.loss if math.isfinite(result.loss + algebra.norm(result.update)) else math.inf
 
 
 def _send(result: ClientResult, defences: Sequence[UpdateDefence], seed: int, t: int) -> Params:
