@@ -1,0 +1,96 @@
+"""The order of batches, and plain SGD on one client."""
+
+from __future__ import annotations
+
+import federation_cases as cases
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedprint.federation.client import batch_of, batch_schedule, train_client
+from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining
+
+PLANS = st.builds(LocalTraining, epochs=st.integers(1, 3), batch_size=st.integers(1, 12), lr=st.just(0.1))
+
+
+@given(n=st.integers(1, 40), training=PLANS, seed=st.integers(0, 2**63 - 1))
+def test_every_epoch_is_each_example_once_in_full_batches_but_the_last(
+    n: int, training: LocalTraining, seed: int
+) -> None:
+    steps = batch_schedule(n, training, seed)
+    per_epoch = -(-n // training.batch_size)
+    assert len(steps) == training.epochs * per_epoch
+    for first in range(0, len(steps), per_epoch):
+        epoch = steps[first : first + per_epoch]
+        assert sorted(torch.cat(epoch).tolist()) == list(range(n))
+        assert all(len(batch) == training.batch_size for batch in epoch[:-1])
+        assert 1 <= len(epoch[-1]) <= training.batch_size
+
+
+def test_the_schedule_is_its_seed_and_every_epoch_is_shuffled_anew() -> None:
+    def order(seed: int) -> list[int]:
+        return torch.cat(batch_schedule(30, LocalTraining(epochs=2, batch_size=7, lr=1), seed)).tolist()
+
+    torch.manual_seed(1)
+    first = order(5)
+    torch.manual_seed(2)
+    assert order(5) == first
+    assert order(6) != first
+    assert first[:30] != first[30:]
+    assert first[:30] != sorted(first[:30])
+
+
+def test_a_batch_holds_what_the_model_reads_and_no_more() -> None:
+    columns = {"x": torch.arange(6.0), "y": torch.arange(6), "t": torch.arange(6), "album": torch.arange(6)}
+    batch = batch_of(columns, torch.tensor([4, 1]))
+    assert {name: values.tolist() for name, values in batch.items()} == {"x": [4.0, 1.0], "y": [4, 1]}
+
+
+def train(kind: str, data: Examples, training: LocalTraining, seed: int = 3) -> ClientResult:
+    net = cases.model(kind, torch.float64)
+    job = ClientJob(device_id="a", examples=data, seed=seed)
+    return train_client(net, list(net.parameters()), cases.start(net), job, training)
+
+
+def by_optimiser(kind: str, data: Examples, training: LocalTraining, seed: int = 3) -> tuple[dict[str, Tensor], float]:
+    net = cases.model(kind, torch.float64)
+    before, sgd, losses = cases.start(net), torch.optim.SGD(net.parameters(), lr=training.lr), []
+    for index in batch_schedule(len(data["y"]), training, seed):
+        sgd.zero_grad()
+        loss = net(batch_of(data, index)).mean()
+        loss.backward()
+        sgd.step()
+        losses.append(float(loss.detach()))
+    return {n: p - before[n] for n, p in cases.start(net).items()}, sum(losses) / len(losses)
+
+
+@pytest.mark.parametrize("n", [1, 5, 12])
+@pytest.mark.parametrize("kind", cases.KINDS)
+def test_a_client_is_plain_sgd_as_torch_has_it(kind: str, n: int) -> None:
+    data = cases.examples(kind, n, seed=2, dtype=torch.float64)
+    result = train(kind, data, cases.TRAINING)
+    update, loss = by_optimiser(kind, data, cases.TRAINING)
+    assert cases.distance(result.update, update) < 1e-12
+    assert result.loss == pytest.approx(loss, rel=1e-12)
+    assert (result.num_examples, result.device_id) == (n, "a")
+    assert min(float(tensor.abs().max()) for tensor in result.update.values()) > 1e-4
+
+
+def test_an_update_is_the_trained_minus_the_received_parameters() -> None:
+    """The sign of papers.md, erratum 1: the step goes downhill, so adding the update lowers the loss."""
+    data, net = cases.examples("cnn", 20, seed=2, dtype=torch.float64), cases.model("cnn", torch.float64)
+    before = float(net(data).mean().detach())
+    result = train("cnn", data, LocalTraining(epochs=5, batch_size=20, lr=0.1))
+    cases.load(net, {n: p + result.update[n] for n, p in cases.start(net).items()})
+    assert float(net(data).mean().detach()) < before - 0.01
+
+
+def test_a_learning_rate_of_zero_moves_nothing_and_a_larger_one_moves_more() -> None:
+    def step(lr: float) -> dict[str, Tensor]:
+        return dict(train("cnn", data, LocalTraining(epochs=1, batch_size=9, lr=lr)).update)
+
+    data = cases.examples("cnn", 9, seed=2, dtype=torch.float64)
+    assert all(bool((tensor == 0).all()) for tensor in step(0.0).values())
+    assert cases.distance({n: 2 * u for n, u in step(0.1).items()}, step(0.2)) < 1e-12
