@@ -1,0 +1,127 @@
+"""Defences at point 1: the contract of all, and background replacement."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from fedprint.defences.on_data import BkgRepl
+from fedprint.pipeline.registry import Defence
+from fedprint.rng import torch_rng
+from fedprint.types import DataDefence, Examples, FedprintError, UpdateDefence
+
+IDENTITY = [BkgRepl(alpha=0)]
+ACTIVE = [BkgRepl(alpha=0.3), BkgRepl(alpha=1)]
+OWN, STRANGE = 1000, -1000
+
+
+def numbered(n: int, first: int) -> Examples:
+    """Return n examples whose pixels and label all are their own number."""
+    ids = torch.arange(first, first + n)
+    return {"x": ids.float().reshape(-1, 1, 1, 1).expand(-1, 1, 3, 3).clone(), "y": ids, "t": ids.clone()}
+
+
+def own(n: int = 20) -> Examples:
+    return numbered(n, OWN)
+
+
+def background(n: int = 50) -> Examples:
+    return numbered(n, STRANGE)
+
+
+def test_every_data_defence_is_under_the_contract() -> None:
+    known = {kind for kind in get_args(get_args(Defence)[0]) if issubclass(kind, DataDefence)}
+    assert known == {type(defence) for defence in IDENTITY} == {type(defence) for defence in ACTIVE}
+
+
+@pytest.mark.parametrize("defence", [*IDENTITY, *ACTIVE])
+def test_a_defence_acts_at_one_point(defence: DataDefence) -> None:
+    assert isinstance(defence, DataDefence)
+    assert not isinstance(defence, UpdateDefence)
+
+
+@pytest.mark.parametrize("defence", IDENTITY)
+def test_identity_settings_change_nothing_and_need_no_background(defence: DataDefence) -> None:
+    kept = defence.on_data(own(), {}, torch_rng(0))
+    assert all(torch.equal(kept[column], own()[column]) for column in ("x", "y"))
+
+
+@pytest.mark.parametrize("defence", ACTIVE)
+def test_other_settings_change_something(defence: DataDefence) -> None:
+    assert not torch.equal(defence.on_data(own(), background(), torch_rng(0))["x"], own()["x"])
+
+
+@pytest.mark.parametrize("defence", [*IDENTITY, *ACTIVE])
+@pytest.mark.parametrize("n", [1, 2, 20])
+def test_there_stays_an_example_and_types_and_shapes_stay(defence: DataDefence, n: int) -> None:
+    kept = defence.on_data(own(n), background(), torch_rng(0))
+    assert len(kept["x"]) == len(kept["y"]) >= 1
+    assert all(kept[column].dtype == own()[column].dtype for column in ("x", "y"))
+    assert kept["x"].shape[1:] == own()["x"].shape[1:]
+
+
+@pytest.mark.parametrize("defence", ACTIVE)
+def test_what_was_given_is_left_alone(defence: DataDefence) -> None:
+    mine, pool = own(), background()
+    kept = defence.on_data(mine, pool, torch_rng(0))
+    kept["x"].zero_()
+    assert all(torch.equal(mine[column], own()[column]) for column in mine)
+    assert all(torch.equal(pool[column], background()[column]) for column in pool)
+
+
+@pytest.mark.parametrize("defence", [BkgRepl(alpha=0.3)])
+def test_randomness_is_the_generators_only(defence: DataDefence) -> None:
+    torch.manual_seed(1)
+    first = defence.on_data(own(), background(), torch_rng(0, "a"))
+    torch.manual_seed(2)
+    assert torch.equal(defence.on_data(own(), background(), torch_rng(0, "a"))["y"], first["y"])
+    assert not torch.equal(defence.on_data(own(), background(), torch_rng(0, "b"))["y"], first["y"])
+
+
+@given(n=st.integers(1, 40), alpha=st.floats(0, 1), pool=st.integers(1, 60), seed=st.integers(0, 2**32))
+def test_a_share_alpha_comes_from_the_background_and_the_rest_keeps_its_place(
+    n: int, alpha: float, pool: int, seed: int
+) -> None:
+    kept = BkgRepl(alpha=alpha).on_data(own(n), background(pool), torch.Generator().manual_seed(seed))
+    strange = kept["y"] < 0
+    assert int(strange.sum()) == round(alpha * n)
+    assert torch.equal(kept["y"][~strange], own(n)["y"][~strange])
+    assert torch.equal(kept["x"][:, 0, 1, 1].long(), kept["y"]), "an example and its label come together"
+    assert set(kept["y"][strange].tolist()) <= set(background(pool)["y"].tolist())
+    if round(alpha * n) <= pool:
+        assert len(set(kept["y"].tolist())) == n, "without replacement where the background is large enough"
+
+
+def test_each_example_is_as_likely_to_go_and_each_stranger_to_come() -> None:
+    gone, came = torch.zeros(10), torch.zeros(30)
+    for seed in range(600):
+        kept = BkgRepl(alpha=0.5).on_data(own(10), background(30), torch_rng(seed))["y"]
+        gone += kept < 0
+        came[kept[kept < 0] - STRANGE] += 1
+    assert 240 < float(gone.min()) <= float(gone.max()) < 360  # 300 expected, standard deviation 12
+    assert 50 < float(came.min()) <= float(came.max()) < 150  # 100 expected, standard deviation 9
+
+
+def test_pixels_from_the_background_take_the_users_type() -> None:
+    mine = {"x": torch.zeros(4, 1, 2, 2, dtype=torch.float64), "y": torch.zeros(4, 3, dtype=torch.float64)}
+    pool = {"x": torch.ones(9, 1, 2, 2), "y": torch.ones(9, 3)}
+    kept = BkgRepl(alpha=1).on_data(mine, pool, torch_rng(0))
+    assert (kept["x"].dtype, kept["y"].dtype) == (torch.float64, torch.float64)
+    assert float(kept["x"].min()) == float(kept["y"].min()) == 1
+
+
+@pytest.mark.parametrize("pool", [{}, {"x": torch.zeros(0, 1, 3, 3), "y": torch.zeros(0)}])
+def test_no_background_is_an_error_with_a_remedy(pool: Examples) -> None:
+    with pytest.raises(FedprintError, match=r"defences\.bkg-repl: .* no background examples; choose a source"):
+        BkgRepl(alpha=0.5).on_data(own(), pool, torch_rng(0))
+
+
+@pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])
+def test_an_impossible_alpha_is_refused(alpha: float) -> None:
+    with pytest.raises(ValidationError, match="alpha"):
+        BkgRepl(alpha=alpha)
