@@ -12,7 +12,7 @@ LIMIT = 600
 
 
 def two_dimensions(updates: Updates, rows: NDArray[np.int64], *, seed: int) -> NDArray[np.float32]:
-    """Return t-SNE coordinates (n, 2) of all rows' signed square roots; NaN beyond ``LIMIT`` rows drawn at random.
+    """Return t-SNE coordinates (n, 2) of the rows' signed square roots; NaN beyond ``LIMIT`` rows drawn at random.
 
     Uses the layer with most parameters (papers.md 2.5).
     """
@@ -21,10 +21,11 @@ def two_dimensions(updates: Updates, rows: NDArray[np.int64], *, seed: int) -> N
 
     groups = layer_groups(updates)
     widest = max(groups, key=lambda names: sum(updates.sizes[n] for n in names))
-    shown = np.sort(np.random.default_rng(seed_for(seed, "tsne")).permutation(rows)[:LIMIT])
+    drawn = np.sort(np.random.default_rng(seed_for(seed, "tsne")).permutation(len(rows))[:LIMIT])
+    shown = rows[drawn]
     similarity = kernel(products(updates, widest, shown)["sqrt"], shown)[shown]
     low = PCA(n_components=min(30, len(shown) - 1), random_state=0).fit_transform(similarity)
     xy = np.full((len(rows), 2), np.nan, dtype=np.float32)
     perplexity = min(20.0, (len(shown) - 1) / 3)
-    xy[shown] = TSNE(n_components=2, init="pca", perplexity=perplexity, random_state=0).fit_transform(low)
+    xy[drawn] = TSNE(n_components=2, init="pca", perplexity=perplexity, random_state=0).fit_transform(low)
     return xy
