@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import attack_cases as cases
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fedprint.attacks import features
+from fedprint.attacks.features import TRANSFORMS, Transform, in_span, kernel, layer_groups, matrix, products
+from fedprint.attacks.reidentify import Workspace
+from fedprint.attacks.shadow import MemoryUpdates
+from fedprint.params import select
+
+FIT = np.arange(0, 40, 2)
+BODY, HEAD = ("body.weight", "body.bias"), ("head.weight",)
+
+
+@pytest.fixture
+def updates() -> MemoryUpdates:
+    """Updates (40, 60) with exact zeros, as of weights that a device never touched."""
+    rng = np.random.default_rng(0)
+    values = 1e-3 * rng.normal(size=(40, 60)) + 1e-3 * rng.normal(size=60)
+    return MemoryUpdates(sizes=cases.SIZES, values=(values * (rng.random((40, 60)) < 0.8)).astype(np.float32))
+
+
+def _columns(updates: MemoryUpdates, layers: Sequence[str]) -> NDArray[np.float64]:
+    return np.concatenate(list(updates.blocks(layers)), axis=1).astype(np.float64)
+
+
+def _transformed(updates: MemoryUpdates, layers: Sequence[str], transform: Transform) -> NDArray[np.float64]:
+    """Transform the explicit matrix, as the docstring of TRANSFORMS says."""
+    x = _columns(updates, layers)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    if transform == "std":
+        spread = unit[FIT].std(0)
+        return (unit - unit[FIT].mean(0)) / (spread + 1e-3 * np.sqrt(np.mean(spread**2)) + 1e-12)
+    if transform == "sqrt":
+        return np.sign(x) * np.sqrt(np.abs(x))
+    return np.sign(x) if transform == "sign" else x
+
+
+def _slow_kernel(z: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Normalise, centre on the fit rows, normalise again, multiply."""
+    z = z / np.linalg.norm(z, axis=1, keepdims=True)
+    z = z - z[FIT].mean(0)
+    z = z / np.linalg.norm(z, axis=1, keepdims=True)
+    return z @ z[FIT].T
+
+
+@pytest.mark.parametrize("layers", [BODY, HEAD, (*BODY, *HEAD)], ids=["body", "head", "all"])
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_kernel_equals_the_slow_reference(
+    updates: MemoryUpdates, transform: Transform, layers: tuple[str, ...]
+) -> None:
+    fast = kernel(products(updates, layers, FIT)[transform], FIT)
+    np.testing.assert_allclose(fast, _slow_kernel(_transformed(updates, layers, transform)), atol=2e-5)
+
+
+def test_transforms_differ(updates: MemoryUpdates) -> None:
+    kernels = [kernel(found, FIT) for found in products(updates, BODY, FIT).values()]
+    distances = [np.abs(a - b).max() for i, a in enumerate(kernels) for b in kernels[:i]]
+    assert min(distances) > 0.05
+
+
+@pytest.mark.parametrize("transform", ["sqrt", "sign"])
+def test_products_of_two_layers_add_up(updates: MemoryUpdates, transform: Transform) -> None:
+    parts = [products(updates, layers, FIT)[transform] for layers in (BODY, HEAD)]
+    whole = products(updates, (*BODY, *HEAD), FIT)[transform]
+    joined = parts[0] + parts[1]
+    np.testing.assert_allclose(joined.cross, whole.cross, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(joined.squares, whole.squares, rtol=1e-4)
+
+
+def test_workspace_joins_layers_as_the_sum_of_their_products(updates: MemoryUpdates) -> None:
+    """Standardised coordinates: each layer's updates have length one before they meet."""
+    z = np.concatenate([_transformed(updates, layers, "std") for layers in (BODY, HEAD)], axis=1)
+    problem = replace(cases.problem(updates, labels=np.zeros(20, np.int64)), fit=FIT)
+    np.testing.assert_allclose(Workspace().kernel(problem, ((BODY, HEAD), "std")), _slow_kernel(z), atol=2e-5)
+
+
+def test_workspace_tells_problems_with_other_fit_rows_apart(updates: MemoryUpdates) -> None:
+    work, problem = Workspace(), replace(cases.problem(updates, labels=np.zeros(20, np.int64)), fit=FIT)
+    first = work.kernel(problem, ((HEAD,), "l2"))
+    other = work.kernel(replace(problem, fit=FIT + 1), ((HEAD,), "l2"))
+    assert np.abs(first - other).max() > 0.01
+    assert work.kernel(replace(problem, labels=problem.labels + 1), ((HEAD,), "l2")) is first, "labels must not matter"
+
+
+@pytest.mark.parametrize("width", [1, 7, 60])
+def test_bounded_blocks_equal_one_block(updates: MemoryUpdates, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = products(updates, (*BODY, *HEAD), FIT)
+    monkeypatch.setattr(features, "_COLUMNS", width)
+    parts = products(updates, (*BODY, *HEAD), FIT)
+    for transform in TRANSFORMS:
+        # std: what keeps a coordinate that hardly moves from blowing up is taken over the block
+        tolerance = 1e-3 if transform == "std" else 2e-5
+        np.testing.assert_allclose(kernel(parts[transform], FIT), kernel(whole[transform], FIT), atol=tolerance)
+
+
+def test_two_lanes_give_the_same_bits_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "_COLUMNS", 32)
+    values = np.random.default_rng(0).normal(size=(60, 1000)).astype(np.float32)
+    wide = MemoryUpdates(sizes={"a.weight": 1000}, values=values)
+    first = products(wide, ["a.weight"], FIT)
+    for _ in range(10):
+        again = products(wide, ["a.weight"], FIT)
+        for transform in TRANSFORMS:
+            assert again[transform].cross.equal(first[transform].cross)
+            assert again[transform].squares.equal(first[transform].squares)
+
+
+def test_a_silent_device_gives_finite_kernels(updates: MemoryUpdates) -> None:
+    """An update of zeros (a defence may send one) has no direction; nobody else's kernel may become NaN."""
+    values = updates.values.copy()
+    values[3] = 0
+    for found in products(replace(updates, values=values), BODY, FIT).values():
+        assert np.isfinite(kernel(found, FIT)).all()
+
+
+def test_scaling_an_update_changes_nothing(updates: MemoryUpdates) -> None:
+    scaled = replace(updates, values=updates.values * np.linspace(0.5, 20, 40, dtype=np.float32)[:, None])
+    for transform in TRANSFORMS:
+        before, after = (kernel(products(u, HEAD, FIT)[transform], FIT) for u in (updates, scaled))
+        np.testing.assert_allclose(after, before, atol=2e-5)
+
+
+def test_matrix_is_normalised_over_the_chosen_layers_together(updates: MemoryUpdates) -> None:
+    x = matrix(updates, ["body"])
+    assert x.shape == (40, 36)
+    np.testing.assert_allclose(np.linalg.norm(x, axis=1), 1, atol=1e-6)
+    raw = _columns(updates, BODY)
+    np.testing.assert_allclose(x, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-6)
+
+
+def test_coordinates_in_the_span_keep_inner_products_with_the_fit_rows() -> None:
+    x = np.random.default_rng(0).normal(size=(50, 300)).astype(np.float32)
+    fit = np.arange(20)
+    low = in_span(x, fit)
+    assert low.shape[1] <= 20
+    np.testing.assert_allclose(low @ low[fit].T, x @ x[fit].T, atol=2e-3)
+    assert in_span(x[:, :10], fit) is not low
+    np.testing.assert_array_equal(in_span(x[:, :10], fit), x[:, :10])
+
+
+def test_layers_are_weights_with_their_bias_but_a_long_bias_stands_alone() -> None:
+    sizes = {
+        "conv.weight": 50,
+        "conv.bias": 5,
+        "lstm.weight_ih": 9,
+        "lstm.weight_hh": 9,
+        "head.weight": 8,
+        "head.bias": 5000,
+    }
+    empty = MemoryUpdates(sizes=sizes, values=np.zeros((1, sum(sizes.values())), np.float32))
+    assert layer_groups(empty) == (
+        ("conv.weight", "conv.bias"),
+        ("lstm.weight_ih", "lstm.weight_hh"),
+        ("head.weight",),
+        ("head.bias",),
+    )
+
+
+def test_memory_updates_yield_the_chosen_layers_in_order(updates: MemoryUpdates) -> None:
+    assert select(updates.layers, ["head"]) == HEAD
+    np.testing.assert_array_equal(_columns(updates, ["head"]), updates.values[:, 36:])
+    narrow = np.concatenate(list(updates.blocks(["body"], columns=7)), axis=1)
+    np.testing.assert_array_equal(narrow, updates.values[:, :36])
