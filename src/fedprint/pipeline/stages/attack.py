@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import sklearn.manifold  # noqa: F401  (what is loaded later would escape the limit on threads)
 import torch
+from threadpoolctl import threadpool_limits
 
 from fedprint.attacks.embed import two_dimensions
 from fedprint.attacks.reidentify import Tuned, Workspace, answer, pool, tune
@@ -27,7 +29,13 @@ from fedprint.types import Questions
 
 def run(job: Job) -> None:
     """Choose and fit every attack, answer the questions, and answer them once more with shuffled labels."""
-    torch.set_num_threads(1)  # bits must not depend on the machine's cores; kernels bring their own two lanes
+    # Bits must not depend on the machine's cores; kernels bring their own two lanes.
+    torch.set_num_threads(1)
+    with threadpool_limits(1):
+        _run(job)
+
+
+def _run(job: Job) -> None:
     out = job.paths.attack
     out.mkdir(parents=True, exist_ok=True)
     view, questions = open_view(job)
