@@ -21,6 +21,8 @@ from fedprint.params import flatten, select
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import ClientJob, Examples, FedprintError, Questions
 
+_MORE = "train more rounds (federation.rounds) or raise federation.fraction"
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryUpdates:
@@ -65,10 +67,13 @@ class Validation:
 
 def attack_problem(view: AttackerView, questions: Questions) -> Problem:
     """Return the real problem: fit on the recorded prior updates, ask for every anonymous one."""
+    labels = view.prior_labels(questions)
+    if len(np.unique(labels)) < 2:
+        raise FedprintError(f"updates of fewer than two prior devices were recorded; {_MORE}")
     return Problem(
         updates=view.store,
         fit=view.prior_rows,
-        labels=view.prior_labels(questions),
+        labels=labels,
         ask=view.anonymous_rows,
         options=len(questions.options),
     )
@@ -81,7 +86,10 @@ def validations(
 
     ``rounds`` recorded global models are used, spread evenly over training; the halves are trained at alternating ones.
     Where most priors have a single example no half exists: then recorded prior updates of even and odd rounds.
+    Raises FedprintError when too few rounds were recorded.
     """
+    if view.store.rounds < 2:
+        raise FedprintError(f"validation needs two rounds, the store has {view.store.rounds}; raise federation.rounds")
     halves = _halves(view)
     if len(halves) < max(2, len(view.prior_users) // 2):
         return _round_folds(view, questions)
@@ -143,8 +151,6 @@ def _train_halves(
             labels.append(position[view.labels[user_id]])
             sides.append(side)
         progress((turn + 1) * len(halves))
-    if not rows:
-        raise FedprintError("the store has no complete round to attack; train at least one")
     sizes = {name: view.store.sizes[name] for name in names}
     return MemoryUpdates(sizes=sizes, values=np.stack(rows)), np.array(labels), np.array(sides)
 
@@ -165,4 +171,6 @@ def _round_folds(view: AttackerView, questions: Questions) -> tuple[Validation, 
             updates=view.store, fit=rows[fit], labels=labels[fit], ask=rows[ask], options=len(questions.options)
         )
         folds.append(Validation(problem=problem, answers=labels[ask]))
+    if not folds:
+        raise FedprintError(f"prior devices took part in even or in odd rounds only; {_MORE}")
     return tuple(folds)
