@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from fedprint.component import Component
 from fedprint.pipeline.registry import Attack, Defence, Model, Source
-from fedprint.types import FedprintError, LocalTraining
+from fedprint.types import FedprintError, Linkage, LocalTraining
 
 Prior = Literal["random", "chrono", "iid"]
+Entries = TypeVar("Entries", bound=tuple[object, ...])
+
+
+def _all_differ(entries: Entries) -> Entries:
+    if len(set(entries)) < len(entries):
+        raise ValueError("entries must differ")
+    return entries
 
 
 class SplitConfig(Component):
     """Who holds what: priors to evaluate, the share of test data, of prior data, and a limit on prior examples."""
 
-    priors: tuple[Prior, ...] = Field(default=("random", "chrono", "iid"), min_length=1)
+    priors: Annotated[tuple[Prior, ...], AfterValidator(_all_differ)] = Field(
+        default=("random", "chrono", "iid"), min_length=1
+    )
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
     prior_fraction: float = Field(default=0.5, gt=0, lt=1)
     max_prior_examples: int | None = Field(default=None, ge=1)
@@ -57,7 +66,9 @@ class SelectionConfig(Component):
     """How the adversary validates: number of recorded global models at which halves of the prior are trained."""
 
     shadow_rounds: int = Field(default=8, ge=2)
-    linkages: tuple[Literal["update", "device"], ...] = ("update", "device")
+    linkages: Annotated[tuple[Linkage, ...], AfterValidator(_all_differ)] = Field(
+        default=("update", "device"), min_length=1
+    )
 
 
 class EvaluationConfig(Component):
@@ -90,7 +101,7 @@ class Experiment(Component):
     selection: SelectionConfig = SelectionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     report: ReportConfig
-    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    seeds: Annotated[tuple[int, ...], AfterValidator(_all_differ)] = Field(default=(0,), min_length=1)
     fast: bool = False
 
     @model_validator(mode="after")
@@ -98,8 +109,6 @@ class Experiment(Component):
         names = [attack.name for attack in self.attacks]
         if len(set(names)) < len(names):
             raise ValueError(f"attacks: names must differ, got {names}")
-        if len(set(self.seeds)) < len(self.seeds):
-            raise ValueError(f"seeds: must differ, got {list(self.seeds)}")
         return self
 
     def digest(self) -> str:
@@ -222,20 +231,37 @@ def _with(node: Any, path: Sequence[str], value: Any, assignment: str) -> Any:
 
 def _one_line(error: ValidationError, origin: str) -> str:
     first, *others = error.errors(include_url=False)
-    key = ".".join(str(part) for part in first["loc"]) or "(whole file)"
+    keys, classes = _place(first["loc"])
     given = first.get("input")
     shown = "" if isinstance(given, Mapping) else f" (got {given!r})"
-    allowed = _allowed(first["type"], first["loc"], given)
+    allowed = ""
+    if first["type"] == "extra_forbidden":
+        fields = dict.fromkeys(field for found in classes for field in found.model_fields)
+        allowed = f"; allowed keys: {', '.join(fields)}" if fields else "; remove this key"
     more = f"; and {len(others)} more" if others else ""
-    return " ".join(f"{origin}: {key}: {first['msg']}{shown}{allowed}{more}".split())
+    return " ".join(f"{origin}: {'.'.join(keys) or '(whole file)'}: {first['msg']}{shown}{allowed}{more}".split())
 
 
-def _allowed(kind: str, location: tuple[int | str, ...], given: Any) -> str:
-    if kind != "extra_forbidden":
-        return ""
-    model: Any = Experiment
-    for part in location[:-1]:
-        field = getattr(model, "model_fields", {}).get(part)
-        model = field.annotation if field is not None else model
-    fields = getattr(model, "model_fields", None)
-    return f"; allowed keys: {', '.join(fields)}" if fields and len(location) <= 2 else "; remove this key"
+def _place(location: Sequence[int | str]) -> tuple[list[str], list[type[BaseModel]]]:
+    """Return the keys as the file has them, without pydantic's union tags, and the classes that own the last one."""
+    keys: list[str] = []
+    owners: list[type[BaseModel]] = []
+    classes: list[type[BaseModel]] = [Experiment]
+    for part in location:
+        tagged = [c for c in classes if "name" in c.model_fields and c.model_fields["name"].default == part]
+        if tagged:
+            classes = tagged
+            continue
+        keys.append(str(part))
+        if isinstance(part, str):
+            owners = classes
+            inner = [c.model_fields[part].annotation for c in classes if part in c.model_fields]
+            classes = [member for annotation in inner for member in _members(annotation)]
+    return keys, owners
+
+
+def _members(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _members(argument)
