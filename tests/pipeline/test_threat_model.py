@@ -1,0 +1,102 @@
+"""The attack cannot see the truth: by its types, by its dependencies, and by running without it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from conftest import CHECKOUT
+
+from fedprint.attacks.view import AttackerView
+from fedprint.pipeline.stages import attack
+from fedprint.pipeline.stages.paths import Job
+from fedprint.types import Observation, Questions
+
+
+def test_the_view_has_these_fields_and_none_for_the_truth() -> None:
+    """A new field has to be defended here."""
+    assert {field.name for field in dataclasses.fields(AttackerView)} == {
+        "store", "prior_users", "background", "model", "training", "chronological", "defences", "seed", "labels",
+    }  # fmt: skip
+
+
+def test_questions_hold_no_answers() -> None:
+    assert {field.name for field in dataclasses.fields(Questions)} == {"kind", "linkage", "subjects", "options"}
+
+
+def test_observations_name_the_user_of_prior_devices_only(tiny_run: Job) -> None:
+    view, _ = attack.open_view(tiny_run)
+    index = view.store.index
+    assert index["user_id"][index["role"] == "anonymous"].isna().all()
+    assert index["user_id"][index["role"] == "prior"].notna().all()
+    assert {field.name for field in dataclasses.fields(Observation)} == {
+        "obs_id", "round", "role", "num_examples", "pseudonym", "user_id", "update",
+    }  # fmt: skip
+
+
+def test_prior_and_anonymous_device_of_a_user_have_unrelated_pseudonyms(tiny_run: Job) -> None:
+    index = attack.open_view(tiny_run)[0].store.index
+    names = {role: set(index["pseudonym"][index["role"] == role]) for role in ("prior", "anonymous")}
+    assert not names["prior"] & names["anonymous"]
+
+
+def test_the_options_are_in_no_order_that_follows_the_devices(tiny_run: Job) -> None:
+    """Sorted by id: a list in the order of the private devices would tell who sent what."""
+    _, questions = attack.open_view(tiny_run)
+    assert list(questions.options) == sorted(questions.options)
+
+
+def test_the_attack_stage_depends_on_no_code_that_reads_the_truth() -> None:
+    stages = yaml.safe_load((CHECKOUT / "dvc.yaml").read_text())["stages"]
+    deps = stages["attack"]["deps"]
+    forbidden = ("truth", "private", "/test", "/utility", "evaluation", "evaluate")
+    assert [path for path in deps if any(word in path for word in forbidden)] == []
+
+
+def test_the_attack_stage_imports_no_evaluation() -> None:
+    code = (
+        "import sys, fedprint.pipeline.stages.attack; "
+        "print([m for m in sys.modules if m.startswith(('fedprint.evaluation', 'fedprint.reports'))])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_without_truth_and_private_data_the_attack_gives_the_same_scores(tiny: Job, tiny_run: Job) -> None:
+    for hidden in (
+        tiny.paths.updates / "truth",
+        tiny.paths.updates / "utility",
+        tiny.paths.prepared / "private",
+        tiny.paths.prepared / "test",
+        tiny.paths.prepared / "samples",
+        tiny.paths.evaluation,
+        tiny.paths.attack,
+    ):
+        shutil.rmtree(hidden)
+    attack.run(tiny)
+    for name in ("scores.npz", "attack.json"):
+        assert (tiny.paths.attack / name).read_bytes() == (tiny_run.paths.attack / name).read_bytes()
+
+
+def test_the_attack_does_use_the_prior_users(tiny: Job, tiny_run: Job, tmp_path: Path) -> None:
+    """The counterpart: exchange what the adversary knows, and the answers change."""
+    from fedprint.data.prepared import load_users, save_users
+
+    users = load_users(tiny.paths.prepared / "prior")
+    turned = [replace(u, examples=v.examples) for u, v in zip(users, (*users[1:], users[0]), strict=True)]
+    save_users(tiny.paths.prepared / "prior", turned)
+    attack.run(tiny)
+    with np.load(tiny.paths.attack / "scores.npz") as new, np.load(tiny_run.paths.attack / "scores.npz") as old:
+        assert not np.array_equal(new["update/ridge"], old["update/ridge"])
+
+
+def test_import_contracts_hold() -> None:
+    cli = pytest.importorskip("importlinter.cli")
+    assert cli.lint_imports(config_filename=str(CHECKOUT / "pyproject.toml"), no_cache=True) == 0
