@@ -40,7 +40,7 @@ class FederationConfig(Component):
     """FedAvg's constants (papers.md, section 1). ``fraction`` is C, ``batch_size`` examples per batch, ``lr`` eta."""
 
     rounds: int = Field(default=100, ge=1)
-    fraction: float = Field(default=0.1, gt=0)
+    fraction: float = Field(default=0.1, gt=0, le=1)
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=10, ge=1)
     lr: float = Field(default=0.01, gt=0)
