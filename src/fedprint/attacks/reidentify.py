@@ -39,6 +39,9 @@ Settings = Mapping[str, Any]
 Block = tuple[tuple[tuple[str, ...], ...], Transform]
 """One or several layers (each a tuple of parameter names) under one transform."""
 
+TIE = 1e-5
+"""Size of the random tie-break in nats: above float32 rounding of a log-probability, below any real difference."""
+
 TEMPERATURES = (1.0, 3.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 
 
@@ -101,9 +104,14 @@ def tune(attack: Attack, validations: Sequence[Validation], work: Workspace, rng
 
 
 def answer(attack: Attack, problem: Problem, tuned: Tuned, work: Workspace, rng: torch.Generator) -> Ranking:
-    """Rank all options for each question: calibrated log-probabilities (q, m)."""
+    """Rank all options for each question: calibrated log-probabilities (q, m), ties broken at random.
+
+    scikit-learn's AP gives tied questions the precision of the whole tie: ten votes among a hundred users would score
+    below random guessing, though guessing within a tie costs the adversary nothing.
+    """
     scores = attack.scores(problem, tuned.settings, work, rng)
-    return Ranking(scores=log_softmax(tuned.temperature * scores, axis=1))
+    guesses = torch.rand(scores.shape, generator=rng, dtype=torch.float64).numpy()
+    return Ranking(scores=log_softmax(tuned.temperature * scores, axis=1) + TIE * guesses)
 
 
 def pool(scores: Scores, senders: Sequence[str]) -> tuple[Scores, list[str]]:
