@@ -11,12 +11,14 @@ from sklearn.linear_model import Ridge as ScikitRidge
 
 from fedprint.attacks.features import matrix
 from fedprint.attacks.reidentify import (
+    TIE,
     Attack,
     Chance,
     Knn,
     MlpTuned,
     Ridge,
     Svm,
+    Tuned,
     Workspace,
     answer,
     best_temperature,
@@ -49,7 +51,7 @@ def _top1(scores: np.ndarray) -> float:
 def test_planted_signal_is_found(attack: Attack) -> None:
     scores = _answer(attack, cases.problem(cases.planted(2.0)), signal=2.0)
     assert _top1(scores) > 0.9
-    np.testing.assert_allclose(logsumexp(scores, axis=1), 0, atol=1e-9)
+    np.testing.assert_allclose(logsumexp(scores, axis=1), 0, atol=2 * TIE)
 
 
 def test_chance_does_not_find_the_planted_signal() -> None:
@@ -140,6 +142,18 @@ def test_hard_svm_scores_one_for_the_best_margin_only() -> None:
     hard = Svm(output="hard").scores(problem, {}, Workspace(), torch_rng(0))
     np.testing.assert_array_equal(hard.sum(1), 1)
     np.testing.assert_array_equal(hard.argmax(1), soft.argmax(1))
+
+
+def test_ties_are_broken_at_random_and_nothing_else_changes() -> None:
+    """Ten votes among twelve users leave many ties; they must not fall to the users with small numbers."""
+    problem = cases.problem(cases.planted(0.0))
+    tuned = Tuned(settings={}, temperature=10.0, log_loss=0.0)
+    votes = Knn(k=2).scores(problem, {}, Workspace(), torch_rng(0))
+    ranked = answer(Knn(k=2), problem, tuned, Workspace(), torch_rng(0)).scores
+    assert all(len(np.unique(row)) == cases.USERS for row in ranked.astype(np.float32))
+    assert (votes[np.arange(len(votes)), ranked.argmax(1)] == votes.max(1)).all()
+    last = np.bincount(ranked.argmin(1), minlength=cases.USERS)
+    assert last.max() < 0.3 * len(ranked)
 
 
 def test_an_attack_reads_only_its_layers() -> None:
