@@ -40,7 +40,7 @@ Block = tuple[tuple[tuple[str, ...], ...], Transform]
 """One or several layers (each a tuple of parameter names) under one transform."""
 
 TIE = 1e-5
-"""Size of the random tie-break in nats: above float32 rounding of a log-probability, below any real difference."""
+"""Size of the random tie-break in nats: far above float64 rounding of a log-probability, below any real difference."""
 
 TEMPERATURES = (1.0, 3.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 

@@ -120,8 +120,8 @@ def _write(
     index = view.store.index.iloc[view.anonymous_rows]
     senders = index["pseudonym"].tolist()
     pooled = {name: pool(values, senders) for name, values in scores.items()}
-    arrays = {f"update/{name}": values.astype(np.float32) for name, values in scores.items()}
-    arrays |= {f"device/{name}": values.astype(np.float32) for name, (values, _) in pooled.items()}
+    arrays = {f"update/{name}": values for name, values in scores.items()}  # float32 would bring back the ties
+    arrays |= {f"device/{name}": values for name, (values, _) in pooled.items()}
     np.savez(out / "scores.npz", **arrays)  # type: ignore[arg-type]
     shown = two_dimensions(view.store, np.arange(len(view.store.index)), seed=job.seed)
     np.savez(out / "embedding.npz", xy=shown, obs_id=view.store.index["obs_id"].to_numpy())
