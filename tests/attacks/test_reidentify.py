@@ -150,7 +150,7 @@ def test_ties_are_broken_at_random_and_nothing_else_changes() -> None:
     tuned = Tuned(settings={}, temperature=10.0, log_loss=0.0)
     votes = Knn(k=2).scores(problem, {}, Workspace(), torch_rng(0))
     ranked = answer(Knn(k=2), problem, tuned, Workspace(), torch_rng(0)).scores
-    assert all(len(np.unique(row)) == cases.USERS for row in ranked.astype(np.float32))
+    assert all(len(np.unique(column)) == len(ranked) for column in ranked.T)
     assert (votes[np.arange(len(votes)), ranked.argmax(1)] == votes.max(1)).all()
     last = np.bincount(ranked.argmin(1), minlength=cases.USERS)
     assert last.max() < 0.3 * len(ranked)

@@ -155,6 +155,12 @@ def test_shuffled_labels_of_the_run_are_at_chance(tiny_run: Job) -> None:
     assert verdict.passed, verdict.text
 
 
+def test_written_scores_have_no_ties(tiny_run: Job) -> None:
+    """Three votes among eight users tie everywhere; the random tie-break must survive the file."""
+    scores = evaluate.Answers.load(tiny_run).scores("update", "knn")
+    assert all(len(np.unique(column)) == len(scores) for column in scores.T)
+
+
 def test_the_plane_holds_both_roles_of_the_shown_users(tiny_run: Job) -> None:
     with np.load(tiny_run.paths.evaluation / "tsne.npz") as plane:
         assert np.isfinite(plane["xy"]).all()
