@@ -113,13 +113,16 @@ class Experiment(Component):
 
     def digest(self) -> str:
         """Return 12 hex digits that identify the configuration, but for the wording of the report."""
-        return self.section_digest(*(key for key in type(self).model_fields if key != "report"))
+        return _hash(self.model_dump(mode="json", exclude={"report"}))
 
     def section_digest(self, *sections: str) -> str:
-        """Return 12 hex digits that identify some sections; resuming a store needs only those it was made from."""
-        whole = self.model_dump(mode="json")
-        canonical = json.dumps({key: whole[key] for key in sections}, sort_keys=True)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+        """Return 12 hex digits of some sections; which priors run beside one another is no part of any section."""
+        whole = self.model_dump(mode="json", exclude={"split": {"priors"}})
+        return _hash({key: whole[key] for key in sections})
+
+
+def _hash(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def experiment_file(root: Path, name: str) -> Path:
