@@ -28,9 +28,11 @@ def reattack(store: Path, assignments: Sequence[str], out: Path | None) -> tuple
         raise FedprintError(f"{store}: no update store of a fedprint run; give its folder updates/<prior>-<seed>")
     config = _changed(read_resolved(base / "config.yaml"), assignments, str(base / "config.yaml"))
     results = out or find_root() / "work" / "attacks" / f"{config.name}-{item}-{config.digest()}"
-    prior, _, seed = item.rpartition("-")
-    found = next(p for p in config.split.priors if p == prior)
-    job = Job(config=config, prior=found, seed=int(seed), paths=Paths(base=base, item=item, results=results))
+    known = {f"{prior}-{seed}": (prior, seed) for prior in config.split.priors for seed in config.seeds}
+    if item not in known:
+        raise FedprintError(f"{store}: '{item}' is no prior and seed of this run; choose of {', '.join(known)}")
+    found, seed = known[item]
+    job = Job(config=config, prior=found, seed=seed, paths=Paths(base=base, item=item, results=results))
     attack.run(job)
     return _table(evaluate.run(job), f"{config.name} {item}"), results
 
