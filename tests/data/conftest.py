@@ -1,22 +1,12 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from fedprint.types import User
-
-
-@pytest.fixture(scope="session")
-def data_dir() -> Path:
-    named = os.environ.get("FEDPRINT_DATA")
-    if not named or not Path(named).is_dir():
-        pytest.skip("FEDPRINT_DATA does not name a folder of data sets")
-    return Path(named)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from fedprint import params as algebra
 from fedprint.federation.backends import make_backend, trial
 from fedprint.types import ClientJob, ClientResult, Examples, FedprintError, LocalTraining, Params
 
-OTHERS = ("vectorised", "vectorised:1", "vectorised:3", "vectorised:100")
+OTHERS = ("threaded:3", "vectorised", "vectorised:1", "vectorised:3", "vectorised:100")
 
 
 @pytest.fixture(autouse=True)
@@ -126,19 +126,31 @@ def central_step(net: torch.nn.Module, before: Params, data: Examples, lr: float
     return {name: before[name] - lr * g for name, g in zip(before, gradients, strict=True)}
 
 
+def test_threads_change_no_bit() -> None:
+    net = cases.model("cnn")
+    params = cases.start(net)
+    one, three = (
+        list(make_backend(n, net).run(jobs("cnn"), params, cases.TRAINING)) for n in ("sequential", "threaded:3")
+    )
+    assert [r.device_id for r in one] == [r.device_id for r in three]
+    assert all(torch.equal(a.update[name], b.update[name]) for a, b in zip(one, three, strict=True) for name in params)
+
+
 def test_the_trial_times_every_candidate_and_moves_nothing() -> None:
     net = cases.model("cnn")
     params = cases.start(net)
     seconds = trial(net, jobs("cnn")[:3], params, cases.TRAINING)
-    assert list(seconds) == ["sequential", "vectorised:4", "vectorised:8"]
+    assert list(seconds) == ["sequential", "threaded", "vectorised:4", "vectorised:8"]
     assert all(s > 0 for s in seconds.values())
     assert cases.distance(cases.start(net), params) == 0
     assert all(make_backend(name, net).name == name.partition(":")[0] for name in seconds)
 
 
-@pytest.mark.parametrize("name", ["fast", "vectorised:x", "vectorised:0", "sequential:2", ""])
+@pytest.mark.parametrize("name", ["fast", "vectorised:x", "vectorised:0", "sequential:2", "threaded:0", ""])
 def test_an_unknown_backend_is_named_with_the_choices(name: str) -> None:
-    with pytest.raises(FedprintError, match=rf"'{name}'; use sequential, vectorised\[:BLOCK\] or auto"):
+    with pytest.raises(
+        FedprintError, match=rf"'{name}'; use sequential, threaded\[:WORKERS\], vectorised\[:BLOCK\] or auto"
+    ):
         make_backend(name, cases.model("cnn"))
 
 

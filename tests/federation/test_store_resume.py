@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import resource
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -97,6 +100,22 @@ def test_a_torn_last_journal_line_is_a_round_redone(tmp_path: Path, cut: int) ->
     assert cases.contents(tmp_path / "torn") == cases.contents(tmp_path / "whole")
 
 
+def alone(test: Callable[[Path], None]) -> Callable[[Path], None]:
+    """Run a test that forks in a pytest of its own: a fork of a process with running threads may never wake up."""
+
+    @functools.wraps(test)
+    def run(tmp_path: Path) -> None:
+        if os.environ.get("FEDPRINT_TEST_ALONE"):
+            test(tmp_path)
+            return
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::{test.__name__}"]
+        env = {**os.environ, "FEDPRINT_TEST_ALONE": "1", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout
+
+    return run
+
+
 def in_child(work: Callable[[], object]) -> int:
     """Start ``work`` in a process of its own; it exits 0 when it returned."""
     if (child := os.fork()) == 0:
@@ -108,6 +127,7 @@ def in_child(work: Callable[[], object]) -> int:
     return child
 
 
+@alone
 def test_ten_real_kills_leave_no_trace(tmp_path: Path) -> None:
     long = replace(LAYOUT, rounds=16)
     cases.run(tmp_path / "whole", long)
@@ -130,6 +150,7 @@ def wait_for(path: Path, size: float) -> None:
         time.sleep(0.0002)
 
 
+@alone
 def test_a_file_size_limit_is_named_before_training(tmp_path: Path) -> None:
     def work() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
@@ -144,6 +165,7 @@ def resident_kib() -> int:
     return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
 
 
+@alone
 def test_memory_does_not_grow_with_rounds(tmp_path: Path) -> None:
     shapes = {"a": (500_000,), "b": (100,)}
     layout = StoreLayout(rounds=40, cohort=2, shapes=shapes, kept=("a", "b"), fingerprint="x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import CHECKOUT, TINY, Project
+from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.pipeline.cli import main
 from fedprint.pipeline.stages.paths import Job

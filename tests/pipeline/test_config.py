@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import CHECKOUT, TINY, Project
 from pydantic import ValidationError
+from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.pipeline.config import (
     Experiment,

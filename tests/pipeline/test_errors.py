@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import TINY, Project
+from tiny_project import TINY, Project
 
 from fedprint.data.describe import write_table
 from fedprint.data.files import npz_bytes, sha256_of

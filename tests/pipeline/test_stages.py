@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import CHECKOUT, TINY, Project, run_job
+from tiny_project import CHECKOUT, TINY, Project, run_job
 
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import read_measurements

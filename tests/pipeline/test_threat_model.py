@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from conftest import CHECKOUT
+from tiny_project import CHECKOUT
 
 from fedprint.attacks.view import AttackerView
 from fedprint.pipeline.stages import attack

@@ -129,27 +129,31 @@ def _train_halves(
     progress: Callable[[int], None],
 ) -> tuple[MemoryUpdates, NDArray[np.int64], NDArray[np.int64]]:
     """Train both halves from evenly spread global models: updates (n, d), labels (n,), side (n,) in {0, 1}."""
-    from fedprint.federation.backends import Sequential  # late: it brings Lightning, which reading a config need not
+    from fedprint.federation.backends import make_backend  # late: it brings Lightning, which reading a config need not
 
     at = np.unique(np.linspace(0, view.store.rounds - 1, min(rounds, view.store.rounds)).round().astype(int))
     position = {user: i for i, user in enumerate(questions.options)}
-    backend = Sequential(view.model)
+    backend = make_backend("threaded", view.model)
     names = view.store.layers
-    rows, labels, sides = [], [], []
+    rows: list[NDArray[np.float32]] = []
+    labels: list[int] = []
+    sides: list[int] = []
     for turn, t in enumerate(at.tolist()):
         params = view.store.global_params(t)
         dtype = next(iter(params.values())).dtype
-        for user_id, pair in halves.items():
-            side = turn % 2  # first halves at even turns, second at odd: fit and ask never share a global model
-            job = ClientJob(
+        side = turn % 2  # first halves at even turns, second at odd: fit and ask never share a global model
+        jobs = [
+            ClientJob(
                 device_id=f"shadow-{user_id}-{side}",
                 examples=_as(pair[side], dtype),
                 seed=seed_for(view.seed, "shadow", t, user_id),
             )
-            (result,) = backend.run([job], params, view.training)
+            for user_id, pair in halves.items()
+        ]
+        for result in backend.run(jobs, params, view.training):
             rows.append(flatten({name: result.update[name] for name in names}).float().numpy())
-            labels.append(position[view.labels[user_id]])
-            sides.append(side)
+        labels += [position[view.labels[user_id]] for user_id in halves]
+        sides += [side] * len(jobs)
         progress((turn + 1) * len(halves))
     sizes = {name: view.store.sizes[name] for name in names}
     return MemoryUpdates(sizes=sizes, values=np.stack(rows)), np.array(labels), np.array(sides)

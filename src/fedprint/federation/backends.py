@@ -1,11 +1,15 @@
-"""Three ways to run the same client jobs; all agree with ``sequential``."""
+"""Three ways to run the same client jobs, which agree; and a trial that finds the fastest."""
 
 from __future__ import annotations
 
+import copy
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import torch
 from lightning import Fabric
@@ -37,6 +41,35 @@ class Sequential:
         """Train every job from ``params``, in order."""
         for job in jobs:
             yield train_client(self._module, self._parameters, params, job, training)
+
+
+class Threaded:
+    """As ``sequential``, ``workers`` clients at a time, each on a thread and a copy of the model of its own.
+
+    A client's arithmetic is the same on any thread, so results equal ``sequential`` to the bit. Give torch one core per
+    thread (``torch.set_num_threads(1)``); its kernels release the interpreter's lock.
+    """
+
+    name = "threaded"
+
+    def __init__(self, model: FedModule, workers: int) -> None:
+        self.workers = workers
+        self._replicas: SimpleQueue[Sequential] = SimpleQueue()
+        for _ in range(workers):
+            self._replicas.put(Sequential(copy.deepcopy(model)))
+
+    def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
+        """Train every job from ``params``; results come in job order."""
+
+        def train(job: ClientJob) -> ClientResult:
+            replica = self._replicas.get()
+            try:
+                return next(iter(replica.run([job], params, training)))
+            finally:
+                self._replicas.put(replica)
+
+        with ThreadPoolExecutor(self.workers) as pool:
+            yield from pool.map(train, jobs)
 
 
 class Vectorised:
@@ -127,18 +160,29 @@ def _unstack(
 
 
 def make_backend(name: str, model: FedModule) -> Backend:
-    """Return the backend called ``sequential`` or ``vectorised`` (``vectorised:16`` sets the block of clients)."""
+    """Return the backend of a name: ``sequential``, ``threaded[:WORKERS]`` or ``vectorised[:BLOCK]``.
+
+    Workers default to the cores at hand, a block to 8 clients.
+    """
     if name == "sequential":
         return Sequential(model)
-    if match := re.fullmatch(r"vectorised(?::([1-9]\d*))?", name):
-        return Vectorised(model, int(match[1] or 8))
-    raise FedprintError(f"federation.backend: unknown backend '{name}'; use sequential, vectorised[:BLOCK] or auto")
+    if match := re.fullmatch(r"(threaded|vectorised)(?::([1-9]\d*))?", name):
+        kind, number = match.groups()
+        return Threaded(model, int(number or cores())) if kind == "threaded" else Vectorised(model, int(number or 8))
+    raise FedprintError(
+        f"federation.backend: unknown backend '{name}'; use sequential, threaded[:WORKERS], vectorised[:BLOCK] or auto"
+    )
+
+
+def cores() -> int:
+    """Return the number of processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def trial(model: FedModule, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> dict[str, float]:
     """Return seconds per client of each candidate on a few real jobs (best of two, after one warm-up)."""
     short = LocalTraining(epochs=1, batch_size=training.batch_size, lr=0.0)
-    candidates = ["sequential", "vectorised:4", f"vectorised:{max(8, len(jobs))}"]
+    candidates = ["sequential", "threaded", "vectorised:4", f"vectorised:{max(8, len(jobs))}"]
     times = {}
     for name in candidates:
         backend = make_backend(name, model)

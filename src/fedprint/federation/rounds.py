@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -104,20 +107,41 @@ def federate(
     where = population[0].examples["x"].device
     params: dict[str, Tensor] = {name: tensor.to(where) for name, tensor in writer.latest_params().items()}
     first_loss = writer.metrics()[0]["loss"] if writer.next_round else None
-    for t in range(writer.next_round, plan.rounds):
-        cohort = sample_cohort(population, plan, t)
-        results = _run_clients(cohort, params, plan, backend, t)
-        loss = _mean_loss(results, first_loss, plan, t)
-        first_loss = loss if first_loss is None else first_loss
-        sent = [_send(result, updates, plan.seed, t) for result in results]
-        mean = algebra.weighted_mean(sent, [result.num_examples for result in results])
-        for position, defence in reversed(list(enumerate(updates))):
-            mean = dict(defence.on_server(mean, len(cohort), torch_rng(plan.seed, "defence-server", position, t)))
-        params = algebra.add(params, mean)
-        metrics = {"loss": loss, "update_norm": algebra.norm(mean), **utility(t, params)}
-        writer.append(t, *_records(cohort, results, sent, plan, t), params, metrics)
-        report(RoundReport(round=t, clients=len(cohort), metrics=metrics))
+    with _recording(writer) as record:
+        for t in range(writer.next_round, plan.rounds):
+            cohort = sample_cohort(population, plan, t)
+            results = _run_clients(cohort, params, plan, backend, t)
+            loss = _mean_loss(results, first_loss, plan, t)
+            first_loss = loss if first_loss is None else first_loss
+            sent = [_send(result, updates, plan.seed, t) for result in results]
+            mean = algebra.weighted_mean(sent, [result.num_examples for result in results])
+            for position, defence in reversed(list(enumerate(updates))):
+                mean = dict(defence.on_server(mean, len(cohort), torch_rng(plan.seed, "defence-server", position, t)))
+            params = algebra.add(params, mean)
+            metrics = {"loss": loss, "update_norm": algebra.norm(mean), **utility(t, params)}
+            record(t, *_records(cohort, results, sent, plan, t), params, metrics)
+            report(RoundReport(round=t, clients=len(cohort), metrics=metrics))
     return params
+
+
+@contextmanager
+def _recording(writer: StoreWriter) -> Iterator[Callable[..., None]]:
+    """Yield ``writer.append`` on a thread of its own: the disk works while the next round trains.
+
+    At most one round is in flight; a failure to write it is raised by the next call, or at the end.
+    """
+    with ThreadPoolExecutor(1) as disk:
+        pending: Future[None] | None = None
+
+        def record(*round_: Any) -> None:
+            nonlocal pending
+            if pending is not None:
+                pending.result()
+            pending = disk.submit(writer.append, *round_)
+
+        yield record
+        if pending is not None:
+            pending.result()
 
 
 def sample_cohort(population: Sequence[Device], plan: FederationPlan, t: int) -> list[Device]:

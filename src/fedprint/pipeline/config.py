@@ -44,7 +44,7 @@ class FederationConfig(Component):
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=10, ge=1)
     lr: float = Field(default=0.01, gt=0)
-    backend: str = Field(default="auto", pattern=r"^(auto|sequential|vectorised(:[1-9][0-9]*)?)$")
+    backend: str = Field(default="auto", pattern=r"^(auto|sequential|(threaded|vectorised)(:[1-9][0-9]*)?)$")
     dtype: Literal["float32", "float64"] = "float32"
     evaluate_every: int = Field(default=10, ge=1)
     central_epochs: int = Field(default=5, ge=0)
