@@ -28,7 +28,7 @@ CONDITION = (
 NUMBERS = ("metric", "unit", "value", "lo", "hi", "chance", "n_questions", "n_users")
 """Columns that come from the measurement itself."""
 
-COLUMNS = (*CONDITION, *NUMBERS, "seed")
+COLUMNS = (*CONDITION, *NUMBERS, "seed", "direction")
 """Column order of every table; extra keys follow in alphabetical order."""
 
 POOLED = "all"
@@ -47,6 +47,8 @@ def to_row(measurement: Measurement) -> Row:
     if taken:
         raise FedprintError(f"keys {sorted(taken)} of a measurement would overwrite its numbers; rename them")
     values = {**measurement.keys, **{name: getattr(measurement, name) for name in NUMBERS}}
+    if info := METRICS.get(measurement.metric):
+        values["direction"] = "higher is better" if info.higher_is_better else "lower is better"
     return {column: values.get(column) for column in columns_of([values])}
 
 
