@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from abc import ABC, abstractmethod
 from typing import Any
 
 import lightning
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from fedprint.types import Examples
 
 
-class FedModule(lightning.LightningModule):
+class FedModule(lightning.LightningModule, ABC):
     """A model that every backend can train: per-example losses, no running statistics, no hidden randomness.
 
     The federation calls ``model(batch)`` for the losses (b,). Lightning's Trainer uses the same losses for the
@@ -24,17 +25,17 @@ class FedModule(lightning.LightningModule):
     initial_gain: float = 1.0
     central_lr: float = 0.1
 
+    @abstractmethod
     def scores(self, x: Tensor) -> Tensor:
         """Return unnormalised class scores, (b, classes) or (b, length, classes)."""
-        raise NotImplementedError(f"{type(self).__name__} must define scores")
 
+    @abstractmethod
     def per_example_loss(self, batch: Examples) -> Tensor:
         """Return the loss of each example: (b,)."""
-        raise NotImplementedError(f"{type(self).__name__} must define per_example_loss")
 
+    @abstractmethod
     def per_example_utility(self, batch: Examples) -> Tensor:
         """Return what the utility metric needs of each example: hits (b,) or (b, length), or scores (b, classes)."""
-        raise NotImplementedError(f"{type(self).__name__} must define per_example_utility")
 
     def forward(self, batch: Examples) -> Tensor:
         """Return :meth:`per_example_loss`; the name that Fabric and ``torch.func.functional_call`` dispatch on."""
