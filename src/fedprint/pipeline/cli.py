@@ -195,12 +195,15 @@ def data_describe(
     name: str,
     data_dir: DataDir = None,
     out: Annotated[Optional[Path], typer.Option("--out", help="File for the contact sheet (pictures only).")] = None,
+    samples: Annotated[
+        bool, typer.Option("--samples", help="Show samples of real people's data too; they stay on this machine.")
+    ] = False,
 ) -> None:
     """Show users, examples per user, columns and licence of a data set, with a contact sheet or sample text."""
     from fedprint.pipeline.data_commands import describe
 
     _use_data(data_dir)
-    describe(name, _data_folder(), out)
+    describe(name, _data_folder(), out, samples)
 
 
 @data_app.command("validate", epilog="Example: fedprint data validate ~/data/mnist_writers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -30,8 +31,11 @@ def list_table(data_dir: Path | None) -> Table:
     return table
 
 
-def describe(name: str, data_dir: Path | None, out: Path | None) -> None:
-    """Print users, sizes, columns and licence; save a contact sheet, or print sentences, where data are shareable."""
+def describe(name: str, data_dir: Path | None, out: Path | None, samples: bool) -> None:
+    """Print users, sizes, columns and licence; save a contact sheet, or print sentences.
+
+    Samples of data that are not shareable are shown only where ``samples`` asks for them, and stay on this machine.
+    """
     console = Console()
     if name == "albums":
         dataset = Albums().load(None, seed_for(0, "data"))
@@ -42,7 +46,7 @@ def describe(name: str, data_dir: Path | None, out: Path | None) -> None:
         return
     summary = describe_folder(name, data_dir)
     console.print(_summary_table(summary))
-    _show_samples(name, data_dir, out, console)
+    _show_samples(name, data_dir, out, console, samples)
 
 
 def _album_table(dataset: Dataset) -> Table:
@@ -69,13 +73,15 @@ def _summary_table(summary: Summary) -> Table:
     return table
 
 
-def _show_samples(name: str, data_dir: Path | None, out: Path | None, console: Console) -> None:
+def _show_samples(name: str, data_dir: Path | None, out: Path | None, console: Console, samples: bool) -> None:
     if name not in PREVIEWS:
         return
     dataset = SOURCES[name]().load(data_dir, 0)
-    if not dataset.shareable:
-        console.print("Samples are withheld: the sidecar does not say `samples: shareable`.")
-    elif dataset.task == "language_model":
+    if not dataset.shareable and not samples:
+        console.print("Samples are withheld: the sidecar does not say `samples: shareable`; --samples shows them here.")
+        return
+    dataset = replace(dataset, shareable=True)
+    if dataset.task == "language_model":
         for user, texts in sample_texts(dataset).items():
             console.print(f"user {user}: {' | '.join(texts)}", markup=False)
     else:
