@@ -27,6 +27,7 @@ from fedprint.pipeline.stages.paths import Job, read_json
 KEYS = {
     "experiment", "dataset", "prior", "world", "training", "defence", "defence_params", "adversary", "view", "linkage",
     "attack", "layers", "selected", "metric", "unit", "value", "lo", "hi", "chance", "n_questions", "n_users", "seed",
+    "direction",
 }  # fmt: skip
 ATTACKS = [attack["name"] for attack in TINY["attacks"]]
 EVERY_ATTACK = ["chance", "knn", "svm", "mlp", "mlp-tuned", "ridge"]
