@@ -9,7 +9,7 @@ from scipy.special import log_softmax, logsumexp
 from scipy.stats import kstest
 from sklearn.linear_model import Ridge as ScikitRidge
 
-from fedprint.attacks.features import matrix
+from fedprint.attacks.features import TRANSFORMS, matrix
 from fedprint.attacks.reidentify import (
     TIE,
     Attack,
@@ -22,6 +22,7 @@ from fedprint.attacks.reidentify import (
     Workspace,
     answer,
     best_temperature,
+    candidate_blocks,
     choose_kernel,
     combined,
     kernel_coordinates,
@@ -183,7 +184,8 @@ def test_validation_chooses_the_layer_with_the_signal() -> None:
     folds = [
         replace(v, problem=replace(v.problem, updates=_noisy_body(v.problem.updates))) for v in cases.validation(1.0)
     ]
-    blocks, _ = choose_kernel([v.problem for v in folds], [v.answers for v in folds], Workspace(), None, most=1)
+    candidates = candidate_blocks(folds[0].problem.updates, None, TRANSFORMS)
+    blocks, _ = choose_kernel([v.problem for v in folds], [v.answers for v in folds], Workspace(), candidates, most=1)
     assert [layers for layers, _ in blocks] == [(("head.weight",),)]
 
 

@@ -239,7 +239,8 @@ class MlpTuned(Component):
 
     def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
         """Take the single block and transform that ridge finds best."""
-        blocks, _ = choose_kernel(problems, answers, work, self.layers, most=1)
+        candidates = candidate_blocks(problems[0].updates, self.layers, TRANSFORMS)
+        blocks, _ = choose_kernel(problems, answers, work, candidates, most=1)
         return {"blocks": blocks}
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
@@ -257,11 +258,13 @@ class Ridge(Component):
 
     name: Literal["ridge"] = "ridge"
     layers: tuple[str, ...] | None = None
+    transforms: tuple[Transform, ...] = Field(default=TRANSFORMS, min_length=1)
     most_blocks: int = Field(default=3, ge=1)
 
     def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
         """Choose up to ``most_blocks`` pairs (layer, transform) and the penalty."""
-        blocks, penalty = choose_kernel(problems, answers, work, self.layers, most=self.most_blocks)
+        candidates = candidate_blocks(problems[0].updates, self.layers, self.transforms)
+        blocks, penalty = choose_kernel(problems, answers, work, candidates, most=self.most_blocks)
         return {"blocks": blocks, "penalty": penalty}
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
@@ -292,11 +295,10 @@ def choose_kernel(
     problems: Sequence[Problem],
     answers: Sequence[NDArray[np.int64]],
     work: Workspace,
-    layers: tuple[str, ...] | None,
+    candidates: Sequence[Block],
     most: int,
 ) -> tuple[tuple[Block, ...], float]:
     """Choose blocks by forward selection and the ridge penalty, by log-loss on the validation problems."""
-    candidates = _candidate_blocks(problems[0].updates, layers)
 
     def loss(blocks: tuple[Block, ...]) -> tuple[float, float]:
         per_penalty = []
@@ -316,13 +318,13 @@ def choose_kernel(
     return chosen, penalty
 
 
-def _candidate_blocks(updates: Updates, layers: tuple[str, ...] | None) -> list[Block]:
-    """Every layer alone and all together, under every transform."""
+def candidate_blocks(updates: Updates, layers: tuple[str, ...] | None, transforms: Sequence[Transform]) -> list[Block]:
+    """Return every layer alone and all together, under every transform."""
     wanted = set(select(updates.layers, layers))
     groups = [tuple(name for name in group if name in wanted) for group in layer_groups(updates)]
     groups = [group for group in groups if group]
     choices = [(group,) for group in groups] + ([tuple(groups)] if len(groups) > 1 else [])
-    return [(choice, transform) for choice in choices for transform in TRANSFORMS]
+    return [(choice, transform) for choice in choices for transform in transforms]
 
 
 def kernel_coordinates(kernel: NDArray[np.float64], fit: NDArray[np.int64], dimensions: int) -> NDArray[np.float32]:
