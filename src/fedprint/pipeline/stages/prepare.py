@@ -10,12 +10,17 @@ from fedprint.data.prepared import meta_of, save_meta, save_users
 from fedprint.data.splits import split_users
 from fedprint.pipeline.stages.paths import Job, data_dir, write_json
 from fedprint.rng import seed_for
+from fedprint.types import FedprintError
 
 
 def run(job: Job) -> None:
     """Write prior, private, test and background users, the header, and what may be shown of the data."""
     config, out = job.config, job.paths.prepared
     dataset = config.data.load(data_dir(), seed_for(job.seed, "data"))
+    if job.prior == "chrono" and not dataset.has_time:
+        raise FedprintError(
+            f"split.priors: chrono needs a column time or order, and {dataset.name} has none; leave it out"
+        )
     split = split_users(
         dataset.users,
         seed=seed_for(job.seed, "split"),
