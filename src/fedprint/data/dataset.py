@@ -7,7 +7,7 @@ from typing import Literal
 
 from fedprint.types import User
 
-Task = Literal["single_label", "multi_label", "language_model"]
+Task = Literal["single_label", "multi_label", "language_model", "regression"]
 
 PAD, UNKNOWN, START = 0, 1, 2
 """Token ids below 3 are not words."""
