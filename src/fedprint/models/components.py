@@ -1,10 +1,14 @@
-"""The models' configurations, apart from the networks: reading a config must not cost the import of Lightning."""
+"""The models' configurations, apart from the networks: reading a config must not cost the import of Lightning.
+
+``tasks`` of a component are those that its network can do; the pipeline refuses any other data.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from fedprint.component import Component
+from fedprint.data.dataset import Task
 
 if TYPE_CHECKING:
     from fedprint.models.base import FedModule
@@ -12,6 +16,8 @@ if TYPE_CHECKING:
 
 class SmallCnn(Component):
     """``cnn``: the small network for images of at least 8 x 8 pixels; ``centred`` maps inputs [0, 1] to [-1, 1]."""
+
+    tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
 
     name: Literal["cnn"] = "cnn"
     channels: tuple[int, int] = (16, 32)
@@ -28,6 +34,8 @@ class SmallCnn(Component):
 
 class NextWordLstm(Component):
     """``lm``: the paper's next-word model (embedding 100, LSTM 64)."""
+
+    tasks: ClassVar[tuple[Task, ...]] = ("language_model",)
 
     name: Literal["lm"] = "lm"
     embedding: int = 100

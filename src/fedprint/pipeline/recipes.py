@@ -19,6 +19,7 @@ from fedprint.federation.store import StoreLayout
 from fedprint.models.base import FedModule, initialise
 from fedprint.params import select
 from fedprint.pipeline.config import Experiment
+from fedprint.pipeline.registry import models_for
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import Backend, ClientJob, Device, Examples, FedprintError, Params, Role, User
 
@@ -53,12 +54,11 @@ def make_devices(prior: Sequence[User], private: Sequence[User]) -> tuple[Device
 
 
 def build_model(config: Experiment, meta: Meta, users: Sequence[User], seed: int) -> FedModule:
-    """Return the experiment's model with its initial parameters."""
-    text_model = config.model.name == "lm"
-    if text_model != (meta.task == "language_model"):
+    """Return the experiment's model with its initial parameters. Raises FedprintError for another task's model."""
+    if meta.task not in config.model.tasks:
         raise FedprintError(
-            f"model.name: '{config.model.name}' does not fit {meta.name}, whose task is {meta.task}; use "
-            f"{'cnn' if text_model else 'lm'}"
+            f"model.name: '{config.model.name}' does not do {meta.task}, the task of {meta.name}; "
+            f"choose one of {', '.join(models_for(meta.task))}"
         )
     shape = tuple(users[0].examples["x"].shape[1:])
     model = config.model.build(shape, len(meta.class_names), meta.task == "multi_label")
