@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,10 @@ def test_meta_comes_back(tmp_path: Path) -> None:
     meta = meta_of(Albums(users=1, images=3, background_users=0).load(None, 0))
     save_meta(tmp_path, meta)
     assert load_meta(tmp_path) == meta
-    assert meta.shareable
+    assert meta.shareable and meta.scale is None
+    save_meta(tmp_path, replace(meta, scale=(1.0, 5.0)))
+    assert load_meta(tmp_path) == replace(meta, scale=(1.0, 5.0))
+    save_meta(tmp_path, meta)
     assert json.loads((tmp_path / "meta.json").read_text())["task"] == "multi_label"
 
 

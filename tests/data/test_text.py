@@ -3,7 +3,16 @@ from __future__ import annotations
 import numpy as np
 
 from fedprint.data.dataset import IGNORED, PAD, START, UNKNOWN
-from fedprint.data.text import SPECIAL, build_vocabulary, decode, encode_sentences, split_sentences, token_ids, tokenise
+from fedprint.data.text import (
+    SPECIAL,
+    build_vocabulary,
+    decode,
+    encode_sentences,
+    encode_texts,
+    split_sentences,
+    token_ids,
+    tokenise,
+)
 
 WORDS = (*SPECIAL, ".", "sea", "the", "was", "warm")
 
@@ -64,3 +73,10 @@ def test_encoding_matches_a_plain_loop() -> None:
     x, y, _ = encode_sentences(texts, ids, 6)
     assert [*zip(x.tolist(), y.tolist(), strict=True)] == expected
     assert x.dtype == y.dtype == np.int64
+
+
+def test_whole_texts_start_with_start_and_end_in_padding() -> None:
+    x = encode_texts(["The sea. Was cold!", "", "warm warm warm warm warm the"], token_ids(WORDS), length=6)
+    assert x.tolist() == [[START, 5, 4, 3, 6, UNKNOWN], [START] + 5 * [PAD], [START] + 5 * [7]]
+    assert x.dtype == np.int64
+    assert encode_texts([], token_ids(WORDS), 4).shape == (0, 4)

@@ -22,9 +22,10 @@ class Dataset:
 
     Columns of every ``User.examples`` -- images: ``x`` uint8 (n, channels, h, w), ``y`` int64 (n,) for single_label or
     float32 multi-hot (n, classes) for multi_label; text: ``x`` int64 (n, length) token ids starting with START, ``y``
-    int64 (n, length) the next token or IGNORED. Always ``t`` int64 (n,), ascending in time (0.. where the source has
-    none) and ``album`` int64 (n,) (event, session or post; all different where the source has none).
-    ``class_names`` are the labels, or the vocabulary of a language model (index = token id).
+    int64 (n, length) the next token or IGNORED; regression: ``x`` as for text, ``y`` float32 (n,) ratings within
+    ``scale`` (lowest, highest), which is None for other tasks. Always ``t`` int64 (n,), ascending in time (0.. where
+    the source has none) and ``album`` int64 (n,) (event, session or post; all different where the source has none).
+    ``class_names`` are the labels, or the vocabulary of a text model (index = token id).
     """
 
     name: str
@@ -36,3 +37,4 @@ class Dataset:
     shareable: bool
     licence: str
     sha256: str
+    scale: tuple[float, float] | None = None

@@ -30,6 +30,7 @@ class Meta:
     shareable: bool
     licence: str
     sha256: str
+    scale: tuple[float, float] | None = None
 
 
 def meta_of(dataset: Dataset) -> Meta:
@@ -47,7 +48,8 @@ def load_meta(folder: Path) -> Meta:
     path = folder / "meta.json"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        return Meta(**{**values, "class_names": tuple(values["class_names"])})
+        scale = values.get("scale") and tuple(map(float, values["scale"]))
+        return Meta(**{**values, "class_names": tuple(values["class_names"]), "scale": scale})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FedprintError(f"{path}: cannot be read ({error}); run the stage that prepares the data again") from error
 

@@ -68,6 +68,20 @@ def encode_sentences(
     return x, y, np.array([source for source, _ in kept], dtype=np.int64)
 
 
+def encode_texts(texts: Sequence[str], ids: dict[str, int], length: int = 64) -> np.ndarray:
+    """Return whole texts as int64 (n, length) token ids: START, then the words, padded with PAD at the end.
+
+    A longer text keeps its first ``length`` - 1 words; words not in ``ids`` (word -> id) are UNKNOWN. START gives even
+    a text without any word a last token.
+    """
+    out = np.full((len(texts), length), PAD, dtype=np.int64)
+    out[:, 0] = START
+    for row, text in enumerate(texts):
+        words = [ids.get(token, UNKNOWN) for token in tokenise(text)[: length - 1]]
+        out[row, 1 : len(words) + 1] = words
+    return out
+
+
 def decode(y: np.ndarray, vocabulary: Sequence[str]) -> str:
     """Return the known words of one row of targets (length,), unknown ones as an ellipsis."""
     ids = np.trim_zeros(np.where(y == IGNORED, 0, y), "b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -114,6 +115,17 @@ def text_dataset(
         licence=table.sidecar.licence,
         sha256=digest or table.sidecar.sha256,
     )
+
+
+def rating_dataset(
+    table: Table,
+    users: tuple[User, ...],
+    background: tuple[User, ...],
+    words: tuple[str, ...],
+    scale: tuple[float, float],
+) -> Dataset:
+    """Return the regression data set of a text table whose users hold ratings within ``scale`` (lowest, highest)."""
+    return replace(text_dataset(table, users, background, words), task="regression", scale=scale)
 
 
 def joint_sha256(digests: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fedprint.data.table import Table, album_column, has_groups, label_column, time_columns
-from fedprint.data.text import encode_sentences
+from fedprint.data.text import encode_sentences, encode_texts
 from fedprint.types import FedprintError, User
 
 Rows = Mapping[int, np.ndarray]
@@ -92,6 +92,24 @@ def text_users(
             when = _when(rows[user][source[kept]], stamps, events)
             data = {"x": torch.from_numpy(x[kept]), "y": torch.from_numpy(y[kept])}
             users.append(User(user_id=user, examples={**data, **when}))
+    return tuple(users)
+
+
+def rating_users(
+    table: Table, rows: Rows, chosen: Sequence[int], ids: dict[str, int], *, length: int, max_texts: int
+) -> tuple[User, ...]:
+    """Return users with ``x`` int64 (n, length) whole texts and ``y`` float32 (n,) their column ``stars``.
+
+    Of a user with more than ``max_texts`` texts (n <= max_texts) evenly spaced ones are kept, as in :func:`text_users`.
+    """
+    stamps, events = _stamps(table), _events(table)
+    users = []
+    for user in chosen:
+        index = rows[user]
+        kept = index[np.linspace(0, len(index) - 1, min(len(index), max_texts)).round().astype(np.int64)]
+        x = encode_texts(table.columns["text"][kept].tolist(), ids, length)
+        data = {"x": torch.from_numpy(x), "y": torch.from_numpy(table.columns["stars"][kept].astype(np.float32))}
+        users.append(User(user_id=user, examples={**data, **_when(kept, stamps, events)}))
     return tuple(users)
 
 
