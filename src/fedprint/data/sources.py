@@ -12,6 +12,7 @@ from fedprint.data.albums import Albums
 from fedprint.data.dataset import Dataset
 from fedprint.data.folder_source import Folder
 from fedprint.data.image_sources import AhcdWriters, MnistWriters
+from fedprint.data.review_sources import RateBeer
 from fedprint.data.text_sources import Blog, Presidents
 
 
@@ -29,7 +30,9 @@ class Source(Protocol):
         """Return users and background; equal data, settings and seed give equal bits. Raises FedprintError."""
 
 
-AnySource = Annotated[Albums | MnistWriters | AhcdWriters | Blog | Presidents | Folder, Field(discriminator="name")]
+AnySource = Annotated[
+    Albums | MnistWriters | AhcdWriters | Blog | Presidents | RateBeer | Folder, Field(discriminator="name")
+]
 """For configurations: the union that ``name`` tells apart."""
 
 SOURCES: Mapping[str, type[Any]] = {
@@ -38,5 +41,6 @@ SOURCES: Mapping[str, type[Any]] = {
     "ahcd_writers": AhcdWriters,
     "blog": Blog,
     "presidents": Presidents,
+    "ratebeer": RateBeer,
     "folder": Folder,
 }
