@@ -21,6 +21,7 @@ TINY: Mapping[str, Any] = {
     "model": {"name": "cnn", "channels": [4, 8], "hidden": 16, "centred": True},
     "federation": {"rounds": 8, "fraction": 0.5, "lr": 0.3, "backend": "sequential", "central_epochs": 1},
     "attacks": [{"name": "chance"}, {"name": "knn", "k": 3, "layers": ["head"]}, {"name": "ridge", "most_blocks": 1}],
+    "analyses": [{"name": "training-updates", "most": 4}],
     "selection": {"shadow_rounds": 4},
     "evaluation": {"resamples": 200, "permutations": 199, "round_bins": 3},
 }
@@ -60,8 +61,8 @@ def make_project(root: Path) -> Project:
 
 
 def run_job(job: Job) -> None:
-    """Run prepare, federate, attack and evaluate."""
-    from fedprint.pipeline.stages import attack, evaluate, federate, prepare
+    """Run every stage but the report."""
+    from fedprint.pipeline.stages import analyse, ask, attack, evaluate, federate, prepare
 
-    for stage in (prepare, federate, attack, evaluate):
+    for stage in (prepare, federate, ask, attack, analyse, evaluate):
         stage.run(job)

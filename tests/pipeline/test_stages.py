@@ -20,7 +20,7 @@ from fedprint.evaluation.rows import read_measurements
 from fedprint.evaluation.shuffled import PermutationTest, judge_jointly, permutation_test
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline.config import Experiment, read_resolved
-from fedprint.pipeline.stages import attack, evaluate
+from fedprint.pipeline.stages import analyse, attack, evaluate
 from fedprint.pipeline.stages.__main__ import main as stage_main
 from fedprint.pipeline.stages.paths import Job, read_json
 
@@ -175,6 +175,7 @@ def test_the_plane_holds_both_roles_of_the_shown_users(tiny_run: Job) -> None:
 def test_attack_and_evaluation_twice_give_the_same_bytes(tiny_run: Job, tmp_path: Path) -> None:
     again = replace(tiny_run, paths=replace(tiny_run.paths, results=tmp_path))
     attack.run(again)
+    analyse.run(again)
     evaluate.run(again)
     assert _bytes(again.paths.attack) == _bytes(tiny_run.paths.attack)
     assert _bytes(again.paths.evaluation) == _bytes(tiny_run.paths.evaluation)

@@ -15,7 +15,7 @@ import yaml
 from tiny_project import CHECKOUT
 
 from fedprint.attacks.view import AttackerView
-from fedprint.pipeline.stages import attack
+from fedprint.pipeline.stages import analyse, attack
 from fedprint.pipeline.stages.paths import Job
 from fedprint.types import Observation, Questions
 
@@ -55,14 +55,14 @@ def test_the_options_are_in_no_order_that_follows_the_devices(tiny_run: Job) -> 
 
 def test_the_attack_stage_depends_on_no_code_that_reads_the_truth() -> None:
     stages = yaml.safe_load((CHECKOUT / "dvc.yaml").read_text())["stages"]
-    deps = stages["attack"]["deps"]
-    forbidden = ("truth", "private", "/test", "/utility", "evaluation", "evaluate")
+    deps = [*stages["attack"]["deps"], *stages["analyse"]["deps"]]
+    forbidden = ("truth", "answers", "private", "/test", "/utility", "evaluation", "evaluate")
     assert [path for path in deps if any(word in path for word in forbidden)] == []
 
 
 def test_the_attack_stage_imports_no_evaluation() -> None:
     code = (
-        "import sys, fedprint.pipeline.stages.attack; "
+        "import sys, fedprint.pipeline.stages.attack, fedprint.pipeline.stages.analyse; "
         "print([m for m in sys.modules if m.startswith(('fedprint.evaluation', 'fedprint.reports'))])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -72,17 +72,23 @@ def test_the_attack_stage_imports_no_evaluation() -> None:
 def test_without_truth_and_private_data_the_attack_gives_the_same_scores(tiny: Job, tiny_run: Job) -> None:
     for hidden in (
         tiny.paths.updates / "truth",
+        tiny.paths.updates / "answers",
         tiny.paths.updates / "utility",
         tiny.paths.prepared / "private",
         tiny.paths.prepared / "test",
         tiny.paths.prepared / "samples",
         tiny.paths.evaluation,
         tiny.paths.attack,
+        tiny.paths.analysis,
     ):
         shutil.rmtree(hidden)
     attack.run(tiny)
+    analyse.run(tiny)
     for name in ("scores.npz", "attack.json"):
         assert (tiny.paths.attack / name).read_bytes() == (tiny_run.paths.attack / name).read_bytes()
+    assert list(tiny_run.paths.analysis.glob("*.npz"))
+    for path in tiny_run.paths.analysis.iterdir():
+        assert (tiny.paths.analysis / path.name).read_bytes() == path.read_bytes()
 
 
 def test_the_attack_does_use_the_prior_users(tiny: Job, tiny_run: Job, tmp_path: Path) -> None:

@@ -30,8 +30,9 @@ from fedprint.pipeline.workspace import (
 from fedprint.types import FedprintError
 
 PROJECT = Path(__file__).parents[2]
-SECTIONS = ("data", "split", "model", "federation", "store", "defences", "attacks", "selection", "evaluation", "report")
-CODE = ("data", "models", "defences", "federation", "attacks", "evaluation", "reports", "pipeline")
+SECTIONS = ("data", "split", "model", "federation", "store", "defences", "attacks", "analyses", "selection",
+            "evaluation", "report")  # fmt: skip
+CODE = ("data", "models", "defences", "federation", "attacks", "analyses", "evaluation", "reports", "pipeline")
 REQUEST = Request(experiment="quickstart", priors=["random"], seeds=[0], dataset_sha256="embedded")
 
 STUB = '''
@@ -65,10 +66,15 @@ if stage == "prepare":
         write(here / "prepared" / item / part / "x.json", [item, config["data"], config["split"]])
     write(here / "prepared" / item / "meta.json", item)
 if stage == "federate":
-    for part in ("observed", "truth", "questions", "utility"):
+    for part in ("observed", "truth", "utility"):
         write(here / "updates" / item / part / "x.json", [item, part, config["model"]])
+if stage == "ask":
+    for part in ("questions", "answers"):
+        write(here / "updates" / item / part / "x.json", [item, part, config["analyses"]])
 if stage == "attack":
     write(here / "attack" / item / "x.json", [item, config["attacks"]])
+if stage == "analyse":
+    write(here / "analysis" / item / "x.json", [item, config["analyses"]])
 if stage == "evaluate":
     write(here / "evaluation" / item / "x.json", json.loads((here / "attack" / item / "x.json").read_text()))
 if stage == "report":
@@ -147,20 +153,28 @@ def _stages() -> dict[str, Any]:
 
 def test_attack_depends_on_nothing_that_the_adversary_cannot_see() -> None:
     """The list is exhaustive: a new dependency of the attack has to be defended here."""
-    data = [path.split("/", 2)[2] for path in _stages()["attack"]["deps"] if path.startswith("artifacts/")]
     item = "${item.prior}-${item.seed}"
-    assert set(data) <= {
+    visible = {
         f"prepared/{item}/prior",
         f"prepared/{item}/background",
         f"prepared/{item}/meta.json",
         f"updates/{item}/observed",
         f"updates/{item}/questions",
     }
+    assert _data_of("attack") <= visible
+    assert _data_of("analyse") <= visible | {f"attack/{item}"}
 
 
-def test_only_evaluation_reads_the_truth() -> None:
-    readers = {name for name, stage in _stages().items() if any(path.endswith("/truth") for path in stage["deps"])}
-    assert readers == {"evaluate"}
+def _data_of(stage: str) -> set[str]:
+    return {path.split("/", 2)[2] for path in _stages()[stage]["deps"] if path.startswith("artifacts/")}
+
+
+def test_only_questioners_and_evaluation_read_the_truth() -> None:
+    def readers(name: str) -> set[str]:
+        return {stage for stage, spec in _stages().items() if any(path.endswith(name) for path in spec["deps"])}
+
+    assert readers("/truth") == {"ask", "evaluate"}
+    assert readers("/answers") == {"evaluate"}
 
 
 def test_code_dependencies_of_the_stages_exist() -> None:
@@ -262,7 +276,9 @@ def test_a_run_publishes_its_report_and_a_second_run_does_nothing(root: Path) ->
         "resolve",
         "prepare@random-0",
         "federate@random-0",
+        "ask@random-0",
         "attack@random-0",
+        "analyse@random-0",
         "evaluate@random-0",
         "report",
     ]
@@ -279,7 +295,7 @@ def test_arguments_reach_resolve_word_by_word_and_rerun_only_what_reads_them(roo
     arguments = ["--set", "attacks=[a b, '$HOME', {k: 11}]"]
     page = _page(run_experiment(root, replace(REQUEST, arguments=arguments)))
     assert page["random-0"][1] == ["a b", "$HOME", {"k": 11}]
-    assert _ran(root) == ["resolve", "attack@random-0", "evaluate@random-0", "report"]
+    assert _ran(root) == ["resolve", "attack@random-0", "analyse@random-0", "evaluate@random-0", "report"]
     assert _page(run_experiment(root, REQUEST))["random-0"][1] == {"name": "attacks"}
     assert _ran(root) == [], "the plain run comes from DVC's cache"
 

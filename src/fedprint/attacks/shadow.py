@@ -37,13 +37,15 @@ class MemoryUpdates:
         return tuple(self.sizes)
 
     def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.float32]]:
-        """Yield the chosen layers side by side in column blocks."""
+        """Yield the chosen layers side by side in column blocks, cut where the store cuts them."""
         ends = np.cumsum([0, *self.sizes.values()])
         wanted = set(select(self.layers, layers))
         spans = [(int(a), int(b)) for name, a, b in zip(self.sizes, ends, ends[1:], strict=False) if name in wanted]
-        for start, stop in spans:
-            for first in range(start, stop, columns):
-                yield self.values[:, first : min(first + columns, stop)]
+        chosen = np.concatenate([np.arange(a, b) for a, b in spans])
+        for first in range(0, len(chosen), columns):
+            part = chosen[first : first + columns]
+            whole = part[-1] - part[0] + 1 == len(part)
+            yield self.values[:, part[0] : part[-1] + 1] if whole else self.values[:, part]
 
 
 @dataclass(frozen=True, kw_only=True)

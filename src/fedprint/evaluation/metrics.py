@@ -51,6 +51,36 @@ METRICS: Mapping[str, MetricInfo] = {
         higher_is_better=True,
         description="share of questions with the right user among the five best",
     ),
+    "matching_ap": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="average precision over pairs of updates, half of which come from one user",
+    ),
+    "cross_modal_ap": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="average precision over pairs of an update and a user's captions, half of which belong together",
+    ),
+    "attribute_ap": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="average precision per class of a user's attribute, averaged over classes",
+    ),
+    "attribute_top1": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="share of updates whose best-scored class of the attribute is the right one",
+    ),
+    "unseen_ap": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="average precision of calling users unseen who are",
+    ),
+    "unseen_auroc": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="area under the ROC curve of calling users unseen who are",
+    ),
     "accuracy": MetricInfo(
         unit="fraction",
         higher_is_better=True,

@@ -12,7 +12,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from fedprint.component import Component
-from fedprint.pipeline.registry import Attack, Defence, Model, Source
+from fedprint.pipeline.registry import Analysis, Attack, Defence, Model, Source
 from fedprint.types import FedprintError, Linkage, LocalTraining
 
 Prior = Literal["random", "chrono", "iid"]
@@ -98,6 +98,7 @@ class Experiment(Component):
     store: StoreConfig = StoreConfig()
     defences: tuple[Defence, ...] = ()
     attacks: tuple[Attack, ...] = Field(min_length=1)
+    analyses: tuple[Analysis, ...] = ()
     selection: SelectionConfig = SelectionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     report: ReportConfig
@@ -105,10 +106,11 @@ class Experiment(Component):
     fast: bool = False
 
     @model_validator(mode="after")
-    def _attacks_have_their_own_names(self) -> Experiment:
-        names = [attack.name for attack in self.attacks]
-        if len(set(names)) < len(names):
-            raise ValueError(f"attacks: names must differ, got {names}")
+    def _parts_have_their_own_names(self) -> Experiment:
+        for section, parts in (("attacks", self.attacks), ("analyses", self.analyses)):
+            names = [part.name for part in parts]
+            if len(set(names)) < len(names):
+                raise ValueError(f"{section}: names must differ, got {names}")
         return self
 
     def digest(self) -> str:

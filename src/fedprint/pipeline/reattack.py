@@ -20,7 +20,7 @@ def reattack(store: Path, assignments: Sequence[str], out: Path | None) -> tuple
 
     Only settings of the attack and the evaluation may be changed: the records are what they are.
     """
-    from fedprint.pipeline.stages import attack, evaluate
+    from fedprint.pipeline.stages import analyse, attack, evaluate
 
     folder = store.resolve().parent if store.name == "observed" else store.resolve()
     base, item = folder.parent.parent, folder.name
@@ -34,6 +34,7 @@ def reattack(store: Path, assignments: Sequence[str], out: Path | None) -> tuple
     found, seed = known[item]
     job = Job(config=config, prior=found, seed=seed, paths=Paths(base=base, item=item, results=results))
     attack.run(job)
+    analyse.run(job)
     return _table(evaluate.run(job), f"{config.name} {item}"), results
 
 

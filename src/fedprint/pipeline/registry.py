@@ -6,15 +6,16 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
+from fedprint.analyses.curves import TrainingUpdates
 from fedprint.attacks.reidentify import Chance, Knn, Mlp, MlpTuned, Ridge, Svm
 from fedprint.data.dataset import Task
 from fedprint.data.sources import AnySource
 from fedprint.defences.on_data import BkgRepl
 from fedprint.defences.on_update import Noise
-from fedprint.models.components import NextWordLstm, SmallCnn
+from fedprint.models.components import NextWordLstm, SmallCnn, StarLstm
 
 Source = AnySource
-Model = Annotated[SmallCnn | NextWordLstm, Field(discriminator="name")]
+Model = Annotated[SmallCnn | NextWordLstm | StarLstm, Field(discriminator="name")]
 Defence = Annotated[Noise | BkgRepl, Field(discriminator="name")]
 Attack = Annotated[Chance | Knn | Svm | Mlp | MlpTuned | Ridge, Field(discriminator="name")]
 
@@ -23,3 +24,6 @@ def models_for(task: Task) -> tuple[str, ...]:
     """Return the names of the models that can do ``task``, in the registry's order."""
     known = get_args(get_args(Model)[0])
     return tuple(model.model_fields["name"].default for model in known if task in model.tasks)
+
+
+Analysis = TrainingUpdates

@@ -46,6 +46,14 @@ def run_stage(stage: str, experiment: str, prior: str, seed: int) -> None:
         from fedprint.pipeline.stages import attack
 
         attack.run(job)
+    elif stage == "ask":
+        from fedprint.pipeline.stages import ask
+
+        ask.run(job)
+    elif stage == "analyse":
+        from fedprint.pipeline.stages import analyse
+
+        analyse.run(job)
     elif stage == "evaluate":
         from fedprint.pipeline.stages import evaluate
         from fedprint.pipeline.stages.tracking import job_run, log_evaluation
@@ -54,7 +62,9 @@ def run_stage(stage: str, experiment: str, prior: str, seed: int) -> None:
         with job_run(job) as tracked:
             log_evaluation(tracked, job, rows)
     else:
-        raise FedprintError(f"unknown stage '{stage}'; choose of resolve, prepare, federate, attack, evaluate, report")
+        raise FedprintError(
+            f"unknown stage '{stage}'; choose of resolve, prepare, federate, ask, attack, analyse, evaluate, report"
+        )
 
 
 def run_report(experiment: str) -> None:

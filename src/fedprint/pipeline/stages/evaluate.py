@@ -20,6 +20,7 @@ from fedprint.evaluation.shuffled import PermutationTest, permutation_test
 from fedprint.evaluation.utility import hit_rate, mean_ap, top5_accuracy
 from fedprint.federation.store import read_truth
 from fedprint.pipeline.config import Experiment
+from fedprint.pipeline.stages.evaluate_analyses import write_analyses
 from fedprint.pipeline.stages.paths import Job, read_json, write_json
 from fedprint.rng import numpy_rng, seed_for
 from fedprint.types import Measurement
@@ -28,7 +29,7 @@ UTILITY = {"single_label": "accuracy", "multi_label": "mean_ap", "language_model
 
 
 def run(job: Job) -> list[Row]:
-    """Write rows.jsonl, details.json, tsne.npz and samples/ of one prior and seed; return the rows."""
+    """Write all that the report needs of one prior and seed; return the rows of the main attack and of the utility."""
     out = job.paths.evaluation
     out.mkdir(parents=True, exist_ok=True)
     meta = load_meta(job.paths.prepared)
@@ -36,7 +37,9 @@ def run(job: Job) -> list[Row]:
     answers = Answers.load(job)
     rows = [to_row(m) for m in (*_utility(job, meta), *_attacks(job, attack, answers))]
     (out / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    write_json(out / "details.json", _details(job, meta, attack, answers))
+    details = _details(job, meta, attack, answers)
+    write_json(out / "details.json", details)
+    write_analyses(job, meta, condition(job), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out)
     _write_tsne(job, out)
     shutil.copytree(job.paths.prepared / "samples", out / "samples", dirs_exist_ok=True)
     return rows

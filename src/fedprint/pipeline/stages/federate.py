@@ -32,7 +32,7 @@ KNN_NEIGHBOURS = 10
 
 
 def run(job: Job, tracked: TrackedRun | None = None) -> None:
-    """Write observed/, truth/, questions/ and utility/; a killed run continues at its last complete round."""
+    """Write observed/, truth/ and utility/; a killed run continues at its last complete round."""
     torch.set_num_threads(1)  # the order of additions, and so the bits, must not depend on the machine's cores
     started = time.perf_counter()
     prepared, out = job.paths.prepared, job.paths.updates
@@ -44,7 +44,6 @@ def run(job: Job, tracked: TrackedRun | None = None) -> None:
     model = recipes.build_model(job.config, meta, test, recipes.federation_seed(job.seed)).to(best_device())
     params, store = _train(job, meta, model, users, test, background, tracked)
     recipes.load_parameters(model, params)
-    _write_questions(out / "questions", users["private"], job)
     _write_utility(out / "utility", job, meta, model, (*users["prior"], *users["private"]), test)
     write_json(out / "utility" / "history.json", {"rounds": store.history(), "store_checksum": store.checksum()})
     print(f"federated {job.paths.item} in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
@@ -130,12 +129,6 @@ class _Watch:
         if self._tracked is not None and self._points:
             self._tracked.log_metrics(self._points)
         self._points, self._sent = [], time.monotonic()
-
-
-def _write_questions(out: Path, private: tuple[User, ...], job: Job) -> None:
-    """The closed world: every user is an option, in ascending order."""
-    options = sorted(user.user_id for user in private)
-    write_json(out / "questions.json", {"kind": "user", "world": "closed", "options": options})
 
 
 def _write_utility(

@@ -38,6 +38,11 @@ class Paths:
         return (self.results or self.base) / "attack" / self.item
 
     @property
+    def analysis(self) -> Path:
+        """Trials of every analysis."""
+        return (self.results or self.base) / "analysis" / self.item
+
+    @property
     def evaluation(self) -> Path:
         """Measurement rows and what the figures need."""
         return (self.results or self.base) / "evaluation" / self.item
