@@ -46,3 +46,26 @@ class NextWordLstm(Component):
         from fedprint.models.lstm import LanguageModel
 
         return LanguageModel(classes, self)
+
+
+class StarLstm(Component):
+    """``stars``: the paper's rating model of a text (embedding 50, LSTM 128, FC to one number).
+
+    Before training it predicts about ``centre``, the middle of the scale. ``loss`` huber is squared below an error of
+    one star and absolute above. ``forget_bias`` keeps the LSTM's memory open from the start (1 in the paper's library).
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("regression",)
+
+    name: Literal["stars"] = "stars"
+    embedding: int = 50
+    hidden: int = 128
+    centre: float = 3.0
+    forget_bias: float = 1.0
+    loss: Literal["absolute", "squared", "huber"] = "huber"
+
+    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+        """Return the uninitialised model; ``classes`` is the size of the vocabulary."""
+        from fedprint.models.lstm import StarRegressor
+
+        return StarRegressor(classes, self)

@@ -1,4 +1,4 @@
-"""Recurrent text models (gradient-leaks, section 5.1: the next-word language model)."""
+"""Recurrent text models (gradient-leaks, section 5.1: the next-word language model and the star regressor)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedprint.data.dataset import IGNORED
+from fedprint.data.dataset import IGNORED, PAD
 from fedprint.models.base import FedModule
-from fedprint.models.components import NextWordLstm
+from fedprint.models.components import NextWordLstm, StarLstm
 from fedprint.types import Examples
 
 
@@ -16,18 +16,22 @@ class Lstm(nn.Module):
     """One LSTM layer written with linear maps, so that ``torch.func.vmap`` runs it exactly and fast.
 
     Gate order and equations are those of :class:`torch.nn.LSTM` (input, forget, cell, output) with one bias.
+    The constant ``forget_bias`` is added to that of the forget gate.
     """
 
-    def __init__(self, inputs: int, hidden: int) -> None:
+    def __init__(self, inputs: int, hidden: int, forget_bias: float = 0.0) -> None:
         super().__init__()
         self.hidden = hidden
+        self.forget_bias = forget_bias
         self.weight_ih = nn.Parameter(torch.empty(4 * hidden, inputs))
         self.weight_hh = nn.Parameter(torch.empty(4 * hidden, hidden))
         self.bias = nn.Parameter(torch.empty(4 * hidden))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (b, length, inputs) to the hidden states (b, length, hidden)."""
-        drive = functional.linear(x, self.weight_ih, self.bias)  # one product for all steps: (b, length, 4 hidden)
+        drive = functional.linear(
+            x, self.weight_ih, self._shifted_bias()
+        )  # one product for all steps: (b, length, 4 hidden)
         h = drive.new_zeros(x.shape[0], self.hidden)
         c = h
         states = []
@@ -37,6 +41,12 @@ class Lstm(nn.Module):
             h = torch.sigmoid(o) * torch.tanh(c)
             states.append(h)
         return torch.stack(states, 1)
+
+    def _shifted_bias(self) -> Tensor:
+        if not self.forget_bias:
+            return self.bias
+        shift = self.bias.new_full((self.hidden,), self.forget_bias)
+        return self.bias + functional.pad(shift, (self.hidden, 2 * self.hidden))
 
 
 class LanguageModel(FedModule):
@@ -68,3 +78,35 @@ class LanguageModel(FedModule):
         top = self.scores(batch["x"]).topk(5, dim=-1).indices
         hits = (top == y.unsqueeze(-1)).any(-1).to(torch.float32)
         return hits.masked_fill(y == IGNORED, float("nan"))
+
+
+LOSSES = {"absolute": functional.l1_loss, "squared": functional.mse_loss, "huber": functional.smooth_l1_loss}
+
+
+class StarRegressor(FedModule):
+    """A text's rating: embedding, LSTM, and a linear map of the state after the last token that is not padding."""
+
+    def __init__(self, vocabulary: int, config: StarLstm) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, config.embedding)
+        self.lstm = Lstm(config.embedding, config.hidden, config.forget_bias)
+        self.head = nn.Linear(config.hidden, 1)
+        self.centre = config.centre
+        self.loss = config.loss
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Predicted ratings (b,) of texts (b, length) that are padded at the end."""
+        real = (x != PAD).sum(1).clamp(min=1)
+        last = torch.arange(1, x.shape[1] + 1, device=x.device) == real.unsqueeze(1)
+        # A product with the mask, not an index: vmap runs it as one matrix product, and its gradient needs no scatter.
+        state = (self.lstm(self.embedding(x)) * last.unsqueeze(-1)).sum(1)
+        out: Tensor = self.centre + self.head(state).squeeze(-1)
+        return out
+
+    def per_example_loss(self, batch: Examples) -> Tensor:
+        """Absolute, squared or Huber loss in stars: (b,)."""
+        return LOSSES[self.loss](self.scores(batch["x"]), batch["y"], reduction="none")
+
+    def per_example_utility(self, batch: Examples) -> Tensor:
+        """The predicted ratings: (b,)."""
+        return self.scores(batch["x"])
