@@ -9,6 +9,9 @@ from fedprint.types import User
 
 Task = Literal["single_label", "multi_label", "language_model", "regression"]
 
+TEXT_TASKS: tuple[Task, ...] = ("language_model", "regression")
+"""Tasks whose inputs are token ids."""
+
 PAD, UNKNOWN, START = 0, 1, 2
 """Token ids below 3 are not words."""
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fedprint.data.dataset import Dataset
+from fedprint.data.dataset import IGNORED, TEXT_TASKS, UNKNOWN, Dataset
 from fedprint.data.describe import read_sidecar, validate
 from fedprint.data.locate import data_root, find_folder
 from fedprint.data.table import album_column, class_names_of, label_column, time_columns
@@ -80,7 +80,7 @@ def contact_sheet(dataset: Dataset, users: int = 8, per_user: int = 14, zoom: in
     Raises FedprintError for text and for data whose sidecar does not say that samples may be shared.
     """
     _require_shareable(dataset)
-    if dataset.task == "language_model":
+    if dataset.task in TEXT_TASKS:
         raise FedprintError(f"data set '{dataset.name}' holds text; use sample_texts")
     rows = [_strip(user, per_user) for user in dataset.users[:users]]
     sheet = Image.fromarray(np.concatenate(rows))
@@ -88,17 +88,25 @@ def contact_sheet(dataset: Dataset, users: int = 8, per_user: int = 14, zoom: in
 
 
 def sample_texts(dataset: Dataset, users: int = 4, per_user: int = 3) -> dict[int, tuple[str, ...]]:
-    """Return user id -> sentences, unknown words as an ellipsis.
+    """Return user id -> sentences, or texts with the rating before them; unknown words as an ellipsis.
 
     Raises FedprintError for images and for data whose sidecar does not say that samples may be shared.
     """
     _require_shareable(dataset)
-    if dataset.task != "language_model":
+    if dataset.task not in TEXT_TASKS:
         raise FedprintError(f"data set '{dataset.name}' holds images; use contact_sheet")
     return {
-        user.user_id: tuple(decode(y.numpy(), dataset.class_names) for y in user.examples["y"][:per_user])
+        user.user_id: tuple(_shown(dataset, user, index) for index in range(min(per_user, len(user.examples["y"]))))
         for user in dataset.users[:users]
     }
+
+
+def _shown(dataset: Dataset, user: User, index: int) -> str:
+    x, y = (user.examples[name][index].numpy() for name in ("x", "y"))
+    if dataset.task == "language_model":
+        return decode(y, dataset.class_names)
+    words = np.where(x == UNKNOWN, IGNORED, x)[1:]  # the first is START
+    return f"{y:.1f}: {decode(words, dataset.class_names)}"
 
 
 def _require_shareable(dataset: Dataset) -> None:

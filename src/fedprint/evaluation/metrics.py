@@ -102,6 +102,13 @@ METRICS: Mapping[str, MetricInfo] = {
         description="mean absolute error of the predicted rating",
         high=np.inf,
     ),
+    "mae_gain_over_median": MetricInfo(
+        unit="stars",
+        higher_is_better=True,
+        description="mean absolute error of always guessing the median training rating, minus the model's, paired",
+        low=-np.inf,
+        high=np.inf,
+    ),
 }
 """Attack metrics are read from the adversary's side: higher = users are recognised better."""
 

@@ -81,10 +81,38 @@ def mean_absolute_error(
     low, high = scale
     truth, users = np.asarray(targets, float), np.asarray(user_ids)
     chance = float(expected_uniform_error(truth, low, high).mean())
-    errors = np.abs(np.clip(np.asarray(predictions, float), low, high) - truth)
+    errors = absolute_errors(predictions, truth, scale)
     rng = numpy_rng(seed, "interval", "mae")
     interval = cluster_mean_interval(errors, users, rng, confidence=confidence, bounds=(0.0, high - low))
     return measurement("mae", interval, chance, users)
+
+
+def mae_gain(
+    predictions: ArrayLike,
+    guess: ArrayLike,
+    targets: ArrayLike,
+    user_ids: ArrayLike,
+    seed: int,
+    *,
+    scale: tuple[float, float] = (1.0, 5.0),
+    confidence: float = 0.95,
+) -> Measurement:
+    """Return how much lower the error of ``predictions`` (n,) is than that of ``guess`` (n,), in stars.
+
+    Paired example by example, so that what is hard for both cancels: an interval above 0 excludes the guess. Positive
+    is better; 0 is what the guess itself gains, the level given as chance.
+    """
+    errors = absolute_errors(guess, targets, scale) - absolute_errors(predictions, targets, scale)
+    users, span = np.asarray(user_ids), scale[1] - scale[0]
+    rng = numpy_rng(seed, "interval", "mae_gain")
+    interval = cluster_mean_interval(errors, users, rng, confidence=confidence, bounds=(-span, span))
+    return measurement("mae_gain_over_median", interval, 0.0, users)
+
+
+def absolute_errors(predictions: ArrayLike, targets: ArrayLike, scale: tuple[float, float]) -> FloatArray:
+    """Return the errors (n,) of predictions (n,) that are clipped to ``scale`` (lowest, highest)."""
+    errors: FloatArray = np.abs(np.clip(np.asarray(predictions, float), *scale) - np.asarray(targets, float))
+    return errors
 
 
 def mean_ap(

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedprint.data.albums import Albums
-from fedprint.data.dataset import Dataset
+from fedprint.data.dataset import TEXT_TASKS, Dataset
 from fedprint.data.describe_users import Summary, contact_sheet, list_datasets, sample_texts
 from fedprint.data.describe_users import describe as describe_folder
 from fedprint.data.fetch import fetch_mnist_writers
@@ -81,7 +81,7 @@ def _show_samples(name: str, data_dir: Path | None, out: Path | None, console: C
         console.print("Samples are withheld: the sidecar does not say `samples: shareable`; --samples shows them here.")
         return
     dataset = replace(dataset, shareable=True)
-    if dataset.task == "language_model":
+    if dataset.task in TEXT_TASKS:
         for user, texts in sample_texts(dataset).items():
             console.print(f"user {user}: {' | '.join(texts)}", markup=False)
     else:

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedprint.data.dataset import Task
 from fedprint.data.examples import concat
 from fedprint.data.prepared import Meta
 from fedprint.federation.backends import best_device, make_backend, trial
@@ -140,9 +139,14 @@ def predictions(model: FedModule, users: Sequence[User], batch: int = 512) -> tu
     return torch.cat(parts), owners
 
 
-def quick_utility(task: Task, values: Tensor, labels: Tensor) -> float:
-    """Return the task's utility (fraction): accuracy, mean AP over classes, or top-5 accuracy over known words."""
-    if task == "multi_label":
+def quick_utility(meta: Meta, values: Tensor, labels: Tensor) -> float:
+    """Return the task's utility: accuracy, mean AP over classes, top-5 accuracy over known words, or the MAE in stars.
+
+    The first three are fractions; of the mean absolute error, lower is better.
+    """
+    if meta.scale is not None:
+        return float((values.clamp(*meta.scale) - labels).abs().mean())
+    if meta.task == "multi_label":
         from sklearn.metrics import average_precision_score
 
         present = labels.sum(0) > 0
@@ -151,7 +155,7 @@ def quick_utility(task: Task, values: Tensor, labels: Tensor) -> float:
 
 
 def utility_probe(
-    config: Experiment, task: Task, model: FedModule, test: Sequence[User]
+    config: Experiment, meta: Meta, model: FedModule, test: Sequence[User]
 ) -> Callable[[int, Params], Mapping[str, float]]:
     """Return what the loop calls after each round: the utility on the test set every ``evaluate_every`` rounds."""
     labels = torch.cat([u.examples["y"] for u in test])
@@ -161,7 +165,7 @@ def utility_probe(
         if (t + 1) % every and t != last:
             return {}
         load_parameters(model, params)
-        return {"utility": quick_utility(task, predictions(model, test)[0], labels)}
+        return {"utility": quick_utility(meta, predictions(model, test)[0], labels)}
 
     return probe
 

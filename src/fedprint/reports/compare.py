@@ -22,7 +22,7 @@ from fedprint.types import FedprintError
 CHOSEN = "chosen attacker"
 """The attack of a line that compares the attackers each report chose, whatever their names."""
 
-SHOWN = ("ap", "top1", "top5", "accuracy", "mean_ap", "top5_accuracy", "mae")
+SHOWN = ("ap", "top1", "top5", "accuracy", "mean_ap", "top5_accuracy", "mae", "mae_gain_over_median")
 """Metrics of the page; the ratios of AP follow from it and stay in the CSV."""
 
 _KEY = ("prior", "world", "adversary", "view", "training", "linkage", "attack", "metric")

@@ -103,7 +103,7 @@ def utility_curves(evaluations: Sequence[Evaluation], lines: Sequence[UtilityLin
         percent_axis(panels[0], "y", name)
         panels[0].set_ylim(0, 1.08 * panels[0].get_ylim()[1])
     else:
-        panels[0].set_ylabel(name)
+        panels[0].set_ylabel("mean absolute error (stars)" if key == "utility" else name)
     return finish(
         figure,
         "utility-by-round",
@@ -235,10 +235,13 @@ def _baselines(axes: Axes, lines: Sequence[UtilityLine], last: float) -> None:
     looks = {
         "centralised": ("centralised", SERIES[1], "--", 4),
         "knn": ("10-NN", SERIES[2], "-.", -10),
+        "median": ("median guess", SERIES[2], "-.", 4),
         "chance": ("chance", MUTED, ":", 4),
     }
     for line in lines:
         found = line.found
+        if found.metric == "mae_gain_over_median" or (found.metric, line.training) == ("mae", "chance"):
+            continue  # uniform guesses err so much that their line would flatten the curve; the table has them
         if found.value is not None and line.training in looks:
             label, colour, dash, shift = looks[line.training]
             axes.axhline(found.value, color=colour, ls=dash, lw=1.2)

@@ -155,11 +155,17 @@ def _summary(
         verdict=_sentences(dataset, prior, numbers, evaluations),
         update=_headline(numbers.get("update", {})),
         device=_headline(numbers.get("device", {})),
-        utility=next((line.found for line in utility if (line.prior, line.training) == (prior, "federated")), None),
+        utility=_model_utility(utility, prior),
         sanity_passed=judged.passed,
         sanity=judged.text,
         page=page,
     )
+
+
+def _model_utility(lines: Sequence[UtilityLine], prior: str) -> Estimate | None:
+    """Return the federated model's utility itself, not its gain over a guess."""
+    found = [line.found for line in lines if (line.prior, line.training) == (prior, "federated")]
+    return next((each for each in found if each.metric != "mae_gain_over_median"), None)
 
 
 def _headline(numbers: Mapping[str, Estimate]) -> Mapping[str, Estimate]:

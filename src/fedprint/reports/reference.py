@@ -20,6 +20,7 @@ COMPARABLE: Mapping[str, tuple[str, ...]] = {
     "pipa": ("pipa",),
     "openimages": ("openimages",),
     "yelp": ("yelp",),
+    "ratebeer": ("yelp",),
 }
 """Our data set -> the published data sets set beside it: the same corpus where there is one, else the same modality."""
 

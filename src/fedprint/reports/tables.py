@@ -14,7 +14,7 @@ from fedprint.reports.reference import Published, comparable, published_row, pub
 from fedprint.reports.wording import Estimate, NoLink, estimate
 
 ATTACK_ORDER = ("chance", "knn", "svm", "mlp", "mlp-tuned", "ridge")
-TRAINING_ORDER = ("federated", "centralised", "knn", "chance")
+TRAINING_ORDER = ("federated", "centralised", "knn", "median", "chance")
 LINKAGE_ORDER = ("update", "device")
 
 K = TypeVar("K")

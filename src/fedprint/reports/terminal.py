@@ -83,9 +83,12 @@ def _caption(folder: Path, summary: dict[str, Any], rows: Sequence[dict[str, Any
     from rich.markup import escape
 
     utility = [line for line in utility_lines(rows) if line.prior == summary["prior"]]
-    said = [f"{TRAININGS.get(line.training, line.training)} {_utility(line.found)}" for line in utility]
-    metric = METRIC_TITLES.get(utility[0].found.metric, utility[0].found.metric) if utility else ""
-    lines = [f"utility ({metric}, {summary['prior']} prior): {', '.join(said)}"] if utility else []
+    lines = [
+        f"utility ({METRIC_TITLES.get(metric, metric)}, {summary['prior']} prior): "
+        + ", ".join(f"{TRAININGS.get(line.training, line.training)} {_utility(line.found)}" for line in same)
+        for metric in dict.fromkeys(line.found.metric for line in utility)
+        if (same := [line for line in utility if line.found.metric == metric])
+    ]
     fast = " (fast run)" if summary["fast"] else ""
     return escape("\n".join([*summary["verdict"], *lines, f"report{fast}: {folder / 'index.html'}"]))
 

@@ -44,6 +44,7 @@ TRAININGS: Mapping[str, str] = {
     "federated": "federated",
     "centralised": "centralised training",
     "knn": "10 nearest neighbours",
+    "median": "median guess",
     "chance": "random scores",
 }
 METRIC_TITLES: Mapping[str, str] = {
@@ -55,7 +56,8 @@ METRIC_TITLES: Mapping[str, str] = {
     "accuracy": "accuracy",
     "mean_ap": "mean AP over classes",
     "top5_accuracy": "top-5 accuracy",
-    "mae": "mean absolute error",
+    "mae": "mean absolute error (lower is better)",
+    "mae_gain_over_median": "gain over the median guess",
 }
 
 

@@ -17,7 +17,7 @@ from fedprint.evaluation.chance import expected_top_k
 from fedprint.evaluation.measure import ap_by_round, ap_by_user, measure_reidentification
 from fedprint.evaluation.rows import Row, to_row
 from fedprint.evaluation.shuffled import PermutationTest, permutation_test
-from fedprint.evaluation.utility import hit_rate, mean_ap, top5_accuracy
+from fedprint.evaluation.utility import hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
 from fedprint.federation.store import read_truth
 from fedprint.pipeline.config import Experiment
 from fedprint.pipeline.stages.evaluate_analyses import write_analyses
@@ -25,7 +25,12 @@ from fedprint.pipeline.stages.paths import Job, read_json, write_json
 from fedprint.rng import numpy_rng, seed_for
 from fedprint.types import Measurement
 
-UTILITY = {"single_label": "accuracy", "multi_label": "mean_ap", "language_model": "top5_accuracy"}
+UTILITY = {
+    "single_label": "accuracy",
+    "multi_label": "mean_ap",
+    "language_model": "top5_accuracy",
+    "regression": "mae",
+}
 
 
 def run(job: Job) -> list[Row]:
@@ -97,24 +102,35 @@ def defence_params(config: Experiment) -> str | None:
 def _utility(job: Job, meta: Meta) -> Iterator[Measurement]:
     with np.load(job.paths.updates / "utility" / "predictions.npz", allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
-    users = arrays.pop("users")
-    labels = arrays.pop("labels", None)
-    seed = seed_for(job.seed, "utility")
-    confidence = job.config.evaluation.confidence
-    classes = len(meta.class_names)
+    users, labels = arrays.pop("users"), arrays.pop("labels", np.empty(0))
+    seed, confidence = seed_for(job.seed, "utility"), job.config.evaluation.confidence
     for training, values in arrays.items():
-        if labels is not None:
-            found = mean_ap(values, labels, users, seed, confidence=confidence)
-        elif meta.task == "language_model":
-            owners = np.repeat(users, values.shape[1])
-            found = top5_accuracy(values.ravel(), owners, classes, seed, confidence=confidence)
-        else:
-            chance = float(expected_top_k(1, classes))
-            found = hit_rate("accuracy", values, users, seed, chance=chance, confidence=confidence)
+        found = _utility_of(meta, values, labels, users, seed, confidence)
         yield replace(found, keys={**condition(job), "training": training})
         if training == "federated" and found.chance is not None:
             exact = replace(found, value=found.chance, lo=found.chance, hi=found.chance)
             yield replace(exact, keys={**condition(job), "training": "chance"})
+        if meta.scale and training != "median":
+            truth, scale = np.clip(labels, *meta.scale), meta.scale
+            gain = mae_gain(values, arrays["median"], truth, users, seed, scale=scale, confidence=confidence)
+            yield replace(gain, keys={**condition(job), "training": training})
+
+
+def _utility_of(
+    meta: Meta, values: NDArray[Any], labels: NDArray[Any], users: NDArray[np.int64], seed: int, confidence: float
+) -> Measurement:
+    """Return the task's utility of per-example results; ``labels`` are needed for multi-label and regression."""
+    classes = len(meta.class_names)
+    if meta.scale:
+        truth = np.clip(labels, *meta.scale)  # float32 may stand a rounding outside
+        return mean_absolute_error(values, truth, users, seed, scale=meta.scale, confidence=confidence)
+    if meta.task == "multi_label":
+        return mean_ap(values, labels, users, seed, confidence=confidence)
+    if meta.task == "language_model":
+        owners = np.repeat(users, values.shape[1])
+        return top5_accuracy(values.ravel(), owners, classes, seed, confidence=confidence)
+    chance = float(expected_top_k(1, classes))
+    return hit_rate("accuracy", values, users, seed, chance=chance, confidence=confidence)
 
 
 def _attacks(job: Job, attack: Mapping[str, Any], answers: Answers) -> Iterator[Measurement]:

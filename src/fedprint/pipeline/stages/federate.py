@@ -22,6 +22,7 @@ from fedprint.pipeline import recipes
 from fedprint.pipeline.progress import Meter, meter
 from fedprint.pipeline.stages.paths import Job, write_json
 from fedprint.pipeline.workspace import find_root
+from fedprint.reports.wording import with_unit
 from fedprint.rng import torch_rng
 from fedprint.tracking.runs import TrackedRun
 from fedprint.types import Examples, User
@@ -75,14 +76,14 @@ def _train(
     with StoreWriter.open(folder / "store", layout) as writer, meter(f"federate {job.paths.item}", plan.rounds) as bar:
         if writer.next_round == 0:
             writer.set_initial(initial)
-        watch = _Watch(bar, plan.cohort, writer.next_round, tracked)
+        watch = _Watch(bar, plan.cohort, writer.next_round, tracked, unit="stars" if meta.scale else "fraction")
         params = federate(
             devices=devices,
             plan=plan,
             backend=backend,
             defences=job.config.defences,
             writer=writer,
-            utility=recipes.utility_probe(job.config, meta.task, model, test),
+            utility=recipes.utility_probe(job.config, meta, model, test),
             report=watch,
         )
         writer.finalise()
@@ -106,8 +107,8 @@ def _move(source: Path, target: Path) -> None:
 class _Watch:
     """Shows rounds, updates per second, loss and utility; sends metrics to MLflow in batches."""
 
-    def __init__(self, bar: Meter, cohort: int, first: int, tracked: TrackedRun | None) -> None:
-        self._bar, self._cohort, self._first, self._tracked = bar, cohort, first, tracked
+    def __init__(self, bar: Meter, cohort: int, first: int, tracked: TrackedRun | None, *, unit: str) -> None:
+        self._bar, self._cohort, self._first, self._tracked, self._unit = bar, cohort, first, tracked, unit
         self._start = self._sent = time.monotonic()
         self._utility = "-"
         self._points: list[tuple[str, float, int]] = []
@@ -116,7 +117,7 @@ class _Watch:
         """Take one finished round."""
         rate = (report.round + 1 - self._first) * self._cohort / max(time.monotonic() - self._start, 1e-9)
         if "utility" in report.metrics:
-            self._utility = f"{100 * report.metrics['utility']:.1f} %"
+            self._utility = with_unit(report.metrics["utility"], self._unit)
         note = f"{rate:.0f} updates/s  loss {report.metrics['loss']:.3f}  utility {self._utility}"
         self._bar.update(report.round + 1, note)
         names = {"loss": "train/loss", "update_norm": "train/update_norm", "utility": "utility/federated"}
@@ -134,7 +135,10 @@ class _Watch:
 def _write_utility(
     out: Path, job: Job, meta: Meta, model: FedModule, training: tuple[User, ...], test: tuple[User, ...]
 ) -> None:
-    """Save per-example results on the test set: federated, centralised, and 10-NN where inputs are pictures."""
+    """Save per-example results on the test set: federated, centralised, and a baseline without any training.
+
+    The baseline is 10-NN where inputs are pictures, and for ratings the median of all training ratings.
+    """
     out.mkdir(parents=True, exist_ok=True)
     labels = torch.cat([u.examples["y"] for u in test]).cpu().numpy()
     values, owners = recipes.predictions(model, test)
@@ -142,10 +146,12 @@ def _write_utility(
     train = concat([{"x": u.examples["x"], "y": u.examples["y"]} for u in training])
     if job.config.federation.central_epochs:
         results["centralised"] = _centralised(job, meta, train, test)
-    if meta.task != "language_model":
+    if meta.task == "regression":
+        results["median"] = np.full(len(labels), np.median(train["y"].cpu().numpy()))
+    elif meta.task != "language_model":
         results["knn"] = _nearest_neighbours(train, torch.cat([u.examples["x"] for u in test]), labels, meta)
     arrays = {name: value.astype(np.float32) for name, value in results.items()}
-    keep = {"labels": labels} if meta.task == "multi_label" else {}
+    keep = {"labels": labels} if meta.task in ("multi_label", "regression") else {}
     everything: dict[str, Any] = {**arrays, **keep, "users": owners.cpu().numpy()}
     np.savez(out / "predictions.npz", **everything)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedprint.data.dataset import Dataset
+from fedprint.data.dataset import TEXT_TASKS, Dataset
 from fedprint.data.describe_users import contact_sheet, sample_texts
 from fedprint.data.prepared import meta_of, save_meta, save_users
 from fedprint.data.splits import split_users
@@ -42,7 +42,7 @@ def write_samples(dataset: Dataset, out: Path) -> None:
     if not dataset.shareable:
         reason = f"The sidecar of {dataset.name} does not say `samples: shareable`; texts and pictures stay private."
         write_json(out / "samples.json", {"kind": "withheld", "reason": reason})
-    elif dataset.task == "language_model":
+    elif dataset.task in TEXT_TASKS:
         write_json(
             out / "samples.json",
             {"kind": "texts", "texts": [text for texts in sample_texts(dataset).values() for text in texts]},

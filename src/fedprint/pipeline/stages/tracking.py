@@ -59,10 +59,12 @@ def log_evaluation(run: TrackedRun, job: Job, rows: Sequence[Mapping[str, Any]])
 def _row_metrics(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Name a row's numbers so that the UI groups them: attack/, utility/, attacks_all/."""
     if row["attack"] is None:
-        if row["training"] != "federated":
-            yield f"utility/{row['training']}", row["value"]
-        yield f"utility_interval/{row['training']}_lo", row["lo"]
-        yield f"utility_interval/{row['training']}_hi", row["hi"]
+        gain = row["metric"] == "mae_gain_over_median"
+        name = f"{row['training']}_gain" if gain else row["training"]
+        if name != "federated":
+            yield f"utility/{name}", row["value"]
+        yield f"utility_interval/{name}_lo", row["lo"]
+        yield f"utility_interval/{name}_hi", row["hi"]
         return
     if row["metric"] in ("ap", "ap_over_chance", "top1") and row["selected"]:
         yield f"attack/{row['metric']}_{row['linkage']}", row["value"]
