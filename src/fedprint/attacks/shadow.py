@@ -131,34 +131,73 @@ def _train_halves(
     progress: Callable[[int], None],
 ) -> tuple[MemoryUpdates, NDArray[np.int64], NDArray[np.int64]]:
     """Train both halves from evenly spread global models: updates (n, d), labels (n,), side (n,) in {0, 1}."""
-    from fedprint.federation.backends import make_backend  # late: it brings Lightning, which reading a config need not
-
-    at = np.unique(np.linspace(0, view.store.rounds - 1, min(rounds, view.store.rounds)).round().astype(int))
     position = {user: i for i, user in enumerate(questions.options)}
-    backend = make_backend("threaded", view.model)
-    names = view.store.layers
-    rows: list[NDArray[np.float32]] = []
-    labels: list[int] = []
+    devices: list[ShadowDevice] = []
     sides: list[int] = []
-    for turn, t in enumerate(at.tolist()):
-        params = view.store.global_params(t)
-        dtype = next(iter(params.values())).dtype
+    for turn, t in enumerate(spread_rounds(view, rounds)):
         side = turn % 2  # first halves at even turns, second at odd: fit and ask never share a global model
-        jobs = [
-            ClientJob(
-                device_id=f"shadow-{user_id}-{side}",
-                examples=_as(pair[side], dtype),
-                seed=seed_for(view.seed, "shadow", t, user_id),
-            )
+        devices += [
+            ShadowDevice(user_id=user_id, examples=pair[side], round=t, tag=str(side))
             for user_id, pair in halves.items()
         ]
-        for result in backend.run(jobs, params, view.training):
-            rows.append(flatten({name: result.update[name] for name in names}).float().numpy())
-        labels += [position[view.labels[user_id]] for user_id in halves]
-        sides += [side] * len(jobs)
-        progress((turn + 1) * len(halves))
+        sides += [side] * len(halves)
+    labels = np.array([position[view.labels[device.user_id]] for device in devices], dtype=np.int64)
+    return shadow_updates(view, devices, progress), labels, np.array(sides, dtype=np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShadowDevice:
+    """A device that the adversary runs off line: whose ``examples`` train from the global model of which ``round``.
+
+    ``tag`` tells several devices of a user in a round apart, in their names; their batches come in equal orders.
+    """
+
+    user_id: int
+    examples: Examples
+    round: int
+    tag: str = ""
+
+
+def spread_rounds(view: AttackerView, count: int) -> list[int]:
+    """Return at most ``count`` recorded rounds, spread evenly over training, the first and the last among them."""
+    last = view.store.rounds - 1
+    rounds: list[int] = np.unique(np.linspace(0, last, min(count, last + 1)).round().astype(int)).tolist()
+    return rounds
+
+
+def shadow_updates(
+    view: AttackerView, devices: Sequence[ShadowDevice], progress: Callable[[int], None] = lambda done: None
+) -> MemoryUpdates:
+    """Train the devices off line and return their updates (len(devices), d) in the store's layers, in their order.
+
+    Uses the public task alone: the recorded global models, the public model and local training. ``progress`` takes the
+    number of devices done.
+    """
+    from fedprint.federation.backends import make_backend  # late: it brings Lightning, which reading a config need not
+
+    names = view.store.layers
     sizes = {name: view.store.sizes[name] for name in names}
-    return MemoryUpdates(sizes=sizes, values=np.stack(rows)), np.array(labels), np.array(sides)
+    values = np.empty((len(devices), sum(sizes.values())), dtype=np.float32)
+    backend = make_backend("threaded", view.model)
+    done = 0
+    for t in sorted({device.round for device in devices}):
+        params = view.store.global_params(t)
+        dtype = next(iter(params.values())).dtype
+        places = [i for i, device in enumerate(devices) if device.round == t]
+        jobs = [_job(view, devices[i], dtype) for i in places]
+        for i, result in zip(places, backend.run(jobs, params, view.training), strict=True):
+            values[i] = flatten({name: result.update[name] for name in names}).float().numpy()
+        done += len(jobs)
+        progress(done)
+    return MemoryUpdates(sizes=sizes, values=values)
+
+
+def _job(view: AttackerView, device: ShadowDevice, dtype: torch.dtype) -> ClientJob:
+    return ClientJob(
+        device_id=f"shadow-{device.user_id}-{device.tag}",
+        examples=_as(device.examples, dtype),
+        seed=seed_for(view.seed, "shadow", device.round, device.user_id),
+    )
 
 
 def _as(examples: Examples, dtype: torch.dtype) -> Examples:
