@@ -23,7 +23,7 @@ def two_dimensions(updates: Updates, rows: NDArray[np.int64], *, seed: int) -> N
     widest = max(groups, key=lambda names: sum(updates.sizes[n] for n in names))
     drawn = np.sort(np.random.default_rng(seed_for(seed, "tsne")).permutation(len(rows))[:LIMIT])
     shown = rows[drawn]
-    similarity = kernel(products(updates, widest, shown)["sqrt"], shown)[shown]
+    similarity = kernel(products(updates, widest, shown, ("sqrt",))["sqrt"], shown)[shown]
     low = PCA(n_components=min(30, len(shown) - 1), random_state=0).fit_transform(similarity)
     xy = np.full((len(rows), 2), np.nan, dtype=np.float32)
     perplexity = min(20.0, (len(shown) - 1) / 3)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import operator
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ TRANSFORMS: tuple[Transform, ...] = ("l2", "std", "sqrt", "sign")
 device never touched is itself a trace)."""
 
 _COLUMNS = 1 << 13
+_CELLS = 1 << 25
+"""Most entries of one column block: with many rows blocks get narrower, and memory stays."""
 _LANES = 2
 
 
@@ -94,23 +95,26 @@ class Products:
         return Products(cross=self.cross + other.cross, squares=self.squares + other.squares)
 
 
-def products(updates: Updates, layers: Sequence[str], fit: NDArray[np.int64]) -> dict[Transform, Products]:
-    """Return the products of every transform over the chosen layers, in the memory of a few column blocks.
+def products(
+    updates: Updates, layers: Sequence[str], fit: NDArray[np.int64], transforms: Sequence[Transform] = TRANSFORMS
+) -> dict[Transform, Products]:
+    """Return the products of the transforms over the chosen layers, in the memory of a few column blocks.
 
     Two lanes sum alternate blocks, on two threads where there are two: the order of additions, and so every bit, is
     the same on any machine.
     """
     norms = _row_norms(updates, layers)
     rows = torch.from_numpy(fit)
+    columns = max(256, min(_COLUMNS, _CELLS // len(norms)))
 
     def lane(first: int) -> dict[Transform, Products]:
-        blocks = itertools.islice(updates.blocks(layers, columns=_COLUMNS), first, None, _LANES)
+        blocks = itertools.islice(updates.blocks(layers, columns=columns), first, None, _LANES)
         sums = {
-            t: Products(cross=torch.zeros(len(norms), len(fit)), squares=torch.zeros(len(norms))) for t in TRANSFORMS
+            t: Products(cross=torch.zeros(len(norms), len(fit)), squares=torch.zeros(len(norms))) for t in transforms
         }
         for block in blocks:
             values = torch.from_numpy(np.asarray(block, np.float32))
-            for transform in TRANSFORMS:
+            for transform in transforms:
                 z = _transform_block(values, norms, rows, transform)
                 sums[transform].cross.addmm_(z, z[rows].T)
                 sums[transform].squares.add_(z.square().sum(1))
@@ -118,7 +122,13 @@ def products(updates: Updates, layers: Sequence[str], fit: NDArray[np.int64]) ->
 
     with ThreadPoolExecutor(_LANES) as pool:
         parts = list(pool.map(lane, range(_LANES)))
-    return {t: functools.reduce(operator.add, (part[t] for part in parts)) for t in TRANSFORMS}
+    return {t: functools.reduce(_add_into, (part[t] for part in parts)) for t in transforms}
+
+
+def _add_into(total: Products, part: Products) -> Products:
+    total.cross.add_(part.cross)
+    total.squares.add_(part.squares)
+    return total
 
 
 def _row_norms(updates: Updates, layers: Sequence[str]) -> Tensor:
@@ -144,13 +154,23 @@ def _transform_block(values: Tensor, norms: Tensor, fit: Tensor, transform: Tran
 
 
 def kernel(sums: Products, fit: NDArray[np.int64]) -> Floats:
-    """Normalise rows, centre on the fit rows' mean in feature space, normalise again, all exactly: (n, p)."""
+    """Normalise rows, centre on the fit rows' mean in feature space, normalise again, all exactly: (n, p).
+
+    In float64, some rows at a time, into float32.
+    """
     rows = torch.from_numpy(fit)
     length = sums.squares.double().sqrt().clamp_min(1e-15)
-    k = sums.cross.double() / length[:, None] / length[rows][None]
-    to_mean = k.mean(1)  # inner product of each row with the mean fit row
+    spans = torch.split(torch.arange(len(length)), max(1, _CELLS // len(fit)))
+    to_mean = torch.cat([_cosines(sums, length, rows, span).mean(1) for span in spans])
     mean_square = to_mean[rows].mean()
-    centred = k - to_mean[:, None] - to_mean[rows][None] + mean_square
     own = (1 - 2 * to_mean + mean_square).clamp_min(1e-12).sqrt()
-    result: Floats = (centred / own[:, None] / own[rows][None]).numpy().astype(np.float32)
+    result = np.empty(tuple(sums.cross.shape), dtype=np.float32)
+    for span in spans:
+        k = _cosines(sums, length, rows, span)
+        centred = k - to_mean[span][:, None] - to_mean[rows][None] + mean_square
+        result[span.numpy()] = (centred / own[span][:, None] / own[rows][None]).numpy()
     return result
+
+
+def _cosines(sums: Products, length: Tensor, fit: Tensor, span: Tensor) -> Tensor:
+    return sums.cross[span].double() / length[span][:, None] / length[fit][None]

@@ -57,17 +57,31 @@ class Workspace:
         """Return the kernel (n, p) of one block; several layers are the sum of their products."""
         key = (id(problem.updates), problem.fit.tobytes(), block)
         if key not in self._kernels:
+            self._alive.append(problem.updates)
             layers, transform = block
-            parts = [self._of_layer(problem, group)[transform] for group in layers]
+            parts = (self._of_layer(problem, group, transform) for group in layers)
             self._kernels[key] = kernel(functools.reduce(operator.add, parts), problem.fit)
         return self._kernels[key]
 
-    def _of_layer(self, problem: Problem, names: tuple[str, ...]) -> dict[Transform, Products]:
-        key = (id(problem.updates), problem.fit.tobytes(), names)
-        if key not in self._products:
-            self._alive.append(problem.updates)
-            self._products[key] = products(problem.updates, names, problem.fit)
-        return self._products[key]
+    def prepare(self, problem: Problem, blocks: Sequence[Block]) -> None:
+        """Compute the layers' products under all the transforms at once: each column is read once.
+
+        They stay in memory (n x p numbers for each layer and transform): meant for small validation problems.
+        """
+        transforms = {transform: None for _, transform in blocks}
+        for group in dict.fromkeys(group for layers, _ in blocks for group in layers):
+            key = (id(problem.updates), problem.fit.tobytes(), group)
+            if not set(transforms) <= set(self._products.get(key, {})):
+                self._alive.append(problem.updates)
+                self._products[key] = products(problem.updates, group, problem.fit, tuple(transforms))
+
+    def _of_layer(self, problem: Problem, names: tuple[str, ...], transform: Transform) -> Products:
+        known = self._products.get((id(problem.updates), problem.fit.tobytes(), names), {})
+        return (
+            known[transform]
+            if transform in known
+            else products(problem.updates, names, problem.fit, (transform,))[transform]
+        )
 
 
 class Attack(Protocol):
@@ -135,95 +149,6 @@ def best_temperature(scores: Scores, answers: NDArray[np.int64]) -> tuple[float,
     return min(losses)
 
 
-class Chance(Component):
-    """``chance``: random scores; its AP must agree with the expected AP of random scores."""
-
-    name: Literal["chance"] = "chance"
-
-    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
-        """Nothing to choose."""
-        return {}
-
-    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
-        """Uniform scores."""
-        return torch.rand(len(problem.ask), problem.options, generator=rng, dtype=torch.float64).numpy()
-
-
-class Knn(Component):
-    """``knn``: votes of the k nearest prior updates, normalised updates of the given layers (the papers: k = 10)."""
-
-    name: Literal["knn"] = "knn"
-    k: int = Field(default=10, ge=1)
-    layers: tuple[str, ...] | None = None
-
-    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
-        """Nothing to choose."""
-        return {}
-
-    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
-        """Share of votes per option."""
-        from sklearn.neighbors import NearestNeighbors
-
-        x = matrix(problem.updates, self.layers)
-        k = min(self.k, len(problem.fit))
-        found = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x[problem.fit]).kneighbors(x[problem.ask])[1]
-        votes = np.zeros((len(problem.ask), problem.options))
-        for column in problem.labels[found].T:
-            votes[np.arange(len(votes)), column] += 1 / k
-        return votes
-
-
-class Svm(Component):
-    """``svm``: linear, one-vs-rest (erratum 10). ``output: hard`` scores 1 for the predicted user only (erratum 3)."""
-
-    name: Literal["svm"] = "svm"
-    c: float = Field(default=1.0, gt=0)
-    output: Literal["margin", "hard"] = "margin"
-    layers: tuple[str, ...] | None = None
-
-    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
-        """Nothing to choose."""
-        return {}
-
-    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
-        """Signed margins per option; options without a prior update get the least margin."""
-        from sklearn.svm import LinearSVC
-
-        x = in_span(matrix(problem.updates, self.layers), problem.fit)
-        machine = LinearSVC(C=self.c, random_state=0, tol=1e-3).fit(x[problem.fit], problem.labels)
-        margins = np.asarray(machine.decision_function(x[problem.ask]), dtype=np.float64)
-        if margins.ndim == 1:
-            margins = np.stack([-margins, margins], axis=1)
-        full = np.full((len(margins), problem.options), margins.min() - 1.0)
-        full[:, machine.classes_] = margins
-        return (full == full.max(1, keepdims=True)).astype(np.float64) if self.output == "hard" else full
-
-
-class Mlp(Component):
-    """``mlp``: the papers' network on normalised updates; SGD .01, momentum .9, decay 1e-6, dropout .2, hidden 128.
-
-    Number of epochs and batch size are not given by the papers: at most ``epochs``, stopped early on held-out prior
-    updates.
-    """
-
-    name: Literal["mlp"] = "mlp"
-    layers: tuple[str, ...] | None = None
-    epochs: int = Field(default=100, ge=1)
-    batch_size: int = Field(default=32, ge=1)
-
-    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
-        """Nothing to choose."""
-        return {}
-
-    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
-        """Log-probabilities."""
-        from fedprint.attacks.mlp import MlpSettings, fit_mlp
-
-        x = matrix(problem.updates, self.layers)
-        chosen = MlpSettings(epochs=self.epochs, batch_size=self.batch_size)
-        return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng)
-
-
 class MlpTuned(Component):
     """``mlp-tuned``: the same network on the best kernel's coordinates, with AdamW.
 
@@ -275,19 +200,29 @@ class Ridge(Component):
 PENALTIES = (0.03, 0.1, 0.3, 1.0)
 
 
-def combined(problem: Problem, blocks: Sequence[Block], work: Workspace) -> NDArray[np.float64]:
+def combined(problem: Problem, blocks: Sequence[Block], work: Workspace) -> NDArray[np.float32]:
     """Return the mean kernel (n, p) of the blocks."""
-    parts = [work.kernel(problem, block) for block in blocks]
-    mean: NDArray[np.float64] = np.mean(np.stack(parts), axis=0, dtype=np.float64)
+    first, *others = (work.kernel(problem, block) for block in blocks)
+    if not others:
+        return first
+    mean = first.copy()
+    for part in others:
+        mean += part
+    mean /= len(blocks)
     return mean
 
 
-def ridge_scores(kernel: NDArray[np.float64], problem: Problem, penalty: float) -> Scores:
-    """Solve ``(K + penalty I) a = Y - mean(Y)`` on the fit rows and return ``K_ask a`` (q, m)."""
+def ridge_scores(kernel: NDArray[np.floating], problem: Problem, penalty: float) -> Scores:
+    """Solve ``(K + penalty I) a = Y - mean(Y)`` on the fit rows in float64 and return ``K_ask a`` (q, m)."""
+    from scipy.linalg import solve
+
     targets = np.eye(problem.options)[problem.labels]
-    inner = kernel[problem.fit] + penalty * np.eye(len(problem.fit))
-    weights = np.linalg.solve(inner, targets - targets.mean(0))
-    out: Scores = kernel[problem.ask] @ weights
+    targets -= targets.mean(0)
+    inner = kernel[problem.fit].astype(np.float64)
+    inner = (inner + inner.T) / 2  # rounding to float32 was not symmetric
+    inner[np.diag_indices_from(inner)] += penalty
+    weights = solve(inner, targets, assume_a="pos", overwrite_a=True, overwrite_b=True, check_finite=False)
+    out: Scores = (kernel[problem.ask] @ weights.astype(kernel.dtype)).astype(np.float64)
     return out
 
 
@@ -308,6 +243,8 @@ def choose_kernel(
             per_penalty.append((best_temperature(np.concatenate(scored), np.concatenate(answers))[0], penalty))
         return min(per_penalty)
 
+    for problem in problems:
+        work.prepare(problem, candidates)
     chosen: tuple[Block, ...] = ()
     best, penalty = np.inf, PENALTIES[0]
     while len(chosen) < min(most, len(candidates)):
@@ -327,12 +264,18 @@ def candidate_blocks(updates: Updates, layers: tuple[str, ...] | None, transform
     return [(choice, transform) for choice in choices for transform in transforms]
 
 
-def kernel_coordinates(kernel: NDArray[np.float64], fit: NDArray[np.int64], dimensions: int) -> NDArray[np.float32]:
+def kernel_coordinates(kernel: NDArray[np.float32], fit: NDArray[np.int64], dimensions: int) -> NDArray[np.float32]:
     """Return coordinates (n, <= dimensions) whose inner products with the fit rows reproduce the kernel, unit scale."""
-    values, vectors = np.linalg.eigh(kernel[fit])
-    keep = np.argsort(values)[::-1][:dimensions]
+    from scipy.linalg import eigh
+
+    inner = kernel[fit].astype(np.float64)
+    last = len(fit) - 1
+    values, vectors = eigh(
+        (inner + inner.T) / 2, subset_by_index=(max(0, last - dimensions + 1), last), check_finite=False
+    )
+    keep = np.argsort(values)[::-1]
     keep = keep[values[keep] > 1e-8 * values[keep[0]]]
-    coordinates = kernel @ vectors[:, keep] / np.sqrt(values[keep])
+    coordinates = kernel @ (vectors[:, keep] / np.sqrt(values[keep])).astype(np.float32)
     scale = np.sqrt(np.mean(coordinates[fit] ** 2))
     result: NDArray[np.float32] = (coordinates / scale).astype(np.float32)
     return result
