@@ -244,9 +244,9 @@ def test_document_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDPRINT_DATA", raising=False)
     blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     exec("\n".join(blocks), {})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["diary", "holiday_photos"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["diary", "holiday_photos", "meals"]
 
 
 def test_shared_files_validate_unchanged(data_dir: Path) -> None:

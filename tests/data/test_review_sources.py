@@ -11,10 +11,13 @@ import torch
 
 from fedprint.data.dataset import PAD, START
 from fedprint.data.describe import write_table
+from fedprint.data.describe_users import sample_texts
 from fedprint.data.examples import equal
+from fedprint.data.folder_source import Folder
 from fedprint.data.locate import data_root
 from fedprint.data.review_sources import RateBeer, favourites
 from fedprint.data.sources import SOURCES
+from fedprint.data.text import token_ids
 from fedprint.types import FedprintError
 
 Beers = Callable[..., Path]
@@ -106,6 +109,62 @@ def test_the_fingerprint_follows_the_data(beers: Path) -> None:
     assert SOURCES["ratebeer"]().fingerprint(beers) == before
     write_table(beers / "ratebeer", beer_columns({1: 6, 5: 3}), {"licence": "mine"})
     assert RateBeer().fingerprint(beers) != before
+
+
+@pytest.fixture
+def meals() -> dict[str, np.ndarray]:
+    """Columns of five rated texts each of users 1, 2 (federated) and 3 (background)."""
+    texts = ["The soup was warm.", "The soup was cold!", "Warm bread, cold soup.", "No bread.", "Good."]
+    return {
+        "user": np.repeat([1, 2, 3], 5),
+        "order": np.tile(np.arange(5), 3),
+        "text": np.array(texts * 3, dtype=object),
+        "stars": np.tile([4.0, 2.0, 3.5, 1.5, 4.5], 3),
+        "group": np.repeat(np.array(["federated", "federated", "background"], dtype=object), 5),
+    }
+
+
+def test_any_folder_with_text_and_stars_is_a_regression(tmp_path: Path, meals: dict[str, np.ndarray]) -> None:
+    write_table(tmp_path / "meals", meals, {"licence": "mine", "scale": [1, 5], "samples": "shareable"})
+    dataset = Folder(path="meals", length=5, vocabulary=20).load(tmp_path, 0)
+    assert (dataset.task, dataset.scale) == ("regression", (1.0, 5.0))
+    assert [user.user_id for user in (*dataset.users, *dataset.background)] == [1, 2, 3]
+    assert dataset.users[1].examples["y"].tolist() == [4.0, 2.0, 3.5, 1.5, 4.5]
+    assert dataset.users[1].examples["x"].shape == (5, 5)
+    ids = token_ids(dataset.class_names)
+    assert dataset.users[1].examples["x"][0].tolist() == [
+        START,
+        *(ids[word] for word in ("the", "soup", "was", "warm")),
+    ]
+    assert sample_texts(dataset)[1][:2] == ("4.0: the soup was warm", "2.0: the soup was cold")
+    meals["stars"] = np.full(15, None, dtype=object)
+    write_table(tmp_path / "meals", meals, {"licence": "mine"})
+    assert Folder(path="meals").load(tmp_path, 0).task == "language_model"
+
+
+def test_without_a_declared_scale_that_of_the_data_counts(tmp_path: Path, meals: dict[str, np.ndarray]) -> None:
+    write_table(tmp_path / "meals", meals, {"licence": "mine"})
+    assert Folder(path="meals").load(tmp_path, 0).scale == (1.5, 4.5)
+    meals["stars"] = np.full(15, 3.0)
+    write_table(tmp_path / "meals", meals, {"licence": "mine"})
+    with pytest.raises(FedprintError, match=r"'stars' is 3\.0 in every row; declare scale"):
+        Folder(path="meals").load(tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    ("scale", "says"), [([1, 4], r"'stars' holds 4\.5, outside 1\.0\.\.4\.0"), ([5, 1], "lowest and then the highest")]
+)
+def test_stars_outside_their_scale_are_refused(
+    tmp_path: Path, meals: dict[str, np.ndarray], scale: list[int], says: str
+) -> None:
+    with pytest.raises(FedprintError, match=says):
+        write_table(tmp_path / "meals", meals, {"licence": "mine", "scale": scale})
+
+
+def test_a_missing_rating_is_refused(tmp_path: Path, meals: dict[str, np.ndarray]) -> None:
+    meals["stars"][3] = np.nan
+    with pytest.raises(FedprintError, match=r"'stars' has no value in row 3"):
+        write_table(tmp_path / "meals", meals, {"licence": "mine"})
 
 
 def test_real_reviewers() -> None:

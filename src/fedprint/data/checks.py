@@ -9,10 +9,23 @@ import numpy as np
 import pandas as pd
 
 from fedprint.data.files import Columns, dtype_name
-from fedprint.data.table import GROUPS, Table, class_names_of, has_groups, label_column, role
+from fedprint.data.table import GROUPS, Table, class_names_of, has_groups, has_stars, label_column, role
 from fedprint.types import FedprintError
 
-_NEVER_NAN = ("user", "labels", "label", "order", "time", "images", "text", "album", "session", "group", "split")
+_NEVER_NAN = (
+    "user",
+    "labels",
+    "label",
+    "order",
+    "time",
+    "images",
+    "text",
+    "album",
+    "session",
+    "group",
+    "split",
+    "stars",
+)
 
 
 def check_declared(table: Table) -> None:
@@ -36,6 +49,7 @@ def check_content(table: Table) -> None:
     check_missing(table)
     check_roles(table)
     check_labels(table)
+    check_stars(table)
     check_attributes(table)
     check_counts(table)
 
@@ -76,6 +90,19 @@ def check_labels(table: Table) -> None:
         names |= table.sidecar.class_names.keys() & table.columns.keys()
     for name in sorted(name for name in names if name):
         _check_label(table, name)
+
+
+def check_stars(table: Table) -> None:
+    """Refuse ratings outside the declared scale, and a scale that is no span."""
+    scale = table.sidecar.scale
+    if scale is None or not has_stars(table.columns):
+        return
+    low, high = scale
+    if not low < high:
+        raise FedprintError(f"{table.file}: scale is [{low}, {high}]; give the lowest and then the highest rating")
+    odd = table.columns["stars"][(table.columns["stars"] < low) | (table.columns["stars"] > high)]
+    if len(odd):
+        raise FedprintError(f"{table.file}: 'stars' holds {odd[0]}, outside {low}..{high}; correct it or scale")
 
 
 def check_attributes(table: Table) -> None:

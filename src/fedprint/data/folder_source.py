@@ -6,23 +6,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from pydantic import Field
 
 from fedprint.data.dataset import Dataset
 from fedprint.data.describe import Table, read_sidecar, validate
 from fedprint.data.image_sources import image_dataset
 from fedprint.data.locate import data_root
-from fedprint.data.table import role
+from fedprint.data.table import has_stars, role
 from fedprint.data.text import build_vocabulary, token_ids
-from fedprint.data.text_sources import TextSource, joint_sha256, text_dataset
-from fedprint.data.users import Rows, document_rows, image_users, in_group, require, rows_by_user, text_users, texts_of
+from fedprint.data.text_sources import TextSource, joint_sha256, rating_dataset, text_dataset
+from fedprint.data.users import (
+    Rows,
+    document_rows,
+    image_users,
+    in_group,
+    rating_users,
+    require,
+    rows_by_user,
+    text_users,
+    texts_of,
+)
 from fedprint.types import FedprintError
 
 
 class Folder(TextSource):
     """A folder of the format at ``path`` (as given, else inside the data folder); columns decide the task.
 
-    ``images`` with (n,) labels: single_label; with (n, classes): multi_label; else ``text``: language_model. Users are
+    ``images`` with (n,) labels: single_label; with (n, classes): multi_label; else ``text`` with numbers ``stars``:
+    regression (set ``length`` to that of a whole text); else ``text``: language_model. Users are
     the federated ones (all, without a column ``group``) with at least ``min_examples`` rows, the first ``users`` by id.
     Background: the users of group background, else ``background_users`` of the remaining ones, most rows first. A
     vocabulary is built from public text only: from the background, or from the text of another folder, ``public_text``.
@@ -76,8 +88,26 @@ class Folder(TextSource):
                 f"{table.file}: no public text for the vocabulary; mark users background or set public_text"
             )
         ids = token_ids(words)
+        if has_stars(table.columns):
+            return self._rated(table, rows, (chosen, others), words)
         users = text_users(table, rows, chosen, ids, **limits)
         return text_dataset(table, users, text_users(source, spare, list(spare), ids, **limits), words)
+
+    def _rated(self, table: Table, rows: Rows, groups: tuple[list[int], list[int]], words: tuple[str, ...]) -> Dataset:
+        ids = token_ids(words)
+        users, background = (
+            rating_users(table, rows, group, ids, length=self.length, max_texts=self.max_sentences) for group in groups
+        )
+        return rating_dataset(table, users, background, words, _scale_of(table))
+
+
+def _scale_of(table: Table) -> tuple[float, float]:
+    """Return the declared scale of ``stars``, else the lowest and highest one there is."""
+    stars = table.columns["stars"].astype(np.float32)
+    low, high = table.sidecar.scale or (float(stars.min()), float(stars.max()))
+    if not low < high:
+        raise FedprintError(f"{table.file}: 'stars' is {low} in every row; declare scale in the sidecar")
+    return low, high
 
 
 def _find(path: str, data_dir: Path | None) -> Path:

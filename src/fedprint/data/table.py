@@ -39,7 +39,7 @@ class Sidecar(_Record):
 
     ``arrays`` declares the columns of an npz, ``columns`` those of a jsonl.gz or parquet. ``class_names`` names the
     classes of ``labels`` (a list), or of several columns (column -> list); ``attributes`` names integer columns that
-    are the same on all rows of a user.
+    are the same on all rows of a user. ``scale`` is the lowest and highest value that ``stars`` can take.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Sidecar(_Record):
     class_names: tuple[str, ...] | dict[str, tuple[str, ...]] = ()
     user_names: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
+    scale: tuple[float, float] | None = None
     arrays: dict[str, ArraySpec] = {}
     columns: dict[str, str] = {}
     counts: dict[str, Any] = {}
@@ -102,6 +103,11 @@ def role(columns: Columns, *names: str) -> str | None:
 def label_column(columns: Columns) -> str | None:
     """Return the column that holds labels."""
     return role(columns, "labels", "label")
+
+
+def has_stars(columns: Columns) -> bool:
+    """Return whether column ``stars`` rates the examples; anything but plain numbers of this name is ordinary data."""
+    return "stars" in columns and columns["stars"].dtype.kind in "iuf" and columns["stars"].ndim == 1
 
 
 def album_column(columns: Columns) -> str | None:
