@@ -18,6 +18,16 @@ REMEDIES: Mapping[str, str] = {
     "ahcd_writers": f"take the Arabic Handwritten Characters Dataset (El-Sawy, Loey, El-Bakry 2017) and {_FORMAT}",
     "blog": "unpack the Blog Authorship Corpus (Schler et al. 2006), <id>.<gender>.<age>.<industry>.<sign>.xml",
     "presidents": f"take the inaugural and state_union corpora of NLTK and {_FORMAT}",
+    "pipa": (
+        "take People In Photo Albums (Zhang et al. 2015; index: github.com/coallaoh/PIPA_dataset) and place "
+        "annotations/index.txt, {train,val,test,leftover}/<photoset_id>_<photo_id>.jpg, authors.csv (photo_id,author) "
+        "and detections.json (COCO results), as in docs/official-data.md,"
+    ),
+    "openimages": (
+        "take OpenImages (storage.googleapis.com/openimages/web) and place image_ids_and_rotation.csv, "
+        "*-annotations-human-imagelabels.csv, class-descriptions.csv and images/<ImageID>.jpg, as in "
+        "docs/official-data.md,"
+    ),
     "background_text": f"take any public text, such as the brown corpus of NLTK, and {_FORMAT}",
 }
 

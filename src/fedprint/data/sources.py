@@ -12,6 +12,8 @@ from fedprint.data.albums import Albums
 from fedprint.data.dataset import Dataset
 from fedprint.data.folder_source import Folder
 from fedprint.data.image_sources import AhcdWriters, MnistWriters
+from fedprint.data.openimages_source import OpenImages
+from fedprint.data.pipa_source import Pipa
 from fedprint.data.review_sources import RateBeer
 from fedprint.data.text_sources import Blog, Presidents
 
@@ -31,7 +33,8 @@ class Source(Protocol):
 
 
 AnySource = Annotated[
-    Albums | MnistWriters | AhcdWriters | Blog | Presidents | RateBeer | Folder, Field(discriminator="name")
+    Albums | MnistWriters | AhcdWriters | Blog | Presidents | RateBeer | Pipa | OpenImages | Folder,
+    Field(discriminator="name"),
 ]
 """For configurations: the union that ``name`` tells apart."""
 
@@ -42,5 +45,7 @@ SOURCES: Mapping[str, type[Any]] = {
     "blog": Blog,
     "presidents": Presidents,
     "ratebeer": RateBeer,
+    "pipa": Pipa,
+    "openimages": OpenImages,
     "folder": Folder,
 }
