@@ -7,6 +7,7 @@ from sklearn.metrics import average_precision_score
 from fedprint.evaluation.utility import (
     IGNORED,
     accuracy,
+    mae_gain,
     mean_absolute_error,
     mean_ap,
     mean_ap_statistic,
@@ -93,6 +94,27 @@ def test_mean_absolute_error_has_a_range_and_a_chance() -> None:
     found = mean_absolute_error(np.full(200, 9.0), targets, USERS, 0)
     assert found.value == pytest.approx(2.0) and found.chance == pytest.approx(2.0)
     assert found.unit == "stars" and 0 <= found.lo <= 2 <= found.hi <= 4
+
+
+def test_the_gain_over_a_guess_is_paired() -> None:
+    """Targets differ more between users than the two predictions do; the pairing takes that out of the interval."""
+    rng = np.random.default_rng(0)
+    targets = np.clip(3 + rng.normal(size=200), 1, 5)
+    guess = np.full(200, 3.0)
+    better = guess + 0.1 * np.sign(targets - guess)
+    found = mae_gain(better, guess, targets, USERS, 0)
+    errors = [mean_absolute_error(x, targets, USERS, 0) for x in (guess, better)]
+    assert found.metric == "mae_gain_over_median" and (found.unit, found.chance) == ("stars", 0.0)
+    assert found.value == pytest.approx(errors[0].value - errors[1].value)
+    assert 0 < found.lo < found.value < found.hi
+    assert found.hi - found.lo < 0.3 * (errors[0].hi - errors[0].lo)
+    worse = mae_gain(guess, better, targets, USERS, 0)
+    assert worse.value == pytest.approx(-found.value) and worse.hi < 0
+
+
+def test_predictions_outside_the_scale_count_as_its_ends() -> None:
+    targets = np.tile([1.0, 5.0], 100)
+    assert mae_gain(np.tile([-7.0, 9.0], 100), np.full(200, 3.0), targets, USERS, 0).value == pytest.approx(2.0)
 
 
 def test_labels_without_a_positive_are_refused() -> None:
