@@ -1,0 +1,97 @@
+"""What a study costs as users grow: seconds and peak memory of each part, on real writers.
+
+Run: ``FEDPRINT_DATA=... OMP_NUM_THREADS=1 python benchmarks/scale.py [USERS ...]`` (default 145 290 580; the last is
+the experiment writers-scale, about half an hour). Every stage is a process of its own, without DVC and MLflow; parts of
+the attack are timed by the stage itself. The last lines give the exponent e of cost ~ users^e between the two largest.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedprint.pipeline.config import dump_yaml, load_experiment
+from fedprint.pipeline.stages.paths import Job, Paths
+
+STAGES = ("prepare", "federate", "ask", "attack", "analyse", "evaluate")
+ROOT = Path(__file__).parents[1]
+
+
+def job(base: Path, users: int) -> Job:
+    """Resolve the experiment for some users."""
+    config = load_experiment(ROOT, "writers-scale", assignments=[f"data.users={users}"])
+    base.mkdir(parents=True, exist_ok=True)
+    (base / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
+    return Job(config=config, prior="random", seed=0, paths=Paths(base=base, item="random-0"))
+
+
+def run_stage(stage: str, base: Path, users: int) -> None:
+    """Run in the child: one stage, and its peak memory in MiB at the end."""
+    import importlib
+
+    importlib.import_module(f"fedprint.pipeline.stages.{stage}").run(job(base, users))
+    status = Path("/proc/self/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+    print(f"peak {peak:.0f} MiB", file=sys.stderr)
+
+
+def measure(base: Path, users: int) -> dict[str, float]:
+    """Return seconds of each part, peak memory of each stage, and the size of the store."""
+    found: dict[str, float] = {}
+    for stage in STAGES:
+        command = [sys.executable, __file__, "--stage", stage, str(base), str(users)]
+        started = time.perf_counter()
+        run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        if run.returncode:
+            raise SystemExit(f"{stage} failed at {users} users:\n{run.stderr[-3000:]}")
+        found[f"{stage} s"] = time.perf_counter() - started
+        found[f"{stage} MiB"] = float(re.findall(r"peak (\d+) MiB", run.stderr)[-1])
+        if stage == "attack":
+            parts = re.findall(r"^([a-z-]+): ([0-9.]+) s$", run.stderr, re.MULTILINE)
+            found |= {f"  {name} s": float(seconds) for name, seconds in parts}
+        print(f"{users} users: {stage} {found[f'{stage} s']:.0f} s, {found[f'{stage} MiB']:.0f} MiB", flush=True)
+    observed = base / "updates" / "random-0" / "observed"
+    found["store MiB"] = sum(path.stat().st_size for path in observed.rglob("*") if path.is_file()) / 2**20
+    found["total s"] = sum(found[f"{stage} s"] for stage in STAGES)
+    return found
+
+
+def table(results: Mapping[int, Mapping[str, float]]) -> str:
+    """Return a Markdown table, a column per size and the growth between the two largest."""
+    sizes = sorted(results)
+    last = results[sizes[-1]]
+    lines = ["| part | " + " | ".join(f"{size} users" for size in sizes) + " | users^e |"]
+    lines.append("|---" * (len(sizes) + 2) + "|")
+    for part in last:
+        numbers = [results[size].get(part, math.nan) for size in sizes]
+        exponent = "-"
+        if len(sizes) > 1 and min(numbers[-2:]) > 0:
+            exponent = f"{math.log(numbers[-1] / numbers[-2]) / math.log(sizes[-1] / sizes[-2]):.1f}"
+        lines.append(f"| {part} | " + " | ".join(f"{number:.1f}" for number in numbers) + f" | {exponent} |")
+    return "\n".join(lines)
+
+
+def main(words: Sequence[str]) -> None:
+    """Print the table."""
+    if words[:1] == ["--stage"]:
+        run_stage(words[1], Path(words[2]), int(words[3]))
+        return
+    results = {}
+    for users in [int(word) for word in words] or [145, 290, 580]:
+        folder = Path(tempfile.mkdtemp(prefix="fedprint-scale-"))
+        try:
+            results[users] = measure(folder / "artifacts", users)
+        finally:
+            shutil.rmtree(folder)
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
