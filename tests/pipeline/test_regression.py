@@ -27,7 +27,8 @@ MEALS: dict[str, Any] = {
     "split": {"priors": ["random"]},
     "model": {"name": "stars", "embedding": 8, "hidden": 12},
     "federation": {
-        "rounds": 30, "fraction": 0.3, "epochs": 3, "lr": 0.5, "batch_size": 5, "backend": "sequential", "central_epochs": 10
+        "rounds": 30, "fraction": 0.3, "epochs": 3, "lr": 0.5, "batch_size": 5, "backend": "sequential",
+        "central_epochs": 10,
     },
     "attacks": [{"name": "chance"}, {"name": "knn", "k": 3, "layers": ["embedding"]}],
     "selection": {"shadow_rounds": 4},
