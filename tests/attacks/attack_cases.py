@@ -6,15 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedprint.attacks.reidentify import Attack, Chance, Knn, Mlp, MlpTuned, Ridge, Svm
+from fedprint.attacks.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
+from fedprint.attacks.reidentify import Attack, MlpTuned, Ridge
 from fedprint.attacks.shadow import MemoryUpdates, Problem, Validation
 
 SIZES = {"body.weight": 30, "body.bias": 6, "head.weight": 24}
 USERS, PER_DEVICE = 12, 8
 LEARNED: tuple[Attack, ...] = (
     Knn(k=5),
+    KnnStd(k=5),
     Svm(),
+    SvmHard(),
+    SvmStd(),
     Mlp(),
+    MlpStd(),
     MlpTuned(hidden=64),
     Ridge(),
 )

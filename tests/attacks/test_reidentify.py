@@ -10,14 +10,12 @@ from scipy.stats import kstest
 from sklearn.linear_model import Ridge as ScikitRidge
 
 from fedprint.attacks.features import TRANSFORMS, matrix
+from fedprint.attacks.presets import Chance, Knn, KnnStd, MlpStd, Svm, SvmHard, SvmStd
 from fedprint.attacks.reidentify import (
     TIE,
     Attack,
-    Chance,
-    Knn,
     MlpTuned,
     Ridge,
-    Svm,
     Tuned,
     Workspace,
     answer,
@@ -140,9 +138,32 @@ def test_svm_with_two_users_has_two_columns() -> None:
 def test_hard_svm_scores_one_for_the_best_margin_only() -> None:
     problem = cases.problem(cases.planted(0.5))
     soft = Svm().scores(problem, {}, Workspace(), torch_rng(0))
-    hard = Svm(output="hard").scores(problem, {}, Workspace(), torch_rng(0))
+    hard = SvmHard().scores(problem, {}, Workspace(), torch_rng(0))
     np.testing.assert_array_equal(hard.sum(1), 1)
     np.testing.assert_array_equal(hard.argmax(1), soft.argmax(1))
+
+
+def test_a_standardised_preset_equals_the_plain_one_on_standardised_updates() -> None:
+    problem = cases.problem(cases.planted(0.5))
+    x = matrix(problem.updates, None).astype(np.float64)
+    mean, spread = x[problem.fit].mean(0), x[problem.fit].std(0)
+    by_hand = replace(problem, updates=replace(problem.updates, values=((x - mean) / spread).astype(np.float32)))  # type: ignore[type-var]
+    for plain, standardised in ((Svm(), SvmStd()), (Knn(k=5), KnnStd(k=5))):
+        expected = plain.scores(by_hand, {}, Workspace(), torch_rng(0))
+        found = standardised.scores(problem, {}, Workspace(), torch_rng(0))
+        np.testing.assert_allclose(found, expected, atol=0.02)
+        assert not np.allclose(found, plain.scores(problem, {}, Workspace(), torch_rng(0)), atol=0.02)
+
+
+def test_standardisation_reads_prior_rows_only() -> None:
+    """Other anonymous updates change nothing in what is made of one."""
+    problem = cases.problem(cases.planted(0.5))
+    values = problem.updates.values.copy()  # type: ignore[attr-defined]
+    values[problem.ask[1:]] *= -5
+    other = replace(problem, updates=replace(problem.updates, values=values))  # type: ignore[type-var]
+    for attack in (KnnStd(k=5), SvmStd(), MlpStd(epochs=3)):
+        here, there = (attack.scores(p, {}, Workspace(), torch_rng(0)) for p in (problem, other))
+        np.testing.assert_allclose(here[0], there[0], atol=1e-6)
 
 
 def test_ties_are_broken_at_random_and_nothing_else_changes() -> None:

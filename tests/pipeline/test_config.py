@@ -49,7 +49,7 @@ def _refused(values: Mapping[str, Any]) -> str:
         ({"report": None}, ["report", "dictionary", "None"]),
         ({"colour": "red"}, ["colour", "red", "name, data, split"]),
         ({"data": {"biass": 1}}, ["data.biass", "got 1", "users, images, bias"]),
-        ({"attacks": [{"name": "knn", "kk": 3}]}, ["attacks.0.kk", "3", "name, k, layers"]),
+        ({"attacks": [{"name": "knn", "kk": 3}]}, ["attacks.0.kk", "3", "name, layers, k"]),
         ({"federation": {"rounds": "many"}}, ["federation.rounds", "'many'", "integer"]),
         ({"federation": {"rounds": 0}}, ["federation.rounds", "0", "greater than or equal to 1"]),
         ({"federation": {"lr": -0.1}}, ["federation.lr", "-0.1", "greater than 0"]),
@@ -210,7 +210,7 @@ def test_shipped_experiments_resolve(name: str, fast: bool) -> None:
     config = load_experiment(CHECKOUT, name, fast=fast)
     assert config.name == name
     assert set(config.split.priors) == {"random", "chrono", "iid"}
-    assert {attack.name for attack in config.attacks} == {"chance", "knn", "svm", "mlp", "mlp-tuned", "ridge"}
+    assert {attack.name for attack in config.attacks} >= {"chance", "knn", "svm", "mlp", "mlp-tuned", "ridge"}
 
 
 @pytest.mark.parametrize("name", SHIPPED)

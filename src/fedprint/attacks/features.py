@@ -66,6 +66,21 @@ def matrix(updates: Updates, layers: Sequence[str] | None) -> Floats:
     return raw
 
 
+def standardised(x: Floats, fit: NDArray[np.int64]) -> Floats:
+    """Return normalised updates (n, d) with each coordinate standardised on the fit rows, and of unit length again."""
+    reference = x[fit]
+    z = (x - reference.mean(0)) / _spread(torch.from_numpy(reference)).numpy()
+    z /= np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-30)
+    result: Floats = z
+    return result
+
+
+def _spread(reference: Tensor) -> Tensor:
+    """Return each column's standard deviation, raised where a hardly moving one would be blown up without bound."""
+    spread = reference.std(0, unbiased=False)
+    return spread + 1e-3 * spread.square().mean().sqrt() + 1e-12
+
+
 def in_span(x: Floats, fit: NDArray[np.int64]) -> Floats:
     """Return coordinates (n, <= p) with the same inner products to every fit row; ``x`` (n, d) itself where d <= p.
 
@@ -145,9 +160,7 @@ def _transform_block(values: Tensor, norms: Tensor, fit: Tensor, transform: Tran
     if transform == "std":
         unit = values / norms
         reference = unit[fit]
-        spread = reference.std(0, unbiased=False)
-        # a coordinate that hardly moves would be blown up without bound
-        return (unit - reference.mean(0)) / (spread + 1e-3 * spread.square().mean().sqrt() + 1e-12)
+        return (unit - reference.mean(0)) / _spread(reference)
     if transform == "sqrt":
         return values.sign() * values.abs().sqrt()
     return values.sign() if transform == "sign" else values

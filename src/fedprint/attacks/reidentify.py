@@ -23,10 +23,8 @@ from fedprint.attacks.features import (
     Products,
     Transform,
     Updates,
-    in_span,
     kernel,
     layer_groups,
-    matrix,
     products,
 )
 from fedprint.attacks.shadow import Problem, Validation

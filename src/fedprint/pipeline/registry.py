@@ -7,7 +7,8 @@ from typing import Annotated, get_args
 from pydantic import Field
 
 from fedprint.analyses.curves import TrainingUpdates
-from fedprint.attacks.reidentify import Chance, Knn, Mlp, MlpTuned, Ridge, Svm
+from fedprint.attacks.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
+from fedprint.attacks.reidentify import MlpTuned, Ridge
 from fedprint.data.dataset import Task
 from fedprint.data.sources import AnySource
 from fedprint.defences.on_data import BkgRepl
@@ -17,7 +18,9 @@ from fedprint.models.components import NextWordLstm, SmallCnn, StarLstm
 Source = AnySource
 Model = Annotated[SmallCnn | NextWordLstm | StarLstm, Field(discriminator="name")]
 Defence = Annotated[Noise | BkgRepl, Field(discriminator="name")]
-Attack = Annotated[Chance | Knn | Svm | Mlp | MlpTuned | Ridge, Field(discriminator="name")]
+Attack = Annotated[
+    Chance | Knn | KnnStd | Svm | SvmHard | SvmStd | Mlp | MlpStd | MlpTuned | Ridge, Field(discriminator="name")
+]
 
 
 def models_for(task: Task) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from fedprint.reports.evaluations import CONTROL, Evaluation, prior_rank
 from fedprint.reports.reference import Published, comparable, published_row, published_utility
 from fedprint.reports.wording import Estimate, NoLink, estimate
 
-ATTACK_ORDER = ("chance", "knn", "svm", "mlp", "mlp-tuned", "ridge")
+ATTACK_ORDER = ("chance", "knn", "knn-std", "svm", "svm-hard", "svm-std", "mlp", "mlp-std", "mlp-tuned", "ridge")
 TRAINING_ORDER = ("federated", "centralised", "knn", "median", "chance")
 LINKAGE_ORDER = ("update", "device")
 

@@ -15,6 +15,7 @@ CLEAR = 0.05
 PRIORS: Mapping[str, str] = {
     "random": "The adversary holds a random half of each user's data; devices train on the other half.",
     "chrono": "The adversary holds each user's earlier data; devices train on the later data.",
+    "photoset": "The adversary holds whole albums of each user; devices train on the other albums.",
     "iid": "Every device's examples are replaced by draws from the pool of all users: an attack should find nothing.",
 }
 VIEWS: Mapping[str, str] = {
@@ -33,8 +34,12 @@ WORLDS: Mapping[str, str] = {
 ATTACKS: Mapping[str, str] = {
     "chance": "random scores",
     "knn": "nearest neighbours (paper)",
+    "knn-std": "nearest neighbours, standardised",
     "svm": "linear SVM (paper)",
+    "svm-hard": "linear SVM, hard predictions",
+    "svm-std": "linear SVM, standardised",
     "mlp": "one hidden layer (paper)",
+    "mlp-std": "one hidden layer, standardised",
     "mlp-tuned": "tuned MLP, several layers",
     "ridge": "ridge regression, closed form",
     "selected": "the attacker chosen in each seed",
