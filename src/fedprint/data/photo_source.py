@@ -37,7 +37,7 @@ class Selected:
 class PhotoSource(Component):
     """Authors with at least ``min_photos`` photos; of more than ``users`` of them, those with most (ties by name).
 
-    A user's id is the author's place among all authors' sorted names. Background: of the other authors, the
+    A user's id is the author's place among all authors' sorted names. Background: of the others with three or more, the
     ``background_users`` with most photos. ``classes`` are the labels to learn; without them the ``most_classes`` most
     frequent on more than ``min_share`` of the photos of all authors with enough of them. With ``only_labelled`` photos
     without any of the classes do not count. Of more than ``max_examples`` photos of a user evenly spaced ones are kept.
