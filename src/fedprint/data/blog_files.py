@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -43,6 +44,45 @@ def read_blog_files(folder: Path, min_posts: int) -> Table:
     blogs = [posts for path in _adults(folder) if len(posts := _posts(path)) >= min_posts]
     if not blogs:
         raise FedprintError(f"{folder}: no adult with {min_posts} posts or more among the *.xml; lower min_posts")
+    return _table(folder, blogs, ["background" if number % 3 == 2 else "federated" for number in range(len(blogs))])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """The bloggers that are kept, as a table, and what else the folder holds: counts by reason."""
+
+    table: Table
+    left_out: Mapping[str, int]
+
+
+def read_corpus(folder: Path, min_posts: int, background_users: int) -> Corpus:
+    """Return all adults with ``min_posts`` dated posts or more, and of the others those with most as background.
+
+    The table is that of :func:`read_blog_files`: users are numbered by the ids of the bloggers that are kept. Only
+    these are held in memory. Raises FedprintError when either group is empty.
+    """
+    adults = _adults(folder)
+    bound = {path: path.read_bytes().count(b"<post>") for path in adults}
+    many = {path: posts for path in adults if bound[path] >= min_posts and len(posts := _posts(path)) >= min_posts}
+    others = sorted((path for path in adults if path not in many), key=lambda path: -bound[path])
+    few = {path: posts for path in others[:background_users] if (posts := _posts(path))}
+    for kept, says in ((many, f"no adult with {min_posts} posts or more"), (few, "no other adult for the vocabulary")):
+        if not kept:
+            raise FedprintError(f"{folder}: {says} among the *.xml; lower data.min_posts or unpack the whole corpus")
+    read = {**few, **many}
+    blogs = {path: read[path] for path in adults if path in read}
+    groups = ["federated" if path in many else "background" for path in blogs]
+    unread = sum(bound[path] for path in blogs) - sum(map(len, blogs.values()))
+    left_out = {
+        "bloggers under 18": sum(1 for match, _ in _named(folder) if int(match[3]) < ADULT),
+        "adults beyond background_users": len(adults) - len(blogs),
+        "posts without a date or text": unread,
+    }
+    return Corpus(table=_table(folder, list(blogs.values()), groups), left_out=left_out)
+
+
+def _table(folder: Path, blogs: Sequence[Sequence[tuple[str, str]]], groups: Sequence[str]) -> Table:
+    """Return the table of (ISO date, text) by blogger and the bloggers' groups."""
     rows = [(user, order, *post) for user, posts in enumerate(blogs) for order, post in enumerate(posts)]
     user, order, time, text = zip(*rows, strict=True)
     columns = {
@@ -50,16 +90,19 @@ def read_blog_files(folder: Path, min_posts: int) -> Table:
         "order": np.array(order, dtype=np.int64),
         "time": object_array(time),
         "text": object_array(text),
-        "group": object_array(["background" if number % 3 == 2 else "federated" for number in user]),
+        "group": object_array([groups[number] for number in user]),
     }
     files = {"blog.jsonl.gz": {"sha256": fingerprint_files(folder)}}
     sidecar = Sidecar.model_validate({"name": "blog", "licence": LICENCE, "files": files})
     return Table(name="blog", columns=columns, sidecar=sidecar, folder=folder)
 
 
+def _named(folder: Path) -> list[tuple[re.Match[str], Path]]:
+    return [(match, path) for path in folder.glob("*.xml") if (match := _NAME.fullmatch(path.name))]
+
+
 def _adults(folder: Path) -> Sequence[Path]:
-    named = [(match, path) for path in folder.glob("*.xml") if (match := _NAME.fullmatch(path.name))]
-    return [path for match, path in sorted(named, key=lambda pair: int(pair[0][1])) if int(match[3]) >= ADULT]
+    return [path for match, path in sorted(_named(folder), key=lambda pair: int(pair[0][1])) if int(match[3]) >= ADULT]
 
 
 def _posts(path: Path) -> list[tuple[str, str]]:
