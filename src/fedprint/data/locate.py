@@ -28,6 +28,14 @@ REMEDIES: Mapping[str, str] = {
         "*-annotations-human-imagelabels.csv, class-descriptions.csv and images/<ImageID>.jpg, as in "
         "docs/official-data.md,"
     ),
+    "yelp": (
+        "take the Yelp Open Dataset (business.yelp.com/data/resources/open-dataset) and place "
+        "yelp_academic_dataset_review.json, as in docs/official-data.md,"
+    ),
+    "blog_corpus": (
+        "unpack the Blog Authorship Corpus (Schler et al. 2006; u.cs.biu.ac.il/~koppel/BlogCorpus.htm), "
+        "<id>.<gender>.<age>.<industry>.<sign>.xml, as in docs/official-data.md,"
+    ),
     "background_text": f"take any public text, such as the brown corpus of NLTK, and {_FORMAT}",
 }
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Protocol
 from pydantic import Field
 
 from fedprint.data.albums import Albums
+from fedprint.data.blog_corpus import BlogCorpus
 from fedprint.data.dataset import Dataset
 from fedprint.data.folder_source import Folder
 from fedprint.data.image_sources import AhcdWriters, MnistWriters
@@ -16,6 +17,7 @@ from fedprint.data.openimages_source import OpenImages
 from fedprint.data.pipa_source import Pipa
 from fedprint.data.review_sources import RateBeer
 from fedprint.data.text_sources import Blog, Presidents
+from fedprint.data.yelp_source import Yelp
 
 
 class Source(Protocol):
@@ -33,7 +35,17 @@ class Source(Protocol):
 
 
 AnySource = Annotated[
-    Albums | MnistWriters | AhcdWriters | Blog | Presidents | RateBeer | Pipa | OpenImages | Folder,
+    Albums
+    | MnistWriters
+    | AhcdWriters
+    | Blog
+    | Presidents
+    | RateBeer
+    | Pipa
+    | OpenImages
+    | Yelp
+    | BlogCorpus
+    | Folder,
     Field(discriminator="name"),
 ]
 """For configurations: the union that ``name`` tells apart."""
@@ -47,5 +59,7 @@ SOURCES: Mapping[str, type[Any]] = {
     "ratebeer": RateBeer,
     "pipa": Pipa,
     "openimages": OpenImages,
+    "yelp": Yelp,
+    "blog_corpus": BlogCorpus,
     "folder": Folder,
 }
