@@ -209,7 +209,7 @@ def test_the_experiments_of_the_issue_are_shipped() -> None:
 def test_shipped_experiments_resolve(name: str, fast: bool) -> None:
     config = load_experiment(CHECKOUT, name, fast=fast)
     assert config.name == name
-    assert set(config.split.priors) == {"random", "chrono", "iid"}
+    assert "random" in config.split.priors
     assert {attack.name for attack in config.attacks} >= {"chance", "knn", "svm", "mlp", "mlp-tuned", "ridge"}
 
 

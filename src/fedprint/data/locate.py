@@ -21,20 +21,20 @@ REMEDIES: Mapping[str, str] = {
     "pipa": (
         "take People In Photo Albums (Zhang et al. 2015; index: github.com/coallaoh/PIPA_dataset) and place "
         "annotations/index.txt, {train,val,test,leftover}/<photoset_id>_<photo_id>.jpg, authors.csv (photo_id,author) "
-        "and detections.json (COCO results), as in docs/official-data.md,"
+        "and detections.json (COCO results), as in docs/official-data.md"
     ),
     "openimages": (
         "take OpenImages (storage.googleapis.com/openimages/web) and place image_ids_and_rotation.csv, "
         "*-annotations-human-imagelabels.csv, class-descriptions.csv and images/<ImageID>.jpg, as in "
-        "docs/official-data.md,"
+        "docs/official-data.md"
     ),
     "yelp": (
         "take the Yelp Open Dataset (business.yelp.com/data/resources/open-dataset) and place "
-        "yelp_academic_dataset_review.json, as in docs/official-data.md,"
+        "yelp_academic_dataset_review.json, as in docs/official-data.md"
     ),
     "blog_corpus": (
         "unpack the Blog Authorship Corpus (Schler et al. 2006; u.cs.biu.ac.il/~koppel/BlogCorpus.htm), "
-        "<id>.<gender>.<age>.<industry>.<sign>.xml, as in docs/official-data.md,"
+        "<id>.<gender>.<age>.<industry>.<sign>.xml, as in docs/official-data.md"
     ),
     "background_text": f"take any public text, such as the brown corpus of NLTK, and {_FORMAT}",
 }

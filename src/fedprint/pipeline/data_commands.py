@@ -13,6 +13,7 @@ from fedprint.data.dataset import TEXT_TASKS, Dataset
 from fedprint.data.describe_users import Summary, contact_sheet, list_datasets, sample_texts
 from fedprint.data.describe_users import describe as describe_folder
 from fedprint.data.fetch import fetch_mnist_writers
+from fedprint.data.official import LAYOUTS, Survey, list_official
 from fedprint.data.sources import SOURCES
 from fedprint.rng import seed_for
 from fedprint.types import FedprintError
@@ -22,7 +23,7 @@ PREVIEWS = ("albums", "mnist_writers", "ahcd_writers", "blog", "presidents")
 
 def list_table(data_dir: Path | None) -> Table:
     """Return one line per data set: the embedded one, those found in the folder, and known ones that are missing."""
-    found = list_datasets(data_dir)
+    found = {*list_datasets(data_dir), *list_official(data_dir)}
     table = Table("name", "where", "ready experiment", title="Data sets")
     table.add_row("albums", "embedded (generated)", "quickstart")
     for name in sorted({*found, *SOURCES} - {"albums", "folder"}):
@@ -34,6 +35,7 @@ def list_table(data_dir: Path | None) -> Table:
 def describe(name: str, data_dir: Path | None, out: Path | None, samples: bool) -> None:
     """Print users, sizes, columns and licence; save a contact sheet, or print sentences.
 
+    Of official layouts, which are read with the papers' filters, only numbers are printed.
     Samples of data that are not shareable are shown only where ``samples`` asks for them, and stay on this machine.
     """
     console = Console()
@@ -44,8 +46,10 @@ def describe(name: str, data_dir: Path | None, out: Path | None, samples: bool) 
         contact_sheet(dataset).save(target)
         console.print(f"Contact sheet: {target}")
         return
-    summary = describe_folder(name, data_dir)
-    console.print(_summary_table(summary))
+    if name in LAYOUTS:
+        console.print(_summary_table(SOURCES[name]().survey(data_dir)))
+        return
+    console.print(_summary_table(describe_folder(name, data_dir)))
     _show_samples(name, data_dir, out, console, samples)
 
 
@@ -65,7 +69,7 @@ def _album_table(dataset: Dataset) -> Table:
     return table
 
 
-def _summary_table(summary: Summary) -> Table:
+def _summary_table(summary: Summary | Survey) -> Table:
     table = Table("what", "value", title=summary.name)
     for what, value in vars(summary).items():
         shown = ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
