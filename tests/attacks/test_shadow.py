@@ -103,6 +103,18 @@ def test_chronological_halves_are_in_order_of_time(asked: tuple[AttackerView, Qu
         assert first.examples["t"].max() <= second.examples["t"].min()
 
 
+def test_halves_by_album_share_no_album(asked: tuple[AttackerView, Questions], spy: Spy) -> None:
+    view, questions = asked
+    single = view.prior_users[0]
+    lone = replace(single, examples={**single.examples, "album": torch.zeros(len(single.examples["y"]))})
+    _validations((replace(view, by_album=True, prior_users=(lone, *view.prior_users[1:])), questions))
+    shared = {
+        user: {*pair["0"].examples["album"].tolist()} & {*pair["1"].examples["album"].tolist()}
+        for user, pair in spy.halves().items()
+    }
+    assert [user for user, albums in shared.items() if albums] == [str(lone.user_id)], "one album is cut at random"
+
+
 def test_random_halves_mix_the_times(asked: tuple[AttackerView, Questions], spy: Spy) -> None:
     _validations(asked)
     ordered = [pair["0"].examples["t"].max() <= pair["1"].examples["t"].min() for pair in spy.halves().values()]

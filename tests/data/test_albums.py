@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +9,12 @@ from pydantic import ValidationError
 from torch import nn
 
 from fedprint.data.albums import ATTRIBUTES, Albums, expose
+from fedprint.data.captions import ADJECTIVES, CLOSERS, OPENERS
 from fedprint.data.dataset import Dataset
 from fedprint.data.examples import equal
-from fedprint.data.render import render
+from fedprint.data.render import SCENES, render
 from fedprint.data.shapes import DRAWINGS
+from fedprint.data.text_columns import decode_captions
 
 
 def small(**options: object) -> Dataset:
@@ -148,6 +152,24 @@ def test_captions_are_of_the_same_people_and_name_the_things() -> None:
     roll = expose(0, 0, 30, 0.6)
     for things, caption in zip(roll.photos.things, roll.captions, strict=True):
         assert all(f" {list(DRAWINGS)[thing]}" in caption for thing in things if thing >= 0)
+
+
+def test_a_photo_brings_its_caption() -> None:
+    user = small().users[1]
+    captions = decode_captions(user.examples["caption"])
+    assert captions == expose(0, 1, 30, 0.6).captions
+    for caption, y in zip(captions, user.examples["y"], strict=True):
+        assert {name for name in DRAWINGS if name in re.split(r"\W+", caption)} == {
+            list(DRAWINGS)[i] for i in torch.nonzero(y)
+        }
+    assert "caption" not in small(modality="captions").users[0].examples
+
+
+def test_the_longest_possible_caption_fits() -> None:
+    things = sorted(DRAWINGS, key=len)[-4:]
+    opener, adjective, scene, closer = (max(words, key=len) for words in (OPENERS, ADJECTIVES, SCENES, CLOSERS))
+    longest = f"{opener} a {adjective} {', a '.join(things)} and {scene}{closer}"
+    assert len(longest) <= small().users[0].examples["caption"].shape[1]
 
 
 def test_fingerprint_follows_the_settings() -> None:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedprint.data.examples import num_examples
-from fedprint.data.splits import Prior, Split, split_users
+from fedprint.data.splits import Prior, Split, has_albums, num_albums, split_albums, split_users, with_albums
 from fedprint.types import FedprintError, User
 
 Make = Callable[..., list[User]]
@@ -20,6 +22,17 @@ light = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 
 def rows(users: tuple[User, ...]) -> list[set[int]]:
     return [set(user.examples["x"].tolist()) for user in users]
+
+
+def in_albums(user: User, albums: list[int]) -> User:
+    return replace(user, examples={**user.examples, "album": torch.tensor(albums)})
+
+
+@st.composite
+def album_users(draw: st.DrawFn) -> list[list[int]]:
+    """Albums of each example of some users, two different albums at least."""
+    lists = draw(st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=30), min_size=1, max_size=4))
+    return [[*albums, 6] if len(set(albums)) < 2 else albums for albums in lists]
 
 
 def sizes(users: tuple[User, ...]) -> list[int]:
@@ -133,3 +146,76 @@ def test_bad_fractions_and_limits_are_named(make_users: Make) -> None:
     ):
         with pytest.raises(FedprintError, match=says):
             split_users(make_users([9]), seed=0, **options)  # type: ignore[arg-type]
+
+
+# ---- whole albums on one side ---------------------------------------------------------------------------------------
+
+
+@light
+@given(album_users(), SEEDS, st.floats(0.05, 0.95), st.floats(0.05, 0.95))
+def test_no_album_is_on_both_sides(
+    make_users: Make, albums: list[list[int]], seed: int, test: float, share: float
+) -> None:
+    users = [in_albums(*pair) for pair in zip(make_users(list(map(len, albums))), albums, strict=True)]
+    split = split_users(users, prior="photoset", seed=seed, test_fraction=test, prior_fraction=share)
+    for user, a, b, c in zip(users, split.prior, split.private, split.test, strict=True):
+        assert not set(a.examples["album"].tolist()) & set(b.examples["album"].tolist())
+        together = torch.cat([part.examples["x"] for part in (a, b, c)])
+        assert sorted(together.tolist()) == user.examples["x"].tolist()
+        assert min(map(len, (a.examples["x"], b.examples["x"], c.examples["x"]))) >= 1
+        assert all((part.examples["x"].diff() > 0).all() for part in (a, b, c)), "in order of the user's rows"
+
+
+def test_the_test_examples_are_those_of_the_other_priors(make_users: Make) -> None:
+    users = [in_albums(user, [i // 5 for i in range(40)]) for user in make_users([40, 40])]
+    assert rows(split_users(users, prior="photoset", seed=2).test) == rows(split_users(users, seed=2).test)
+
+
+def test_a_user_whose_second_album_would_be_all_test_gives_another_example(make_users: Make) -> None:
+    (user,) = make_users([10])
+    users = [in_albums(user, [0] * 9 + [1])]
+    lost = [seed for seed in range(40) if 9 in rows(split_users(users, seed=seed).test)[0]]
+    assert lost
+    for seed in lost:
+        split = split_users(users, prior="photoset", seed=seed)
+        assert 9 in rows(split.prior)[0] | rows(split.private)[0]
+        assert sizes(split.test) == [2]
+
+
+@light
+@given(st.lists(st.integers(0, 6), min_size=2, max_size=40), st.floats(0.01, 0.99), SEEDS)
+def test_albums_are_taken_until_the_share_is_as_close_as_it_gets(album: list[int], share: float, seed: int) -> None:
+    numbers = np.array([*album, 7])
+    first = split_albums(numbers, share, np.random.default_rng(seed))
+    names, counts = np.unique(numbers, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(names))
+    prefixes = [counts[order[:k]].sum() for k in range(1, len(names))]
+    best = min(prefixes, key=lambda reached: (abs(reached - share * len(numbers)), reached))
+    assert first.sum() == best
+    assert set(numbers[first]).isdisjoint(numbers[~first])
+
+
+def test_about_half_of_the_examples_are_prior_when_albums_are_small(make_users: Make) -> None:
+    users = [in_albums(user, [i // 4 for i in range(200)]) for user in make_users([200])]
+    split = split_users(users, prior="photoset", seed=0)
+    assert abs(sizes(split.prior)[0] - 80) <= 4
+    assert num_albums(split.prior[0].examples) > 15
+
+
+def test_a_user_with_a_single_album_is_named_with_the_remedy(make_users: Make) -> None:
+    first, second, third = make_users([9, 9, 9])
+    users = [in_albums(first, [1] * 9), in_albums(second, [1] * 5 + [2] * 4), in_albums(third, [3] * 8 + [2])]
+    with pytest.raises(FedprintError, match=r"user 10 has a single album.*split\.min_albums=2"):
+        split_users(users, prior="photoset", seed=0)
+    kept = with_albums(users, 2)
+    assert [user.user_id for user in kept] == [11, 12]
+    split_users(kept, prior="photoset", seed=0)
+    with pytest.raises(FedprintError, match=r"0 of 3 users have 3 albums; lower split\.min_albums"):
+        with_albums(users, 3)
+
+
+def test_albums_of_one_example_are_no_albums(make_users: Make) -> None:
+    first, second = make_users([4, 4])
+    alone = [in_albums(first, [0, 1, 2, 3]), in_albums(second, [4, 5, 6, 7])]
+    assert not has_albums(alone)
+    assert has_albums([*alone, in_albums(second, [4, 4, 6, 7])])

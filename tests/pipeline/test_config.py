@@ -55,7 +55,7 @@ def _refused(values: Mapping[str, Any]) -> str:
         ({"federation": {"lr": -0.1}}, ["federation.lr", "-0.1", "greater than 0"]),
         ({"federation": {"lr": float("nan")}}, ["federation.lr", "nan", "finite"]),
         ({"federation": {"dtype": "float8"}}, ["federation.dtype", "'float8'", "'float32' or 'float64'"]),
-        ({"split": {"priors": ["past"]}}, ["split.priors.0", "'past'", "'random', 'chrono' or 'iid'"]),
+        ({"split": {"priors": ["past"]}}, ["split.priors.0", "'past'", "'random', 'chrono', 'photoset' or 'iid'"]),
         ({"split": {"priors": []}}, ["split.priors", "at least 1"]),
         ({"split": {"test_fraction": 1.0}}, ["split.test_fraction", "1.0", "less than 1"]),
         ({"data": {"name": "album"}}, ["data", "'album'", "'albums'", "'blog'"]),

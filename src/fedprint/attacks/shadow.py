@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from fedprint.attacks.features import Updates
 from fedprint.attacks.view import AttackerView
+from fedprint.data.splits import num_albums, split_albums
 from fedprint.params import flatten, select
-from fedprint.rng import seed_for, torch_rng
-from fedprint.types import ClientJob, Examples, FedprintError, Questions
+from fedprint.rng import numpy_rng, seed_for, torch_rng
+from fedprint.types import ClientJob, Examples, FedprintError, Questions, User
 
 _MORE = "train more rounds (federation.rounds) or raise federation.fraction"
 
@@ -105,18 +106,26 @@ def validations(
 
 
 def _halves(view: AttackerView) -> dict[int, tuple[Examples, Examples]]:
-    """Cut each user's prior in two: by time where the prior precedes the private data, else at random."""
+    """Cut each user's prior in two as it was cut from the private data: by time, by album, or at random."""
     halves = {}
     for user in view.prior_users:
-        n = len(user.examples["y"])
-        if n < 2:
-            continue
-        order = torch.randperm(n, generator=torch_rng(view.seed, "shadow-halves", user.user_id))
-        if view.chronological:
-            order = torch.argsort(user.examples["t"], stable=True)
-        first, second = order[: n // 2], order[n // 2 :]
-        halves[user.user_id] = (_rows(user.examples, first), _rows(user.examples, second))
+        if len(user.examples["y"]) > 1:
+            first, second = _cut(view, user)
+            halves[user.user_id] = (_rows(user.examples, first), _rows(user.examples, second))
     return halves
+
+
+def _cut(view: AttackerView, user: User) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the examples (n / 2,) of both halves; a prior of a single album is cut at random."""
+    n = len(user.examples["y"])
+    if view.by_album and num_albums(user.examples) > 1:
+        rng = numpy_rng(view.seed, "shadow-albums", user.user_id)
+        first = torch.from_numpy(split_albums(user.examples["album"].numpy(), 0.5, rng))
+        return torch.nonzero(first)[:, 0], torch.nonzero(~first)[:, 0]
+    order = torch.randperm(n, generator=torch_rng(view.seed, "shadow-halves", user.user_id))
+    if view.chronological:
+        order = torch.argsort(user.examples["t"], stable=True)
+    return order[: n // 2], order[n // 2 :]
 
 
 def _rows(examples: Examples, index: torch.Tensor) -> Examples:

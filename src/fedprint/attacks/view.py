@@ -24,8 +24,8 @@ class AttackerView:
     ``store`` holds the observations and the global models of every round; ``prior_users`` the examples of the prior
     devices, which the adversary runs; ``defences`` the defence's public parameters, or None for the naive adversary.
     ``model`` and ``training`` are the public task: every device has them. ``chronological`` says that the prior is
-    the user's earlier data. ``labels`` maps a prior device's user id to the label the adversary believes: the identity,
-    except in the shuffled-label check.
+    the user's earlier data, ``by_album`` that it is whole albums. ``labels`` maps a prior device's user id to the
+    label the adversary believes: the identity, except in the shuffled-label check.
     """
 
     store: UpdateStore
@@ -37,6 +37,7 @@ class AttackerView:
     defences: tuple[Component, ...] | None
     seed: int
     labels: Mapping[int, int]
+    by_album: bool = False
 
     @property
     def prior_rows(self) -> NDArray[np.int64]:

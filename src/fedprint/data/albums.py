@@ -25,6 +25,7 @@ from fedprint.data.dataset import Dataset
 from fedprint.data.render import SCENES, Photos, render
 from fedprint.data.shapes import DRAWINGS
 from fedprint.data.text import build_vocabulary, encode_sentences, token_ids
+from fedprint.data.text_columns import CAPTION, encode_captions
 from fedprint.rng import numpy_rng
 from fedprint.types import User
 
@@ -38,10 +39,11 @@ ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
 MOST_THINGS = 4
 """Most things on one photo."""
 
-_VERSION = 1  # part of the fingerprint: raise it when the same settings give other photos
+_VERSION = 2  # part of the fingerprint: raise it when the same settings give other columns
 _THINGS, _SCENES = len(DRAWINGS), len(SCENES)
 _YEARS_IN_MINUTES = 2 * 365 * 24 * 60
 _PHOTOS_PER_ALBUM = 10
+_CAPTION_BYTES = 128  # fixed: a person's columns must not depend on who else there is
 _LIFT = np.array([-0.25 if name in ("sun", "moon", "balloon") else 0.06 for name in DRAWINGS], dtype=np.float32)
 _PLACES = np.array(
     [
@@ -83,9 +85,9 @@ class Roll:
 class Albums(Component):
     """Photo albums of ``users`` people with ``images`` photos each, and of ``background_users`` other people.
 
-    ``modality`` chooses what the users' devices hold: the photos (multi-label) or their captions (language model, with
-    a vocabulary from the background's captions); both are of the same people. Needs no file. A person depends on the
-    seed, the person's number, ``images`` and ``bias`` only.
+    ``modality`` chooses what the users' devices hold: the photos (multi-label; each with its caption in the column
+    ``caption``) or the captions alone (language model, with a vocabulary from the background's captions); both are of
+    the same people. Needs no file. A person depends on the seed, the person's number, ``images`` and ``bias`` only.
     """
 
     name: Literal["albums"] = "albums"
@@ -235,9 +237,13 @@ def _photo_users(rolls: Sequence[Roll]) -> tuple[User, ...]:
     pixels = torch.from_numpy(render(_join(rolls)))
     pieces = torch.tensor_split(pixels, np.cumsum([len(roll.t) for roll in rolls])[:-1].tolist())
     return tuple(
-        _user(user_id, roll, {"x": x, "y": _multi_hot(roll.photos.things)}, np.arange(len(roll.t)))
+        _user(user_id, roll, {"x": x, **_said_of(roll)}, np.arange(len(roll.t)))
         for user_id, (roll, x) in enumerate(zip(rolls, pieces, strict=True))
     )
+
+
+def _said_of(roll: Roll) -> dict[str, torch.Tensor]:
+    return {"y": _multi_hot(roll.photos.things), CAPTION: encode_captions(roll.captions, _CAPTION_BYTES)}
 
 
 def _caption_users(rolls: Sequence[Roll], words: Sequence[str], length: int) -> tuple[User, ...]:

@@ -28,6 +28,7 @@ class Dataset:
     int64 (n, length) the next token or IGNORED; regression: ``x`` as for text, ``y`` float32 (n,) ratings within
     ``scale`` (lowest, highest), which is None for other tasks. Always ``t`` int64 (n,), ascending in time (0.. where
     the source has none) and ``album`` int64 (n,) (event, session or post; all different where the source has none).
+    Images may have ``caption`` uint8 (n, bytes), a text about each (data/text_columns.py), which no model sees.
     ``class_names`` are the labels, or the vocabulary of a text model (index = token id).
     """
 

@@ -16,6 +16,7 @@ _FORMAT = "describe them as in docs/data-format.md"
 REMEDIES: Mapping[str, str] = {
     "mnist_writers": "run `fedprint data fetch mnist_writers` (MNIST and QMNIST through torchvision)",
     "ahcd_writers": f"take the Arabic Handwritten Characters Dataset (El-Sawy, Loey, El-Bakry 2017) and {_FORMAT}",
+    "openmoji": f"take OpenMoji (graphics and metadata with designer and date, CC BY-SA 4.0) and {_FORMAT}",
     "blog": "unpack the Blog Authorship Corpus (Schler et al. 2006), <id>.<gender>.<age>.<industry>.<sign>.xml",
     "presidents": f"take the inaugural and state_union corpora of NLTK and {_FORMAT}",
     "pipa": (

@@ -14,6 +14,7 @@ from fedprint.data.dataset import Dataset
 from fedprint.data.folder_source import Folder
 from fedprint.data.image_sources import AhcdWriters, MnistWriters
 from fedprint.data.openimages_source import OpenImages
+from fedprint.data.openmoji_source import OpenMoji
 from fedprint.data.pipa_source import Pipa
 from fedprint.data.review_sources import RateBeer
 from fedprint.data.text_sources import Blog, Presidents
@@ -38,6 +39,7 @@ AnySource = Annotated[
     Albums
     | MnistWriters
     | AhcdWriters
+    | OpenMoji
     | Blog
     | Presidents
     | RateBeer
@@ -54,6 +56,7 @@ SOURCES: Mapping[str, type[Any]] = {
     "albums": Albums,
     "mnist_writers": MnistWriters,
     "ahcd_writers": AhcdWriters,
+    "openmoji": OpenMoji,
     "blog": Blog,
     "presidents": Presidents,
     "ratebeer": RateBeer,

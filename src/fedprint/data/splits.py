@@ -14,7 +14,7 @@ from fedprint.data.examples import concat, num_examples, take
 from fedprint.rng import numpy_rng
 from fedprint.types import Examples, FedprintError, User
 
-Prior = Literal["random", "chrono", "iid"]
+Prior = Literal["random", "chrono", "photoset", "iid"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +46,15 @@ def split_users(
 
     The three are disjoint, in order of the user's rows, hold at least one example each, and together hold every
     example unless ``max_prior_examples`` drops some of the prior at random. ``random`` draws, ``chrono`` takes as prior
-    the examples with the smallest ``t`` (ties in order of the rows), ``iid`` is the control: sizes as in ``random``,
-    but prior and private examples are drawn without replacement from the pool of all users' training examples
-    (papers.md, section 2.2). A user's split depends on the seed and the user's id only, except under ``iid``.
-    Raises FedprintError for a user with fewer than three examples and for fractions outside (0, 1).
+    the examples with the smallest ``t`` (ties in order of the rows), ``photoset`` puts whole albums on one side
+    (:func:`split_albums`), ``iid`` is the control: sizes as in ``random``, but prior and private examples are drawn
+    without replacement from the pool of all users' training examples (papers.md, section 2.2). A user's split depends
+    on the seed and the user's id only, except under ``iid``.
+
+    The test examples are the same under every prior, drawn at random and not by album: utility compares across priors,
+    and no attack ever sees them. Only where that would leave a user of several albums a single one, ``photoset``
+    exchanges one test example. Raises FedprintError for a user with fewer than three examples, under ``photoset`` for a
+    user with a single album, and for fractions outside (0, 1).
     """
     _check_fractions(test_fraction, prior_fraction, max_prior_examples)
     rows = [_split_rows(user, seed, prior, (test_fraction, prior_fraction)) for user in users]
@@ -82,11 +87,58 @@ def _split_rows(user: User, seed: int, prior: Prior, fractions: tuple[float, flo
     n_test = _share(n, fractions[0], keep=2)
     test, rest = np.sort(shuffled[:n_test]), shuffled[n_test:]
     n_prior = _share(n - n_test, fractions[1], keep=1)
+    if prior == "photoset":
+        return _split_by_album(user, test, rest, seed, fractions[1])
     if prior == "chrono":
         rest = np.sort(rest)
         rest = rest[np.argsort(user.examples["t"].numpy()[rest], kind="stable")]
         return _Rows(prior=rest[:n_prior], private=rest[n_prior:], test=test)
     return _Rows(prior=np.sort(rest[:n_prior]), private=np.sort(rest[n_prior:]), test=test)
+
+
+def split_albums(album: np.ndarray, fraction: float, rng: np.random.Generator) -> np.ndarray:
+    """Return which examples (n,) are in the first part: whole albums in random order, about ``fraction`` of all.
+
+    ``album`` (n,) holds at least two different numbers. As many albums are taken as bring the part closest to
+    ``fraction`` (of two equally close the fewer), but never none and never all.
+    """
+    names, sizes = np.unique(album, return_counts=True)
+    order = rng.permutation(len(names))
+    reached = np.cumsum(sizes[order])[:-1]
+    taken = int(np.argmin(np.abs(reached - fraction * len(album)))) + 1
+    return np.isin(album, names[order[:taken]])
+
+
+def num_albums(examples: Examples) -> int:
+    """Return how many different albums there are."""
+    return len(np.unique(examples["album"].numpy()))
+
+
+def with_albums(users: Sequence[User], least: int) -> tuple[User, ...]:
+    """Return the users with at least ``least`` albums. Raises FedprintError when fewer than two are left."""
+    kept = tuple(user for user in users if num_albums(user.examples) >= least)
+    if len(kept) < min(2, len(users)):
+        raise FedprintError(f"split: {len(kept)} of {len(users)} users have {least} albums; lower split.min_albums")
+    return kept
+
+
+def has_albums(users: Sequence[User]) -> bool:
+    """Return whether any album holds two examples: without, whole albums are no other split than at random."""
+    return any(num_albums(user.examples) < num_examples(user.examples) for user in users)
+
+
+def _split_by_album(user: User, test: np.ndarray, rest: np.ndarray, seed: int, fraction: float) -> _Rows:
+    album = user.examples["album"].numpy()
+    if num_albums(user.examples) < 2:
+        remedy = "set split.min_albums=2, which leaves such users out under every prior, or leave photoset out"
+        raise FedprintError(f"user {user.user_id} has a single album, photoset needs two; {remedy}")
+    if len(np.unique(album[rest])) == 1:
+        other = np.flatnonzero(album[test] != album[rest[0]])[0]
+        test[other], rest[0] = rest[0], test[other]
+        test.sort()
+    rest = np.sort(rest)
+    first = split_albums(album[rest], fraction, numpy_rng(seed, "split_albums", user.user_id))
+    return _Rows(prior=rest[first], private=rest[~first], test=test)
 
 
 def _share(n: int, fraction: float, keep: int) -> int:

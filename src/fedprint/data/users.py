@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import torch
 
-from fedprint.data.table import Table, album_column, has_groups, label_column, time_columns
+from fedprint.data.examples import take
+from fedprint.data.table import Table, album_column, has_groups, label_column, role, time_columns
 from fedprint.data.text import encode_sentences, encode_texts
+from fedprint.data.text_columns import CAPTION, encode_captions
 from fedprint.types import FedprintError, User
 
 Rows = Mapping[int, np.ndarray]
@@ -55,12 +57,12 @@ def image_users(
     """Return users with ``x`` uint8 (n, channels, h, w) and ``y`` from the labels, int64 (n,) or float32 (n, classes).
 
     ``attributes`` maps a name to one class per row (n,); a user takes that of the first row. Without a time column
-    ``t`` counts from 0; without albums every example is an album of its own.
+    ``t`` counts from 0; without albums every example is an album of its own. A column ``text`` becomes ``caption``.
     """
     label = label_column(table.columns)
     if label is None:
         raise FedprintError(f"{table.file}: images need a column 'labels'; add (n,) classes or (n, classes) of 0 and 1")
-    stamps, events = _stamps(table), _events(table)
+    stamps, events, captions = _stamps(table), _events(table), _captions(table)
     return tuple(
         User(
             user_id=user,
@@ -68,6 +70,7 @@ def image_users(
                 "x": _pixels(table.columns["images"][rows[user]]),
                 "y": _targets(table.columns[label][rows[user]]),
                 **_when(rows[user], stamps, events),
+                **take(captions, torch.from_numpy(rows[user])),
             },
             attributes={name: int(values[rows[user][0]]) for name, values in (attributes or {}).items()},
         )
@@ -139,6 +142,10 @@ def _events(table: Table) -> np.ndarray:
 def _when(rows: np.ndarray, stamps: np.ndarray | None, events: np.ndarray) -> dict[str, torch.Tensor]:
     t = np.arange(len(rows), dtype=np.int64) if stamps is None else stamps[rows]
     return {"t": torch.from_numpy(t), "album": torch.from_numpy(events[rows])}
+
+
+def _captions(table: Table) -> dict[str, torch.Tensor]:
+    return {CAPTION: encode_captions(table.columns["text"].tolist())} if role(table.columns, "text") else {}
 
 
 def _pixels(images: np.ndarray) -> torch.Tensor:

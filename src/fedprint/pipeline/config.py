@@ -12,10 +12,10 @@ import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from fedprint.component import Component
+from fedprint.data.splits import Prior
 from fedprint.pipeline.registry import Analysis, Attack, Defence, Model, Source
 from fedprint.types import FedprintError, Linkage, LocalTraining
 
-Prior = Literal["random", "chrono", "iid"]
 Entries = TypeVar("Entries", bound=tuple[object, ...])
 
 
@@ -26,7 +26,10 @@ def _all_differ(entries: Entries) -> Entries:
 
 
 class SplitConfig(Component):
-    """Who holds what: priors to evaluate, the share of test data, of prior data, and a limit on prior examples."""
+    """Who holds what: priors to evaluate, the share of test data, of prior data, and a limit on prior examples.
+
+    Users with fewer than ``min_albums`` albums take no part, under any prior (photoset needs two of every user).
+    """
 
     priors: Annotated[tuple[Prior, ...], AfterValidator(_all_differ)] = Field(
         default=("random", "chrono", "iid"), min_length=1
@@ -34,6 +37,7 @@ class SplitConfig(Component):
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
     prior_fraction: float = Field(default=0.5, gt=0, lt=1)
     max_prior_examples: int | None = Field(default=None, ge=1)
+    min_albums: int = Field(default=1, ge=1)
 
 
 class FederationConfig(Component):

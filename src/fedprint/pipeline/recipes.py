@@ -30,7 +30,7 @@ def to_model_input(examples: Examples, dtype: torch.dtype, device: str = "cpu") 
     x, y = examples["x"], examples["y"]
     x = x.to(dtype) / 255 if x.dtype == torch.uint8 else x
     y = y.to(dtype) if y.is_floating_point() else y
-    extra = {"t": examples["t"]} if "t" in examples else {}
+    extra = {name: examples[name] for name in ("t", "album") if name in examples}
     return {"x": x.to(device), "y": y.to(device), **extra}
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedprint.evaluation.rows import COLUMNS, POOLED, Row, pool_seeds, read_measurements
 from fedprint.types import FedprintError
 
-PRIOR_ORDER = ("random", "chrono")
+PRIOR_ORDER = ("random", "chrono", "photoset")
 CONTROL = "iid"
 CHOSEN = "selected"
 """The ``attack`` of a pooled row whose seeds chose different attackers."""
@@ -57,7 +57,7 @@ def read_evaluation(folder: Path) -> Evaluation:
 
 
 def read_evaluations(folders: Sequence[Path]) -> tuple[Evaluation, ...]:
-    """Read all folders, priors in reading order (random, chrono, others, the iid control last), then by seed."""
+    """Read all folders, sorted by prior (see :func:`prior_rank`), then by seed."""
     if not folders:
         raise FedprintError("no evaluation to report; run the evaluate stage first")
     found = [read_evaluation(Path(folder)) for folder in folders]
@@ -85,7 +85,7 @@ def read_samples(evaluation: Evaluation) -> Mapping[str, Any]:
 
 
 def prior_rank(prior: str) -> tuple[int, str]:
-    """Return a sort key: random, chrono, other priors by name, the iid control last."""
+    """Return a sort key: random, chrono, photoset, other priors by name, the iid control last."""
     if prior in PRIOR_ORDER:
         return PRIOR_ORDER.index(prior), prior
     return (len(PRIOR_ORDER) + (prior == CONTROL), prior)

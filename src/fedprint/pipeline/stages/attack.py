@@ -71,6 +71,7 @@ def open_view(job: Job) -> tuple[AttackerView, Questions]:
         model=model,
         training=job.config.federation.local_training(),
         chronological=job.prior == "chrono",
+        by_album=job.prior == "photoset",
         defences=None,
         seed=job.seed,
         labels={user.user_id: user.user_id for user in prior},

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedprint.pipeline.config import Experiment, Prior, read_resolved
+from fedprint.data.splits import Prior
+from fedprint.pipeline.config import Experiment, read_resolved
 from fedprint.types import FedprintError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedprint.data.dataset import TEXT_TASKS, Dataset
 from fedprint.data.describe_users import contact_sheet, sample_texts
 from fedprint.data.prepared import meta_of, save_meta, save_users
-from fedprint.data.splits import split_users
+from fedprint.data.splits import has_albums, split_users, with_albums
 from fedprint.pipeline.stages.paths import Job, data_dir, write_json
 from fedprint.rng import seed_for
 from fedprint.types import FedprintError
@@ -21,16 +21,22 @@ def run(job: Job) -> None:
         raise FedprintError(
             f"split.priors: chrono needs a column time or order, and {dataset.name} has none; leave it out"
         )
+    users = with_albums(dataset.users, config.split.min_albums)
+    if job.prior == "photoset" and not has_albums(users):
+        raise FedprintError(
+            f"split.priors: photoset needs a column album or session that joins examples, and {dataset.name} has none; "
+            "leave it out"
+        )
     split = split_users(
-        dataset.users,
+        users,
         seed=seed_for(job.seed, "split"),
         prior=job.prior,
         test_fraction=config.split.test_fraction,
         prior_fraction=config.split.prior_fraction,
         max_prior_examples=config.split.max_prior_examples,
     )
-    for name, users in (("prior", split.prior), ("private", split.private), ("test", split.test)):
-        save_users(out / name, users)
+    for name, part in (("prior", split.prior), ("private", split.private), ("test", split.test)):
+        save_users(out / name, part)
     save_users(out / "background", dataset.background)
     save_meta(out, meta_of(dataset))
     write_samples(dataset, out / "samples")
