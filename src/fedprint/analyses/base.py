@@ -7,7 +7,7 @@ known and attacks nothing. An analysis implements what it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from fedprint.attacks.reidentify import Attack, Scores, Tuned, Workspace, answer
 from fedprint.attacks.shadow import Problem, Validation, attack_problem, validations
 from fedprint.attacks.view import AttackerView
 from fedprint.component import Component
+from fedprint.data.dataset import Task
 from fedprint.federation.store import UpdateStore
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError, Questions, User
@@ -36,6 +37,8 @@ class Facts:
     owner: Ints
     prior: tuple[User, ...]
     private: tuple[User, ...]
+    class_names: tuple[str, ...]
+    task: Task
     seed: int
 
     def rows(self, role: str) -> Ints:
@@ -53,7 +56,7 @@ class Bench:
     """The adversary's desk: its view, its questions, and its attacks as tuned on prior data by the attack stage.
 
     ``attacks`` maps a name to the attack and what validation chose for it; ``selected`` is the best of them there.
-    ``progress`` takes a note.
+    ``class_names`` and ``task`` are public. ``progress`` takes a note.
     """
 
     view: AttackerView
@@ -61,6 +64,8 @@ class Bench:
     questions: Mapping[str, QuestionSet]
     attacks: Mapping[str, tuple[Attack, Tuned]]
     selected: str
+    class_names: tuple[str, ...]
+    task: Task
     shadow_rounds: int
     work: Workspace
     progress: Callable[[str], None]
@@ -114,6 +119,7 @@ class Scene:
 
     Users' examples are raw (``x`` uint8 or token ids), ``features`` maps a user's examples to penultimate activations
     (n, f) of the final model, None where it has none. ``ap`` maps user id to the selected attacker's AP per update.
+    ``trials`` are the adversary's answers of one analysis by its name.
     """
 
     store: UpdateStore
@@ -124,6 +130,7 @@ class Scene:
     task: str
     features: Callable[[User], NDArray[np.float32]] | None
     ap: Mapping[int, float]
+    trials: Callable[[str], tuple[Trial, ...]]
     seed: int
 
 
@@ -177,7 +184,7 @@ class Joined:
         """Columns of each layer."""
         return {name: self.second.sizes[name] for name in self.layers}
 
-    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterable[NDArray[np.floating]]:
+    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
         """Yield the chosen layers in column blocks (rows of both, <= columns)."""
         pairs = zip(
             self.first.blocks(layers, columns=columns), self.second.blocks(layers, columns=columns), strict=True

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedprint.types import FedprintError
 
 Ints = NDArray[np.int64]
-Kind = Literal["user", "same", "attribute"]
+Kind = Literal["user", "same", "attribute", "fits"]
 Key = str | int | float | bool | None
 
 UPDATES = "updates"
@@ -29,8 +29,9 @@ class QuestionSet:
     """Questions without answers, as the adversary gets them.
 
     ``user``: which user is behind each subject; ``same``: do both subjects of a row belong together; ``attribute``:
-    which class. ``subjects`` (q,) or (q, 2) are observation ids unless the analysis says otherwise. ``facts`` is what
-    the adversary is told besides: arrays by name (the seen users of an open world, say).
+    which class; ``fits``: does the device fit a description. ``subjects`` (q,) or (q, 2) are observation ids unless the
+    analysis says otherwise. ``facts`` is what the adversary is told besides: arrays by name (the seen users of an open
+    world, say).
     """
 
     name: str
@@ -41,7 +42,10 @@ class QuestionSet:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSet:
-    """The truth of one question set: ``answers`` (q,) are option values, 0/1 for ``same``; ``users`` (q,) own them."""
+    """The truth of one question set: ``answers`` (q,) are option values, 0/1 for ``same`` and ``fits``.
+
+    ``users`` (q,) are the users asked about.
+    """
 
     name: str
     answers: Ints
@@ -56,8 +60,12 @@ class Trial:
     """One attack's answers under one condition.
 
     ``rows`` (q,) index the question set's questions; ``scores`` (q, m), higher = more likely, one column per entry of
-    ``options`` (m,); for ``same`` one column without an option. ``keys`` become columns of the measurements;
-    ``metrics`` are what evaluation measures of it (evaluation/judge.py).
+    ``options`` (m,); for ``same`` and ``fits`` one column without an option. ``keys`` become columns of the
+    measurements; ``metrics`` are what evaluation measures of it (evaluation/judge.py).
+
+    An attack whose training is random may answer once per seed: ``scores`` (s, q, m), measured seed by seed, then
+    averaged. ``baseline``, of the same shape, are the answers of another attack, for metrics that are a paired
+    difference. ``evidence`` (q,) is what the adversary has to show for each answer, JSON-ready, for an exhibit.
     """
 
     questions: str
@@ -66,6 +74,8 @@ class Trial:
     scores: NDArray[np.float64]
     keys: Mapping[str, Key]
     metrics: tuple[str, ...] = ("ap",)
+    baseline: NDArray[np.float64] | None = None
+    evidence: tuple[Mapping[str, Any], ...] = ()
 
 
 def save_questions(folder: Path, sets: Iterable[QuestionSet]) -> None:
@@ -104,7 +114,17 @@ def save_trials(folder: Path, name: str, trials: Iterable[Trial]) -> int:
     heads = []
     for i, trial in enumerate(trials):
         arrays |= {f"{i}.rows": trial.rows, f"{i}.options": trial.options, f"{i}.scores": trial.scores}
-        heads.append({"questions": trial.questions, "keys": dict(trial.keys), "metrics": list(trial.metrics)})
+        if trial.baseline is not None:
+            arrays[f"{i}.baseline"] = trial.baseline
+        evidence = [dict(found) for found in trial.evidence]
+        heads.append(
+            {
+                "questions": trial.questions,
+                "keys": dict(trial.keys),
+                "metrics": list(trial.metrics),
+                "evidence": evidence,
+            }
+        )
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / f"{name}.npz", **arrays)
     (folder / f"{name}.json").write_text(json.dumps(heads, indent=1, sort_keys=True) + "\n", encoding="utf-8")
@@ -125,6 +145,8 @@ def load_trials(folder: Path) -> Iterable[Trial]:
                 scores=arrays[f"{i}.scores"],
                 keys={"analysis": path.stem, **head["keys"]},
                 metrics=tuple(head["metrics"]),
+                baseline=arrays.get(f"{i}.baseline"),
+                evidence=tuple(head["evidence"]),
             )
 
 

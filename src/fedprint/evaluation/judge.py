@@ -9,6 +9,7 @@ import numpy as np
 
 from fedprint.analyses.trials import UNSEEN, AnswerSet, Trial
 from fedprint.evaluation.chance import FloatArray, expected_ap, expected_top_k
+from fedprint.evaluation.gains import ap_statistic, gain_interval, mean_of, top1_statistic
 from fedprint.evaluation.intervals import Interval, cluster_bootstrap_interval
 from fedprint.evaluation.measure import hit_interval, measure_outcomes
 from fedprint.evaluation.metrics import measurement
@@ -29,13 +30,25 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A trial beside the truth: ``scores`` (q, m), ``columns`` (q,) the right option, ``users`` (q,) to resample."""
+    """A trial beside the truth: ``columns`` (q,) the right option, ``users`` (q,) to resample.
 
-    scores: FloatArray
+    ``tables`` (s, q, m): the answers, once per seed of the attack's training; ``baseline`` likewise, or None.
+    """
+
+    tables: FloatArray
+    baseline: FloatArray | None
     options: IntArray
     columns: IntArray
     users: IntArray
     setting: Setting
+
+    @property
+    def scores(self) -> FloatArray:
+        """The one table (q, m) of an attack that answers once."""
+        if len(self.tables) != 1:
+            raise FedprintError(f"{len(self.tables)} tables of answers, one per seed, for a metric that takes one")
+        one: FloatArray = self.tables[0]
+        return one
 
 
 def judge(trial: Trial, answers: AnswerSet, setting: Setting) -> list[Measurement]:
@@ -59,8 +72,15 @@ def judge(trial: Trial, answers: AnswerSet, setting: Setting) -> list[Measuremen
 
 def _beside_truth(trial: Trial, answers: AnswerSet, setting: Setting) -> Judged:
     right, users = answers.answers[trial.rows], answers.users[trial.rows]
-    if not len(trial.options):  # ``same``: the one column scores the answer 1
-        return Judged(scores=trial.scores, options=trial.options, columns=right, users=users, setting=setting)
+    tables = trial.scores if trial.scores.ndim == 3 else trial.scores[None]
+    baseline = trial.baseline
+    if baseline is not None and baseline.ndim == 2:
+        baseline = baseline[None]
+    if baseline is not None and baseline.shape != tables.shape:
+        raise FedprintError(f"scores {tables.shape} and baseline {baseline.shape} of a trial must have the same shape")
+    found = Judged(tables=tables, baseline=baseline, options=trial.options, columns=right, users=users, setting=setting)
+    if not len(trial.options):  # ``same`` and ``fits``: the one column scores the answer 1
+        return found
     place = {int(option): i for i, option in enumerate(trial.options)}
     missing = sorted(set(right.tolist()) - set(place))
     if missing:
@@ -68,19 +88,21 @@ def _beside_truth(trial: Trial, answers: AnswerSet, setting: Setting) -> Judged:
             f"questions '{trial.questions}': the answer {missing[0]} is no option of the trial {dict(trial.keys)}"
         )
     columns = np.array([place[int(answer)] for answer in right], dtype=np.int64)
-    return Judged(scores=trial.scores, options=trial.options, columns=columns, users=users, setting=setting)
+    return replace(found, columns=columns)
 
 
 def _outcomes_of_users(found: Judged) -> Outcomes:
-    """Return the outcomes; the option "unseen" is no user and does not enter the mean AP."""
-    all_options = outcomes(found.scores, found.columns, found.users)
+    """Return the outcomes, averaged over seeds; the option "unseen" is no user and does not enter the mean AP."""
+    every = [outcomes(table, found.columns, found.users) for table in found.tables]
+    means = {name: np.mean([getattr(one, name) for one in every], axis=0) for name in ("ap", "top1", "top5")}
+    all_options = replace(every[0], **means)
     kept = found.options[all_options.columns] != UNSEEN
     parts = {name: getattr(all_options, name)[kept] for name in ("columns", "ap", "chance_ap", "prevalence", "counts")}
     return replace(all_options, **parts)
 
 
 def _pairs(metric: str, found: Judged) -> Measurement:
-    """Average precision over pairs of which about half belong together."""
+    """Average precision over pairs of which about half belong together, or over devices of which some fit."""
     return _binary_ap(metric, found.scores[:, 0], found.columns == 1, found)
 
 
@@ -96,19 +118,36 @@ def _binary_ap(metric: str, scores: FloatArray, positive: np.ndarray, found: Jud
 
 
 def _attribute_ap(metric: str, found: Judged) -> Measurement:
-    """Average precision per class, averaged over the classes that occur."""
-    truth = np.eye(found.scores.shape[1], dtype=bool)[found.columns]
+    """Average precision per class, averaged over the classes that occur and over seeds."""
+    truth = np.eye(found.tables.shape[2], dtype=bool)[found.columns]
     positives = truth.sum(0)
     chance = float(expected_ap(positives[positives > 0], len(truth)).mean())
-    return measurement(metric, _bootstrap(metric, mean_ap_statistic(found.scores, truth), found), chance, found.users)
+    statistics = [mean_ap_statistic(table, truth) for table in found.tables]
+    return measurement(metric, _bootstrap(metric, mean_of(statistics), found), chance, found.users)
 
 
 def _attribute_top1(metric: str, found: Judged) -> Measurement:
-    hits = top_k_credit(found.scores, found.columns, 1)
+    hits = np.mean([top_k_credit(table, found.columns, 1) for table in found.tables], axis=0)
     setting = found.setting
     rng = numpy_rng(setting.seed, "interval", metric)
     interval = hit_interval(hits, found.users, rng, confidence=setting.confidence, resamples=setting.resamples)
-    return measurement(metric, interval, float(expected_top_k(1, found.scores.shape[1])), found.users)
+    return measurement(metric, interval, float(expected_top_k(1, found.tables.shape[2])), found.users)
+
+
+def _gain(metric: str, found: Judged) -> Measurement:
+    """How much better the scores are than the baseline, seed by seed: top-1, or AP averaged over options."""
+    if found.baseline is None:
+        raise FedprintError(f"'{metric}' is a paired difference; the trial needs a baseline")
+    statistic_of = top1_statistic if metric == "mtl_gain" else ap_statistic
+    pairs = [
+        (statistic_of(table, found.columns), statistic_of(other, found.columns))
+        for table, other in zip(found.tables, found.baseline, strict=True)
+    ]
+    setting = found.setting
+    rng = numpy_rng(setting.seed, "interval", metric)
+    resamples = min(setting.resamples, 200)
+    interval = gain_interval(pairs, found.users, rng, confidence=setting.confidence, resamples=resamples)
+    return measurement(metric, interval, 0.0, found.users)
 
 
 def _auroc(metric: str, found: Judged) -> Measurement:
@@ -151,8 +190,11 @@ _REIDENTIFICATION = ("ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5
 _JUDGES: Mapping[str, Callable[[str, Judged], Measurement]] = {
     "matching_ap": _pairs,
     "cross_modal_ap": _pairs,
+    "fits_ap": _pairs,
     "attribute_ap": _attribute_ap,
     "attribute_top1": _attribute_top1,
+    "mtl_gain": _gain,
+    "mtl_gain_ap": _gain,
     "unseen_ap": _unseen_ap,
     "unseen_auroc": _auroc,
 }

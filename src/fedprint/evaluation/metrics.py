@@ -71,6 +71,23 @@ METRICS: Mapping[str, MetricInfo] = {
         higher_is_better=True,
         description="share of updates whose best-scored class of the attribute is the right one",
     ),
+    "mtl_gain": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="top-1 of learning user and attribute together minus that of learning each alone, seed by seed",
+        low=-1.0,
+    ),
+    "mtl_gain_ap": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="AP of learning user and attribute together minus that of learning each alone, seed by seed",
+        low=-1.0,
+    ),
+    "fits_ap": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="average precision of ranking devices by how well they fit a profile",
+    ),
     "unseen_ap": MetricInfo(
         unit="fraction",
         higher_is_better=True,

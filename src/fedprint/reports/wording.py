@@ -63,6 +63,9 @@ METRIC_TITLES: Mapping[str, str] = {
     "top5_accuracy": "top-5 accuracy",
     "mae": "mean absolute error (lower is better)",
     "mae_gain_over_median": "gain over the median guess",
+    "mtl_gain": "gain in top-1 by learning both together",
+    "mtl_gain_ap": "gain in AP by learning both together",
+    "fits_ap": "AP of devices that fit",
 }
 
 

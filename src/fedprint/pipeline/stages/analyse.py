@@ -12,7 +12,10 @@ from threadpoolctl import threadpool_limits
 
 from fedprint.analyses.base import Bench
 from fedprint.analyses.trials import load_questions, save_trials
-from fedprint.attacks.reidentify import Attack, Tuned, Workspace
+from fedprint.attacks.reidentify import Attack, Tuned
+from fedprint.attacks.shadow import attack_problem
+from fedprint.attacks.slices import SlicedWorkspace
+from fedprint.data.prepared import load_meta
 from fedprint.pipeline.progress import meter
 from fedprint.pipeline.stages.attack import open_view
 from fedprint.pipeline.stages.paths import Job, read_json
@@ -46,6 +49,7 @@ def _run(job: Job) -> None:
 def open_bench(job: Job, progress: Any) -> Bench:
     """Return the adversary's desk, with its attacks as the attack stage tuned them."""
     view, everyone = open_view(job)
+    meta = load_meta(job.paths.prepared)
     found = read_json(job.paths.attack / "attack.json")
     attacks: dict[str, tuple[Attack, Tuned]] = {
         attack.name: (attack, read_tuned(found["attacks"][attack.name])) for attack in job.config.attacks
@@ -56,8 +60,10 @@ def open_bench(job: Job, progress: Any) -> Bench:
         questions=load_questions(job.paths.updates / "questions"),
         attacks=attacks,
         selected=found["selected"],
+        class_names=meta.class_names,
+        task=meta.task,
         shadow_rounds=min(job.config.selection.shadow_rounds, view.store.rounds),
-        work=Workspace(),
+        work=SlicedWorkspace(attack_problem(view, everyone)),
         progress=progress,
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedprint.analyses.base import Facts
 from fedprint.analyses.trials import UPDATES, AnswerSet, Asked, QuestionSet, save_answers, save_questions
-from fedprint.data.prepared import load_users
+from fedprint.data.prepared import load_meta, load_users
 from fedprint.federation.store import UpdateStore, read_truth
 from fedprint.pipeline.stages.paths import Job, write_json
 from fedprint.rng import seed_for
@@ -31,12 +31,15 @@ def run(job: Job) -> None:
 def gather(job: Job) -> Facts:
     """Return all that is known about a finished federation."""
     store = UpdateStore.open(job.paths.updates / "observed", verify=False)
+    meta = load_meta(job.paths.prepared)
     truth = read_truth(job.paths.updates / "truth").set_index("obs_id")
     return Facts(
         index=store.index,
         owner=truth.loc[store.index["obs_id"], "user_id"].to_numpy(dtype=np.int64),
         prior=load_users(job.paths.prepared / "prior"),
         private=load_users(job.paths.prepared / "private"),
+        class_names=meta.class_names,
+        task=meta.task,
         seed=seed_for(job.seed, "ask", job.prior),
     )
 

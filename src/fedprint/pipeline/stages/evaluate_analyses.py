@@ -80,6 +80,7 @@ def open_scene(job: Job, meta: Meta, ap: Mapping[int, float]) -> Scene:
         task=meta.task,
         features=_features(job, meta, store, private),
         ap=ap,
+        trials=lambda name: tuple(t for t in load_trials(job.paths.analysis) if t.keys["analysis"] == name),
         seed=job.seed,
     )
 
