@@ -7,6 +7,7 @@ from typing import Annotated, get_args
 from pydantic import Field
 
 from fedprint.analyses.curves import TrainingUpdates
+from fedprint.analyses.matching import Matching
 from fedprint.attacks.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
 from fedprint.attacks.reidentify import MlpTuned, Ridge
 from fedprint.data.dataset import Task
@@ -29,4 +30,4 @@ def models_for(task: Task) -> tuple[str, ...]:
     return tuple(model.model_fields["name"].default for model in known if task in model.tasks)
 
 
-Analysis = TrainingUpdates
+Analysis = Annotated[TrainingUpdates | Matching, Field(discriminator="name")]
