@@ -72,7 +72,7 @@ def openimages(tmp_path: Path) -> Path:
 
 
 def source(**settings: Any) -> OpenImages:
-    return OpenImages(**{"min_photos": 5, "size": 8, **settings})
+    return OpenImages(**{"min_photos": 5, "size": 8, "background_users": 0, **settings})
 
 
 def greys(examples: Any) -> list[float]:

@@ -54,7 +54,7 @@ def pipa(tmp_path: Path) -> Path:
 
 
 def source(**settings: Any) -> Pipa:
-    return Pipa(**{"min_photos": 4, "size": 8, **settings})
+    return Pipa(**{"min_photos": 4, "size": 8, "background_users": 0, **settings})
 
 
 def test_the_papers_filters_are_the_defaults() -> None:

@@ -52,7 +52,7 @@ class PhotoSource(Component):
     name: str
     users: int | None = Field(default=None, ge=1)
     min_photos: int = Field(default=100, ge=3)
-    background_users: int = Field(default=0, ge=0)
+    background_users: int = Field(default=100, ge=0)
     classes: tuple[str, ...] | None = None
     most_classes: int = Field(default=19, ge=1)
     min_share: float = Field(default=0.01, ge=0, lt=1)
