@@ -1,0 +1,48 @@
+"""Kernels of many conditions on one table of updates, for little more than the price of one."""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedprint.attacks.features import Products, Transform, kernel, products
+from fedprint.attacks.reidentify import Block, Workspace
+from fedprint.attacks.shadow import Problem
+
+ROW_WISE: tuple[Transform, ...] = ("l2", "sqrt", "sign")
+"""Transforms of a row that do not ask which rows are fit on; ``std`` does."""
+
+
+class SlicedWorkspace(Workspace):
+    """A workspace for problems that fit on some of the rows that ``base`` fits on.
+
+    The inner products of all rows with those of ``base`` are computed once; a problem takes its columns of them and is
+    centred on its own fit rows, exactly as if computed for itself but for the rounding of float32. Problems on other
+    updates or rows, and the transform ``std``, are computed for themselves. Kernels of slices are not kept.
+    """
+
+    def __init__(self, base: Problem) -> None:
+        super().__init__()
+        self._base = base
+        self._whole: dict[Block, Products] = {}
+
+    def kernel(self, problem: Problem, block: Block) -> NDArray[np.float32]:
+        """Return the kernel (n, p) of one block."""
+        inside = problem.updates is self._base.updates and np.isin(problem.fit, self._base.fit).all()
+        if block[1] not in ROW_WISE or not inside:
+            return super().kernel(problem, block)
+        order = np.argsort(self._base.fit, kind="stable")
+        columns = torch.from_numpy(order[np.searchsorted(self._base.fit[order], problem.fit)])
+        whole = self._products_of_base(block)
+        return kernel(Products(cross=whole.cross[:, columns], squares=whole.squares), problem.fit)
+
+    def _products_of_base(self, block: Block) -> Products:
+        if block not in self._whole:
+            layers, transform = block
+            parts = (products(self._base.updates, names, self._base.fit, (transform,))[transform] for names in layers)
+            self._whole[block] = functools.reduce(operator.add, parts)
+        return self._whole[block]
