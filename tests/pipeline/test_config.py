@@ -17,13 +17,15 @@ from fedprint.pipeline.config import (
     apply_assignments,
     check_experiment,
     dump_yaml,
+    is_suite,
     load_experiment,
     merge,
     read_resolved,
 )
 from fedprint.types import FedprintError
 
-SHIPPED = sorted(path.stem for path in (CHECKOUT / "configs" / "experiments").glob("*.yaml"))
+FOLDER = CHECKOUT / "configs" / "experiments"
+SHIPPED = sorted(path.stem for path in FOLDER.glob("*.yaml") if not is_suite(CHECKOUT, path.stem))
 
 
 def _tiny(**changed: Any) -> Experiment:

@@ -20,8 +20,9 @@ from fedprint.types import FedprintError
 
 
 def reported(root: Path) -> frozenset[str]:
-    """Return the names of the experiments that have a published report."""
-    return frozenset(page.parent.name for page in (root / "reports").glob("[!.]*/index.html"))
+    """Return the names of the experiments that have a published report, a suite's members as ``suite.member``."""
+    pages = [*(root / "reports").glob("[!.]*/index.html"), *(root / "reports").glob("[!.]*/[!.]*/index.html")]
+    return frozenset(".".join(page.parent.relative_to(root / "reports").parts) for page in pages)
 
 
 def clean(root: Path, keep: Collection[str], *, dry_run: bool = False) -> int:

@@ -53,6 +53,9 @@ def run(
 
     _use_data(data_dir)
     root = find_root()
+    if configs.is_suite(root, config):
+        _run_suite(root, config, fast, assign or [], dry_run)
+        return
     settings = configs.load_experiment(root, config, fast=fast, assignments=assign or [])
     if dry_run:
         _print_estimate(settings)
@@ -68,6 +71,42 @@ def run(
     )
     run_experiment(root, request)
     _print_summary(root, config)
+
+
+def _run_suite(root: Path, name: str, fast: bool, assignments: list[str], dry_run: bool) -> None:
+    from fedprint.pipeline.suite import load_suite, raise_failures, run_suite
+
+    suite = load_suite(root, name, fast=fast, assignments=assignments)
+    if dry_run:
+        _print_suite_estimate(suite)
+        return
+    outcomes = run_suite(root, suite, _data_folder())
+    if any(outcome.report for outcome in outcomes):
+        _print_summary(root, name)
+    raise_failures(suite, outcomes)
+
+
+def _print_suite_estimate(suite: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedprint.pipeline.plan import estimate
+
+    table = Table(
+        "member", "federations", "federate, min", "attack, min", "disk, MiB", "memory, MiB",
+        title=f"{suite.name}: dry run, nothing written (the analyses' time comes on top)",
+    )  # fmt: skip
+    rows = {member.label: _costs(estimate(member.config)) for member in suite.members}
+    # members run one after another: time and disk add up, memory does not
+    columns = list(zip(*rows.values(), strict=True))
+    rows["all"] = [*(sum(column) for column in columns[:-1]), max(columns[-1])]
+    for label, (items, federate, attack, disk, memory) in rows.items():
+        table.add_row(label, f"{items:.0f}", f"{federate:.1f}", f"{attack:.1f}", f"{disk:.0f}", f"{memory:.0f}")
+    Console().print(table)
+
+
+def _costs(e: Any) -> list[float]:
+    return [e.items, e.federate_s / 60, e.attack_s / 60, e.disk / 2**20, e.memory / 2**20]
 
 
 def _data_folder() -> Path | None:
@@ -171,12 +210,20 @@ def show_config(
     assign: Assignments = None,
 ) -> None:
     """Print the resolved configuration and its hash."""
-    from fedprint.pipeline.config import dump_yaml, load_experiment
+    from fedprint.pipeline.config import dump_yaml, is_suite, load_experiment
     from fedprint.pipeline.workspace import find_root
 
-    settings = load_experiment(find_root(), experiment, fast=fast, assignments=assign or [])
-    print(dump_yaml(settings), end="")
-    print(f"# config hash {settings.digest()}")
+    root = find_root()
+    if is_suite(root, experiment):
+        from fedprint.pipeline.suite import load_suite
+
+        suite = load_suite(root, experiment, fast=fast, assignments=assign or [])
+        found = [member.config for member in suite.members]
+    else:
+        found = [load_experiment(root, experiment, fast=fast, assignments=assign or [])]
+    for position, settings in enumerate(found):
+        print("---\n" if position else "", dump_yaml(settings), sep="", end="")
+        print(f"# config hash {settings.digest()}")
 
 
 @data_app.command("list")

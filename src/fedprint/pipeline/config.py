@@ -141,6 +141,11 @@ def experiment_file(root: Path, name: str) -> Path:
     raise FedprintError(f"unknown experiment '{name}' ({path} does not exist); choose one of {known}")
 
 
+def is_suite(root: Path, name: str) -> bool:
+    """Return whether an experiment's file lists members (pipeline/suite.py)."""
+    return "members" in read_yaml(experiment_file(root, name))
+
+
 def load_experiment(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> Experiment:
     """Merge shared defaults, the experiment's file, its ``fast`` section where asked, and ``a.b=c`` assignments.
 
@@ -148,12 +153,18 @@ def load_experiment(root: Path, name: str, *, fast: bool = False, assignments: S
     FedprintError naming file, key, value and what is allowed.
     """
     path = experiment_file(root, name)
-    own = _read_yaml(path)
-    quick = own.pop("fast", {}) or {}
-    values = merge(_read_yaml(root / "configs" / "defaults.yaml"), own)
-    values = merge(values, quick) if fast else values
-    values = apply_assignments(values, assignments)
+    own = read_yaml(path)
+    if "members" in own:
+        raise FedprintError(f"{path}: '{name}' is a suite of experiments and none itself; name one of its members")
+    values = resolved_values(root, own, fast, assignments)
     return check_experiment({**values, "name": name, "fast": fast}, str(path))
+
+
+def resolved_values(root: Path, own: Mapping[str, Any], fast: bool, assignments: Sequence[str]) -> dict[str, Any]:
+    """Merge shared defaults, an experiment's ``own`` settings, their ``fast`` section where asked, and assignments."""
+    quick = own.get("fast") or {}
+    values = merge(read_yaml(root / "configs" / "defaults.yaml"), {k: v for k, v in own.items() if k != "fast"})
+    return apply_assignments(merge(values, quick) if fast else values, assignments)
 
 
 def apply_assignments(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -169,12 +180,12 @@ def check_experiment(values: Mapping[str, Any], origin: str) -> Experiment:
     try:
         return Experiment.model_validate(values)
     except ValidationError as error:
-        raise FedprintError(_one_line(error, origin)) from None
+        raise FedprintError(one_line(error, origin, Experiment)) from None
 
 
 def read_resolved(path: Path) -> Experiment:
     """Return the experiment of a resolved config.yaml."""
-    return check_experiment(_read_yaml(path), str(path))
+    return check_experiment(read_yaml(path), str(path))
 
 
 def dump_yaml(experiment: Experiment) -> str:
@@ -195,7 +206,8 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Return a YAML file that holds a mapping; anything else is a FedprintError."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
@@ -238,24 +250,26 @@ def _with(node: Any, path: Sequence[str], value: Any, assignment: str) -> Any:
     return inner
 
 
-def _one_line(error: ValidationError, origin: str) -> str:
+def one_line(error: ValidationError, origin: str, whole: type[BaseModel]) -> str:
+    """Say in one line what is wrong first with the values of a ``whole``, where, and which keys there are."""
     first, *others = error.errors(include_url=False)
-    keys, classes = _place(first["loc"])
+    keys, classes = _place(first["loc"], whole)
     given = first.get("input")
     shown = "" if isinstance(given, Mapping) else f" (got {given!r})"
     allowed = ""
     if first["type"] == "extra_forbidden":
-        fields = dict.fromkeys(field for found in classes for field in found.model_fields)
+        known = [(name, field) for found in classes for name, field in found.model_fields.items()]
+        fields = dict.fromkeys(field.alias or name for name, field in known)
         allowed = f"; allowed keys: {', '.join(fields)}" if fields else "; remove this key"
     more = f"; and {len(others)} more" if others else ""
     return " ".join(f"{origin}: {'.'.join(keys) or '(whole file)'}: {first['msg']}{shown}{allowed}{more}".split())
 
 
-def _place(location: Sequence[int | str]) -> tuple[list[str], list[type[BaseModel]]]:
+def _place(location: Sequence[int | str], whole: type[BaseModel]) -> tuple[list[str], list[type[BaseModel]]]:
     """Return the keys as the file has them, without pydantic's union tags, and the classes that own the last one."""
     keys: list[str] = []
     owners: list[type[BaseModel]] = []
-    classes: list[type[BaseModel]] = [Experiment]
+    classes: list[type[BaseModel]] = [whole]
     for part in location:
         tagged = [c for c in classes if "name" in c.model_fields and c.model_fields["name"].default == part]
         if tagged:

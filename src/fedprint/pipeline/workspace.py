@@ -25,8 +25,8 @@ from filelock import FileLock, Timeout
 
 from fedprint.types import FedprintError
 
-LINKED = ("dvc.yaml", ".dvcignore", "src", "configs")
-"""What a workspace shares with the project. Never pyproject.toml: its absence tells a workspace from the root."""
+LINKED = ("dvc.yaml", ".dvcignore", "src")
+"""What every workspace shares with the project. Never pyproject.toml: its absence tells a workspace from the root."""
 
 MATRIX_FOLDERS = ("prepared", "updates", "attack", "analysis", "evaluation")
 """Folders below artifacts/<experiment>/ that hold one folder ``<prior>-<seed>`` per item of the matrix."""
@@ -51,6 +51,8 @@ class Request:
 
     ``arguments`` are the command-line words that the resolve stage gets (``--fast``, ``--set``, ``a.b=c``).
     ``shareable=False`` says that the data are texts or pictures of real people, which must not leave by accident.
+    ``settings`` is the content of the experiment's file where configs/experiments has none (a member of a suite), and
+    ``report`` where the report goes below reports/ when that is not the experiment's name.
     """
 
     experiment: str
@@ -59,6 +61,8 @@ class Request:
     dataset_sha256: str
     arguments: Sequence[str] = ()
     shareable: bool = True
+    settings: Mapping[str, Any] | None = None
+    report: str | None = None
 
     @property
     def items(self) -> frozenset[str]:
@@ -82,6 +86,7 @@ class Workspace:
 
     root: Path
     experiment: str
+    published: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -149,10 +154,11 @@ def open_workspace(root: Path, request: Request) -> Workspace:
     of uploading them. Raises FedprintError for an unknown experiment, an empty matrix, or an impossible folder name.
     """
     _check(root, request)
-    workspace = Workspace(root=root.resolve(), experiment=request.experiment)
+    workspace = Workspace(root=root.resolve(), experiment=request.experiment, published=request.report)
     workspace.folder.mkdir(parents=True, exist_ok=True)
     for name in LINKED:
         _link(workspace.folder / name, workspace.root / name)
+    _bring_configs(workspace, request.settings)
     _write_dvc_config(workspace, request.shareable)
     text = yaml.safe_dump(request.as_params(), sort_keys=False)
     (workspace.folder / "params.yaml").write_text(text, encoding="utf-8")
@@ -173,7 +179,7 @@ def reproduce(workspace: Workspace, env: Mapping[str, str] | None = None) -> Non
 
 
 def publish(workspace: Workspace) -> Path:
-    """Replace ``<root>/reports/<experiment>`` by the workspace's report and return it.
+    """Replace the published report (``<root>/reports/<experiment>``) by the workspace's and return it.
 
     Readers see the old report or the new one, never a mixture. It is a copy: editing it cannot damage the cache.
     Raises FedprintError when the workspace has no report.
@@ -182,7 +188,7 @@ def publish(workspace: Workspace) -> Path:
         raise FedprintError(
             f"experiment '{workspace.experiment}' has no report yet: make experiment NAME={workspace.experiment}"
         )
-    final = workspace.root / "reports" / workspace.experiment
+    final = workspace.root / "reports" / (workspace.published or workspace.experiment)
     incoming, outgoing = (final.with_name(f".{final.name}.{state}") for state in ("new", "old"))
     for leftover in (incoming, outgoing):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -225,7 +231,7 @@ def _checked_name(name: str) -> str:
 def _check(root: Path, request: Request) -> None:
     folder = root / "configs" / "experiments"
     name = _checked_name(request.experiment)
-    if not (folder / f"{name}.yaml").is_file():
+    if request.settings is None and not (folder / f"{name}.yaml").is_file():
         known = ", ".join(sorted(path.stem for path in folder.glob("*.yaml"))) or "none yet"
         raise FedprintError(
             f"unknown experiment '{name}' (known: {known}): write configs/experiments/{name}.yaml to add it"
@@ -243,6 +249,20 @@ def _link(link: Path, target: Path) -> None:
         return
     link.unlink(missing_ok=True)
     link.symlink_to(target)
+
+
+def _bring_configs(workspace: Workspace, settings: Mapping[str, Any] | None) -> None:
+    """Link to the project's configs, or write a folder that holds one experiment beside the project's defaults."""
+    configs = workspace.folder / "configs"
+    if settings is None:
+        _link(configs, workspace.root / "configs")
+        return
+    if configs.is_symlink():
+        configs.unlink()  # else the file below would land in the project
+    (configs / "experiments").mkdir(parents=True, exist_ok=True)
+    _link(configs / "defaults.yaml", workspace.root / "configs" / "defaults.yaml")
+    text = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True)
+    (configs / "experiments" / f"{workspace.experiment}.yaml").write_text(text, encoding="utf-8")
 
 
 def _write_dvc_config(workspace: Workspace, shareable: bool) -> None:

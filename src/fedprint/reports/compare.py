@@ -58,7 +58,7 @@ def write_comparison(a: Path, b: Path, out: Path) -> Path:
     Raises:
         FedprintError: a folder holds no report, or the two have no condition in common.
     """
-    summaries = [read_summary(Path(folder)) for folder in (a, b)]
+    summaries = [_single(Path(folder)) for folder in (a, b)]
     tables = [comparable_rows(read_measurements(Path(folder) / "measurements.jsonl")) for folder in (a, b)]
     lines = differences(*tables)
     if not lines:
@@ -76,6 +76,15 @@ def write_comparison(a: Path, b: Path, out: Path) -> Path:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return Path(out) / "index.html"
+
+
+def _single(folder: Path) -> dict[str, Any]:
+    """Return the summary of one experiment's report; a suite has several."""
+    summary = read_summary(folder)
+    if "suite" in summary:
+        names = ", ".join(f"{summary['suite']}/{member['name']}" for member in summary["members"])
+        raise FedprintError(f"{folder} is the report of a suite; compare its members: {names}")
+    return summary
 
 
 def comparable_rows(rows: Sequence[Row]) -> dict[tuple[str | None, ...], Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ def summary_table(report_folder: Path) -> Table:
 
     folder = Path(report_folder)
     summary = read_summary(folder)
+    if "suite" in summary:
+        return suite_table(folder, summary)
     rows = final_rows(read_measurements(folder / "measurements.jsonl"))
     caption = _caption(folder, summary, rows)
     table = Table(title=escape(summary["title"]), caption=caption, caption_justify="left", box=SIMPLE_HEAD)
@@ -44,6 +46,28 @@ def summary_table(report_folder: Path) -> Table:
                 style = "bold" if line.chosen else "dim"
                 cells = _cells(found.prior, linkage, f"{line.attack}{note}", line)
                 table.add_row(*(escape(cell) for cell in cells), style=style)
+        table.add_section()
+    return table
+
+
+def suite_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return the chosen attacker of every member and prior on single updates."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    notes = [f"{name} failed: {reason}" for name, reason in summary["failures"].items()]
+    caption = "\n".join([*notes, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"])
+    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
+    for column in ("member", "prior", "attacker", *COLUMNS[3:]):
+        table.add_column(column, overflow="fold", no_wrap=column in ("member", "prior", "95 %"))
+    rows = read_measurements(folder / "measurements.jsonl")
+    for member in summary["members"]:
+        own = final_rows([row for row in rows if row["member"] == member["name"]])
+        for found in attack_tables(own):
+            for line in (line for line in found.lines if line.chosen and _value(line, "update") is not None):
+                prior, _, *numbers = _cells(found.prior, "update", line.attack, line)
+                table.add_row(escape(member["name"]), prior, *map(escape, numbers))
         table.add_section()
     return table
 
