@@ -37,6 +37,10 @@ class FedModule(lightning.LightningModule, ABC):
     def per_example_utility(self, batch: Examples) -> Tensor:
         """Return what the utility metric needs of each example: hits (b,) or (b, length), or scores (b, classes)."""
 
+    def reset(self, rng: torch.Generator) -> None:
+        """Set the initial parameters, from ``rng`` alone unless a model starts from trained weights."""
+        initialise(self, rng, self.initial_gain)
+
     def forward(self, batch: Examples) -> Tensor:
         """Return :meth:`per_example_loss`; the name that Fabric and ``torch.func.functional_call`` dispatch on."""
         return self.per_example_loss(batch)

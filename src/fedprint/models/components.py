@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from pydantic import Field
+
 from fedprint.component import Component
 from fedprint.data.dataset import Task
 
@@ -30,6 +32,35 @@ class SmallCnn(Component):
 
         channels, height, width = shape
         return ConvClassifier((channels, height, width), classes, multi_label, self)
+
+
+class MobileNet(Component):
+    """``mobilenet``: MobileNet v1 with ``width`` times the paper's channels, for images of at least 8 x 8 pixels.
+
+    Its batch norm would keep running statistics of a device's data. ``normalisation`` group (GroupNorm with ``groups``
+    groups, or the next smaller number that divides the channels) has none; frozen is batch norm with the statistics of
+    ``weights`` as constants, as in evaluation (without a file: constants that keep the signal's size at the start).
+    Images that the paper's five halvings would leave with fewer than ``least_map`` pixels a side are halved less often,
+    the stem first: 224 pixels end in 7, as in the paper; 64 and 32 in 4. ``weights``: a file of trained weights
+    (models/weights.py); None starts from noise. ``centred`` maps inputs [0, 1] to [-1, 1].
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
+
+    name: Literal["mobilenet"] = "mobilenet"
+    width: float = Field(default=1.0, gt=0)
+    normalisation: Literal["group", "frozen"] = "group"
+    groups: int = Field(default=8, ge=1)
+    least_map: int = Field(default=4, ge=1)
+    weights: str | None = None
+    centred: bool = True
+
+    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
+        from fedprint.models.mobilenet import MobileNetClassifier
+
+        channels, height, width = shape
+        return MobileNetClassifier((channels, height, width), classes, multi_label, self)
 
 
 class NextWordLstm(Component):

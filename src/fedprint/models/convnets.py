@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -13,29 +14,23 @@ from fedprint.models.components import SmallCnn
 from fedprint.types import Examples
 
 
-class ConvClassifier(FedModule):
-    """Two 5x5 convolutions with 2x2 max-pools, one hidden layer, one head; single- or multi-label."""
+class ImageClassifier(FedModule):
+    """Features of images and a linear head; single- or multi-label."""
 
-    initial_gain = math.sqrt(6)
+    head: nn.Linear
 
-    def __init__(self, shape: tuple[int, int, int], classes: int, multi_label: bool, config: SmallCnn) -> None:
+    def __init__(self, *, multi_label: bool, centred: bool) -> None:
         super().__init__()
-        channels, height, width = shape
-        first, second = config.channels
         self.multi_label = multi_label
-        self.centred = config.centred
-        self.conv1 = nn.Conv2d(channels, first, 5, padding=2)
-        self.conv2 = nn.Conv2d(first, second, 5, padding=2)
-        self.fc1 = nn.Linear(second * (height // 4) * (width // 4), config.hidden)
-        self.head = nn.Linear(config.hidden, classes)
+        self.centred = centred
 
+    @abstractmethod
     def features(self, x: Tensor) -> Tensor:
         """Penultimate activations (b, hidden) of images (b, c, h, w) in [0, 1]."""
-        x = 2 * x - 1 if self.centred else x
-        # pooling before the ReLU gives the same values and touches a quarter of the elements
-        h = functional.relu(functional.max_pool2d(self.conv1(x), 2))
-        h = functional.relu(functional.max_pool2d(self.conv2(h), 2))
-        return functional.relu(self.fc1(h.flatten(1)))
+
+    def pixels(self, x: Tensor) -> Tensor:
+        """Images as the first layer sees them: from -1 to 1 where ``centred``."""
+        return 2 * x - 1 if self.centred else x
 
     def scores(self, x: Tensor) -> Tensor:
         """Class scores (b, classes)."""
@@ -53,3 +48,25 @@ class ConvClassifier(FedModule):
         """Hits (b,) of the arg max, or the scores (b, classes) where mean AP needs them."""
         scores = self.scores(batch["x"])
         return scores if self.multi_label else (scores.argmax(1) == batch["y"]).to(torch.float32)
+
+
+class ConvClassifier(ImageClassifier):
+    """Two 5x5 convolutions with 2x2 max-pools, one hidden layer, one head; single- or multi-label."""
+
+    initial_gain = math.sqrt(6)
+
+    def __init__(self, shape: tuple[int, int, int], classes: int, multi_label: bool, config: SmallCnn) -> None:
+        super().__init__(multi_label=multi_label, centred=config.centred)
+        channels, height, width = shape
+        first, second = config.channels
+        self.conv1 = nn.Conv2d(channels, first, 5, padding=2)
+        self.conv2 = nn.Conv2d(first, second, 5, padding=2)
+        self.fc1 = nn.Linear(second * (height // 4) * (width // 4), config.hidden)
+        self.head = nn.Linear(config.hidden, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Penultimate activations (b, hidden) of images (b, c, h, w) in [0, 1]."""
+        # pooling before the ReLU gives the same values and touches a quarter of the elements
+        h = functional.relu(functional.max_pool2d(self.conv1(self.pixels(x)), 2))
+        h = functional.relu(functional.max_pool2d(self.conv2(h), 2))
+        return functional.relu(self.fc1(h.flatten(1)))

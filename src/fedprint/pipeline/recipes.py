@@ -15,7 +15,7 @@ from fedprint.data.prepared import Meta
 from fedprint.federation.backends import best_device, make_backend, trial
 from fedprint.federation.rounds import FederationPlan, cohort_size
 from fedprint.federation.store import StoreLayout
-from fedprint.models.base import FedModule, initialise
+from fedprint.models.base import FedModule
 from fedprint.params import select
 from fedprint.pipeline.config import Experiment
 from fedprint.pipeline.registry import models_for
@@ -63,7 +63,7 @@ def build_model(config: Experiment, meta: Meta, users: Sequence[User], seed: int
     model = config.model.build(shape, len(meta.class_names), meta.task == "multi_label")
     model.central_lr = config.federation.central_lr
     model = model.to(DTYPES[config.federation.dtype])
-    initialise(model, torch_rng(seed, "model"), model.initial_gain)
+    model.reset(torch_rng(seed, "model"))
     return model
 
 

@@ -17,10 +17,10 @@ from fedprint.data.dataset import Task
 from fedprint.data.sources import AnySource
 from fedprint.defences.on_data import BkgRepl
 from fedprint.defences.on_update import Noise
-from fedprint.models.components import NextWordLstm, SmallCnn, StarLstm
+from fedprint.models.components import MobileNet, NextWordLstm, SmallCnn, StarLstm
 
 Source = AnySource
-Model = Annotated[SmallCnn | NextWordLstm | StarLstm, Field(discriminator="name")]
+Model = Annotated[SmallCnn | MobileNet | NextWordLstm | StarLstm, Field(discriminator="name")]
 Defence = Annotated[Noise | BkgRepl, Field(discriminator="name")]
 Attack = Annotated[
     Chance | Knn | KnnStd | Svm | SvmHard | SvmStd | Mlp | MlpStd | MlpTuned | Ridge, Field(discriminator="name")
