@@ -47,7 +47,7 @@ def test_describe_counts_and_shows_no_sample(corpus: Path, capsys: pytest.Captur
     assert "privateword" not in shown
 
 
-@pytest.mark.parametrize("name", ["yelp", "blog-corpus"])
+@pytest.mark.parametrize("name", ["pipa", "openimages", "yelp", "blog-corpus"])
 def test_the_papers_experiments_say_how_to_get_their_data(name: str, tmp_path: Path) -> None:
     config = load_experiment(CHECKOUT, name)
     federation = config.federation
