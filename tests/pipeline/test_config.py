@@ -61,7 +61,7 @@ def _refused(values: Mapping[str, Any]) -> str:
         ({"split": {"priors": []}}, ["split.priors", "at least 1"]),
         ({"split": {"test_fraction": 1.0}}, ["split.test_fraction", "1.0", "less than 1"]),
         ({"data": {"name": "album"}}, ["data", "'album'", "'albums'", "'blog'"]),
-        ({"model": {"name": "resnet"}}, ["model", "'resnet'", "'cnn', 'lm'"]),
+        ({"model": {"name": "resnet"}}, ["model", "'resnet'", "'cnn'", "'lm'", "'stars'"]),
         ({"attacks": [{"name": "knn"}, {"name": "oracle"}]}, ["attacks.1", "'oracle'", "'chance'", "'ridge'"]),
         ({"split": {"priors": ["iid", "iid"]}}, ["split.priors", "differ", "'iid', 'iid'"]),
         ({"selection": {"linkages": ["update", "update"]}}, ["selection.linkages", "differ"]),
