@@ -60,16 +60,21 @@ def ask_pairs(facts: Facts, name: str, left: Ints, right: Ints, n: int, rng: np.
 
 def pair_problem(bench: Bench, questions: QuestionSet, layers: tuple[str, ...] | None) -> PairProblem:
     """Return the pairs as rows of the store, and all prior updates to learn from."""
-    place = {int(obs_id): row for row, obs_id in enumerate(bench.view.store.index["obs_id"])}
-    pairs = np.array([place[int(obs_id)] for obs_id in questions.subjects.ravel()], dtype=np.int64)
     return PairProblem(
         updates=bench.view.store,
         fit=bench.problem.fit,
         labels=bench.problem.labels,
-        pairs=pairs.reshape(-1, 2),
+        pairs=rows_of(bench, questions.subjects),
         options=bench.problem.options,
         layers=paper_layers(bench) if layers is None else layers,
     )
+
+
+def rows_of(bench: Bench, subjects: Ints) -> Ints:
+    """Return the rows of the store of observations; the same shape."""
+    place = {int(obs_id): row for row, obs_id in enumerate(bench.view.store.index["obs_id"])}
+    rows = np.array([place[int(obs_id)] for obs_id in subjects.ravel()], dtype=np.int64)
+    return rows.reshape(subjects.shape)
 
 
 def paper_layers(bench: Bench) -> tuple[str, ...] | None:

@@ -142,8 +142,7 @@ def choose_metric(folds: Sequence[Validation], rng: np.random.Generator, *, new_
 
     ``new_users``: the metric is learned on one half of the users and tested on the other, and back.
     """
-    updates = folds[0].problem.updates
-    anchors = np.unique(np.concatenate([fold.problem.fit for fold in folds]))
+    updates, anchors = folds[0].problem.updates, taught_rows(folds)
     trials = [trial for fold in folds for trial in _trials(fold, rng, new_users)]
     blocks = candidate_blocks(updates, None, TRANSFORMS)
     tried = [
@@ -152,6 +151,11 @@ def choose_metric(folds: Sequence[Validation], rng: np.random.Generator, *, new_
         for shrinkage in SHRINKAGES
     ]
     return max(tried, key=lambda found: found.ap)
+
+
+def taught_rows(folds: Sequence[Validation]) -> Ints:
+    """Return all rows that some validation problem learns from, ascending: anchors for all of them."""
+    return np.unique(np.concatenate([fold.problem.fit for fold in folds]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +172,7 @@ def _trials(fold: Validation, rng: np.random.Generator, new_users: bool) -> Iter
     problem = fold.problem
     shared = rng.permutation(np.intersect1d(problem.labels, fold.answers))
     halves = (shared[::2], shared[1::2])
+    new_users = new_users and len(shared) >= 6  # three in a half: two make a pair that does not belong together
     for taught, tested in itertools.permutations(halves) if new_users else ((shared, shared),):
         fit, left = np.isin(problem.labels, taught), np.isin(problem.labels, tested)
         right = np.isin(fold.answers, tested)

@@ -10,6 +10,7 @@ from fedprint.analyses.curves import TrainingUpdates
 from fedprint.analyses.epochs import Epochs
 from fedprint.analyses.layers import Layers
 from fedprint.analyses.matching import Matching
+from fedprint.analyses.open_world import OpenWorld
 from fedprint.analyses.users import Users
 from fedprint.attacks.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
 from fedprint.attacks.reidentify import MlpTuned, Ridge
@@ -33,4 +34,4 @@ def models_for(task: Task) -> tuple[str, ...]:
     return tuple(model.model_fields["name"].default for model in known if task in model.tasks)
 
 
-Analysis = Annotated[TrainingUpdates | Layers | Epochs | Users | Matching, Field(discriminator="name")]
+Analysis = Annotated[TrainingUpdates | Layers | Epochs | Users | Matching | OpenWorld, Field(discriminator="name")]

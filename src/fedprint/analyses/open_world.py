@@ -1,0 +1,256 @@
+"""The open world: users without a prior take part (gradient-leaks, 6.1.2, figure 4; papers.md 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from fedprint.analyses.base import Analysis, Bench, Facts
+from fedprint.analyses.matching import ask_pairs, pair_trial, paper_layers, rows_of
+from fedprint.analyses.trials import UNSEEN, AnswerSet, Asked, Ints, Key, QuestionSet, Trial
+from fedprint.attacks.match import PRESETS, PairProblem, numpy_like
+from fedprint.attacks.metric import Gram, MetricSettings, choose_metric, grams, similarity
+from fedprint.attacks.open_set import World, answer_open, calibrate, folds_of
+from fedprint.attacks.pairs import Scores
+from fedprint.attacks.reidentify import Tuned, answer
+from fedprint.attacks.shadow import Problem, Validation
+from fedprint.rng import numpy_rng
+from fedprint.types import FedprintError
+
+Preset = Literal["knn", "svm", "mlp"]
+Matcher = Literal["chance", "mlp-product", "siamese", "siamese-2"]
+_PLAIN = Tuned(settings={}, temperature=1.0, log_loss=float("nan"))
+"""The papers' presets have nothing to choose; a temperature from all users' priors would know the unseen ones."""
+
+
+class OpenWorld(Analysis):
+    """``open-world``: re-identification with the answer "unseen", and matching, by the share of seen users.
+
+    A third of the users is held out for training. Of the others ``seen_share`` are seen; the adversary has no prior of
+    the rest and is not told who they are. Everything it learns or chooses comes from seen and holdout users.
+    Keys: ``attack``, ``layers``, ``world``: open, ``seen_share``, ``split`` (which random division of users) and for
+    matching ``subset``: pairs whose users are unseen, or all but the holdout.
+    """
+
+    name: Literal["open-world"] = "open-world"
+    shares: tuple[float, ...] = Field(default=(0.0, 0.25, 0.5, 0.75, 1.0), min_length=1)
+    splits: int = Field(default=1, ge=1)
+    pairs: int = Field(default=2000, ge=2)
+    attacks: tuple[Preset, ...] = ("knn", "svm", "mlp")
+    matchers: tuple[Matcher, ...] = ("mlp-product", "siamese")
+    strong: bool = True
+    layers: tuple[str, ...] | None = None
+
+    def ask(self, facts: Facts) -> Iterator[Asked]:
+        """Ask, per split and share, who sent each update of seen and unseen users, and about pairs of updates."""
+        if len(facts.users) < 6:
+            raise FedprintError(f"open-world: {len(facts.users)} users are too few; six make thirds of two")
+        for split in range(self.splits):
+            order = numpy_rng(facts.seed, self.name, split).permutation(facts.users)
+            holdout, rest = np.sort(order[: len(order) // 3]), order[len(order) // 3 :]
+            for share in self.shares:
+                count = round(share * len(rest))
+                found = Division(holdout=holdout, seen=np.sort(rest[:count]), unseen=np.sort(rest[count:]))
+                if len(found.seen):
+                    yield _ask_users(facts, _name("users", split, share), found)
+                yield from self._ask_matches(facts, split, share, found)
+
+    def _ask_matches(self, facts: Facts, split: int, share: float, found: Division) -> Iterator[Asked]:
+        subsets = {"unseen": found.unseen, "all": np.concatenate([found.seen, found.unseen])}
+        for subset, users in subsets.items():
+            if len(users) < 2 or (subset == "unseen" and not len(found.seen)):
+                continue
+            prior, anonymous = (_of(facts, role, users) for role in ("prior", "anonymous"))
+            name = _name(subset, split, share)
+            questions, answers = ask_pairs(facts, name, prior, anonymous, self.pairs, numpy_rng(facts.seed, name))
+            yield replace(questions, facts=found.facts), answers
+
+    def trials(self, bench: Bench) -> Iterator[Trial]:
+        """Yield the presets' and the strong attacker's answers to everything asked."""
+        for split in range(self.splits):
+            strong: _Strong | None = None
+            for share in self.shares:
+                sets = {kind: bench.questions.get(_name(kind, split, share)) for kind in ("users", "unseen", "all")}
+                desk = _Desk.at(bench, sets)
+                strong = strong or (_Strong.choose(desk) if self.strong else None)
+                keys: dict[str, Key] = {"world": "open", "seen_share": share, "split": split}
+                if sets["users"] is not None:
+                    bench.progress(f"{share:.0%} seen, users")
+                    yield from self._name_users(desk, strong, sets["users"], keys)
+                bench.progress(f"{share:.0%} seen, pairs")
+                pairs = {kind: found for kind, found in sets.items() if found is not None and kind != "users"}
+                yield from self._match(desk, strong, pairs, keys)
+
+    def _match(
+        self, desk: _Desk, strong: _Strong | None, sets: Mapping[str, QuestionSet], keys: Mapping[str, Key]
+    ) -> Iterator[Trial]:
+        """Answer the pairs of all subsets together: what is learned is the same."""
+        problem = desk.pair_problem(np.concatenate([found.subjects for found in sets.values()]), self.layers)
+        for name in self.matchers:
+            rng = desk.bench.rng(self.name, name, str(sorted(keys.items())))
+            layers = None if name == "chance" else ",".join(problem.layers or ("all",))
+            named: dict[str, Key] = {"attack": name, "layers": layers, **keys}
+            yield from _split(sets, PRESETS[name](problem, rng), named)
+        if strong is not None:
+            named = {"attack": "match-strong", "layers": strong.settings.layers, **keys}
+            yield from _split(sets, strong.match(desk, problem), named)
+
+    def _name_users(
+        self, desk: _Desk, strong: _Strong | None, questions: QuestionSet, keys: Mapping[str, Key]
+    ) -> Iterator[Trial]:
+        bench = desk.bench
+        ask = rows_of(bench, questions.subjects)
+        for name in (name for name in self.attacks if name in bench.attacks):
+            attack = bench.attack(name)[0]
+            problem = desk.with_unseen_class(ask)
+            scores = answer(attack, problem, _PLAIN, bench.work, bench.rng(questions.name, name)).scores
+            layers = ",".join(getattr(attack, "layers", None) or ("all",))
+            yield _trial(questions.name, desk, scores, {"attack": name, "layers": layers, **keys})
+        if strong is not None:
+            named: dict[str, Key] = {"attack": "open-strong", "layers": strong.settings.layers}
+            yield _trial(questions.name, desk, strong.name_users(desk, ask), {**named, **keys})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Division:
+    """User ids, ascending: ``holdout`` for training, ``seen`` with a prior, ``unseen`` without."""
+
+    holdout: Ints
+    seen: Ints
+    unseen: Ints
+
+    @property
+    def facts(self) -> dict[str, NDArray[np.int64]]:
+        """What the adversary is told: never who is unseen."""
+        return {"holdout": self.holdout, "seen": self.seen}
+
+
+def _name(kind: str, split: int, share: float) -> str:
+    return f"open-{kind}-{split}-{round(1000 * share)}"
+
+
+def _of(facts: Facts, role: str, users: Ints) -> Ints:
+    rows = facts.rows(role)
+    return rows[np.isin(facts.owner[rows], users)]
+
+
+def _ask_users(facts: Facts, name: str, found: Division) -> Asked:
+    rows = _of(facts, "anonymous", np.concatenate([found.seen, found.unseen]))
+    users = facts.owner[rows]
+    subjects = facts.index["obs_id"].to_numpy(dtype=np.int64)[rows]
+    answers = np.where(np.isin(users, found.seen), users, UNSEEN)
+    questions = QuestionSet(name=name, kind="user", subjects=subjects, facts=found.facts)
+    return questions, AnswerSet(name=name, answers=answers, users=users)
+
+
+def _split(sets: Mapping[str, QuestionSet], scores: Scores, keys: Mapping[str, Key]) -> Iterator[Trial]:
+    ends = np.cumsum([len(found.subjects) for found in sets.values()])
+    for (subset, found), part in zip(sets.items(), np.split(scores, ends[:-1]), strict=True):
+        yield pair_trial(found.name, part, {**keys, "subset": subset})
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Desk:
+    """The bench as it is where only seen and holdout users have a prior."""
+
+    bench: Bench
+    facts: Mapping[str, NDArray[np.int64]]
+
+    @classmethod
+    def at(cls, bench: Bench, sets: Mapping[str, QuestionSet | None]) -> _Desk:
+        """Return the bench with the users that the questions of one share name as known."""
+        found = next((questions for questions in sets.values() if questions is not None), None)
+        if found is None:
+            raise FedprintError("open-world: its questions are missing; run the stage ask with the same analyses")
+        return cls(bench=bench, facts=found.facts)
+
+    @cached_property
+    def world(self) -> World:
+        """Seen and holdout users as labels: positions among all users."""
+        seen, holdout = (np.searchsorted(self.bench.options, self.facts[name]) for name in ("seen", "holdout"))
+        return World(seen=seen, holdout=holdout)
+
+    @cached_property
+    def known(self) -> tuple[Ints, Ints]:
+        """Rows of the store to learn from, and their labels (p,)."""
+        problem = self.bench.problem
+        kept = np.isin(problem.labels, self.world.known)
+        if not kept.any():
+            raise FedprintError("open-world: no prior update of a known user was recorded; train more rounds")
+        return problem.fit[kept], problem.labels[kept]
+
+    @property
+    def classes(self) -> Ints:
+        """Labels of seen and holdout users, ascending."""
+        return np.sort(self.world.known)
+
+    def pair_problem(self, subjects: Ints, layers: tuple[str, ...] | None) -> PairProblem:
+        """Return the papers' matching problem: one class per known user."""
+        return PairProblem(
+            updates=self.bench.view.store,
+            fit=self.known[0],
+            labels=np.searchsorted(self.classes, self.known[1]),
+            pairs=rows_of(self.bench, subjects),
+            options=len(self.classes),
+            layers=paper_layers(self.bench) if layers is None else layers,
+        )
+
+    def with_unseen_class(self, ask: Ints) -> Problem:
+        """Return the papers' problem: one class per seen user, and the holdout users together as the last class."""
+        fit, labels = self.known
+        place = {int(label): i for i, label in enumerate(self.world.seen)}
+        classes = np.array([place.get(int(label), len(place)) for label in labels], dtype=np.int64)
+        return Problem(updates=self.bench.view.store, fit=fit, labels=classes, ask=ask, options=len(place) + 1)
+
+    def folds(self, labels: Ints) -> tuple[Validation, ...]:
+        """Return the validation problems of some users."""
+        return folds_of(self.bench.folds, labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Strong:
+    """The learned metric, chosen on the holdout users, and its table over all prior updates.
+
+    The table has columns of unseen users for the pairs that ask for them; learning reads those of known users only.
+    """
+
+    settings: MetricSettings
+    gram: Gram
+
+    @classmethod
+    def choose(cls, desk: _Desk) -> _Strong:
+        bench = desk.bench
+        bench.progress("metric")
+        rng = numpy_like(bench.rng(OpenWorld.__name__, "metric", *desk.facts["holdout"].tolist()))
+        settings = choose_metric(desk.folds(desk.world.holdout), rng, new_users=True)
+        (_, gram), *_ = grams(bench.view.store, bench.problem.fit, [settings.block])
+        return cls(settings=settings, gram=gram)
+
+    def match(self, desk: _Desk, problem: PairProblem) -> Scores:
+        """Return the similarity of pairs (q,)."""
+        return similarity(self.gram, *desk.known, self.settings.shrinkage).of_pairs(problem.pairs)
+
+    def name_users(self, desk: _Desk, ask: Ints) -> Scores:
+        """Return scores (q, seen + 1), the last for "unseen"."""
+        rng = numpy_like(desk.bench.rng(OpenWorld.__name__, "threshold", *desk.facts["seen"].tolist()))
+        calibration = calibrate(desk.folds(desk.classes), desk.world, self.settings, rng)
+        learned = similarity(self.gram, *desk.known, self.settings.shrinkage)
+        return answer_open(learned, desk.world, calibration, ask)
+
+
+def _trial(questions: str, desk: _Desk, scores: Scores, keys: Mapping[str, Key]) -> Trial:
+    unseen = ("unseen_auroc", "unseen_ap") if keys["seen_share"] != 1.0 else ()
+    return Trial(
+        questions=questions,
+        rows=np.arange(len(scores)),
+        options=np.append(desk.facts["seen"], UNSEEN),
+        scores=scores,
+        keys=keys,
+        metrics=("ap", "ap_over_chance", "top1", *unseen),
+    )
