@@ -101,14 +101,20 @@ class Network(Preset):
     epochs: int = Field(default=100, ge=1)
     batch_size: int = Field(default=32, ge=1)
 
+    def inputs(self, problem: Problem) -> Floats:
+        """Return what the network reads of all rows (n, d)."""
+        x = self.features(problem)
+        if not self.standardise:
+            return x
+        inside = in_span(x, problem.fit)
+        scaled: Floats = inside / np.sqrt(np.mean(inside[problem.fit] ** 2))
+        return scaled
+
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
         """Log-probabilities."""
         from fedprint.attacks.mlp import MlpSettings, fit_mlp
 
-        x = self.features(problem)
-        if self.standardise:
-            x = in_span(x, problem.fit)
-            x = x / np.sqrt(np.mean(x[problem.fit] ** 2))
+        x = self.inputs(problem)
         chosen = MlpSettings(epochs=self.epochs, batch_size=self.batch_size)
         return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng)
 

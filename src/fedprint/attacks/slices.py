@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -30,10 +31,17 @@ class SlicedWorkspace(Workspace):
         self._base = base
         self._whole: dict[Block, Products] = {}
 
+    def prepare(self, problem: Problem, blocks: Sequence[Block]) -> None:
+        """Compute products ahead for problems that are no slices; those of the base wait until asked for."""
+        needed = blocks if not self._holds(problem) else [block for block in blocks if block[1] not in ROW_WISE]
+        super().prepare(problem, needed)
+
+    def _holds(self, problem: Problem) -> bool:
+        return problem.updates is self._base.updates and bool(np.isin(problem.fit, self._base.fit).all())
+
     def kernel(self, problem: Problem, block: Block) -> NDArray[np.float32]:
         """Return the kernel (n, p) of one block."""
-        inside = problem.updates is self._base.updates and np.isin(problem.fit, self._base.fit).all()
-        if block[1] not in ROW_WISE or not inside:
+        if block[1] not in ROW_WISE or not self._holds(problem):
             return super().kernel(problem, block)
         order = np.argsort(self._base.fit, kind="stable")
         columns = torch.from_numpy(order[np.searchsorted(self._base.fit[order], problem.fit)])

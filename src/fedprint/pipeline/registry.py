@@ -6,6 +6,7 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
+from fedprint.analyses.attributes import Attributes
 from fedprint.analyses.curves import TrainingUpdates
 from fedprint.analyses.epochs import Epochs
 from fedprint.analyses.layers import Layers
@@ -34,4 +35,6 @@ def models_for(task: Task) -> tuple[str, ...]:
     return tuple(model.model_fields["name"].default for model in known if task in model.tasks)
 
 
-Analysis = Annotated[TrainingUpdates | Layers | Epochs | Users | Matching | OpenWorld, Field(discriminator="name")]
+Analysis = Annotated[
+    TrainingUpdates | Layers | Epochs | Users | Matching | Attributes | OpenWorld, Field(discriminator="name")
+]

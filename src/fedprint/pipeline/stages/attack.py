@@ -67,7 +67,7 @@ def open_view(job: Job) -> tuple[AttackerView, Questions]:
     view = AttackerView(
         store=store,
         prior_users=prior,
-        background=load_users(prepared / "background"),
+        background=recipes.ready(load_users(prepared / "background"), recipes.DTYPES[job.config.federation.dtype]),
         model=model,
         training=job.config.federation.local_training(),
         chronological=job.prior == "chrono",
