@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,19 @@ _REQUIRED = ("prior", "seed", "config_hash")
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """One folder: measurement ``rows`` and the ``details`` that are no measurements."""
+    """One folder: measurement ``rows`` and the ``details`` that are no measurements.
+
+    ``analyses`` are the measurements of the analyses (rows that have ``analysis``), ``exhibits`` what analyses show
+    besides, by name; both are empty for an experiment without any.
+    """
 
     folder: Path
     prior: str
     seed: int
     rows: tuple[Row, ...]
     details: Mapping[str, Any]
+    analyses: tuple[Row, ...] = ()
+    exhibits: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +57,15 @@ def read_evaluation(folder: Path) -> Evaluation:
     rows = read_measurements(folder / "rows.jsonl")
     if not rows:
         raise FedprintError(f"{folder / 'rows.jsonl'} has no rows; run the evaluate stage again")
+    analyses, exhibits = folder / "analysis_rows.jsonl", folder / "exhibits.json"
     return Evaluation(
-        folder=folder, prior=details["prior"], seed=int(details["seed"]), rows=tuple(rows), details=details
+        folder=folder,
+        prior=details["prior"],
+        seed=int(details["seed"]),
+        rows=tuple(rows),
+        details=details,
+        analyses=tuple(read_measurements(analyses)) if analyses.exists() else (),
+        exhibits=_read_json(exhibits) if exhibits.exists() else {},
     )
 
 
@@ -92,7 +105,7 @@ def prior_rank(prior: str) -> tuple[int, str]:
 
 
 def all_rows(evaluations: Sequence[Evaluation]) -> list[Row]:
-    """Return every row with its ``config_hash`` and, where there are several seeds, the pooled rows.
+    """Return every row with its ``config_hash`` and, where there are several seeds, the pooled rows; analyses last.
 
     A pooled attack row is ``selected`` when every seed chose that attack. Where the seeds chose different ones, the
     chosen attackers are pooled as well, under the attack :data:`CHOSEN`, and that row is the selected one.
@@ -103,15 +116,45 @@ def all_rows(evaluations: Sequence[Evaluation]) -> list[Row]:
     agreed = {_condition(row) for row in pooled if row["selected"]}
     chosen = [{**row, "attack": CHOSEN, "layers": None} for row in rows if row.get("selected")]
     mixed = [row for row in _pool(chosen, extras) if _condition(row) not in agreed]
+    analyses = [{**row, "config_hash": item.details["config_hash"]} for item in evaluations for row in item.analyses]
+    added = pooled + mixed + _pool_analyses(analyses)
     hashes = {row["config_hash"] for row in rows}
     common = hashes.pop() if len(hashes) == 1 else "mixed"
-    return rows + [{**row, "config_hash": common} for row in pooled + mixed]
+    return rows + analyses + [{**row, "config_hash": common} for row in added]
+
+
+def _pool_analyses(rows: Sequence[Row]) -> list[Row]:
+    """Pool over seeds; where each seed has one attack but not all the same one, as :data:`CHOSEN`.
+
+    Layers are what a seed's attack settled on: they may differ, unless they are what the analysis varies.
+    """
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(json.dumps([row[key] for key in ("analysis", "prior")]), []).append(row)
+    pooled = []
+    for group in groups.values():
+        attacks: dict[Any, set[Any]] = {}
+        for row in group:
+            attacks.setdefault(row["seed"], set()).add(row.get("attack"))
+        one_each = all(len(found) == 1 for found in attacks.values())
+        mixed = one_each and len(set.union(*attacks.values())) > 1
+        same = [{**row, "attack": CHOSEN} for row in group] if mixed else group
+        pooled += [row for row in pool_seeds(same, varying={"config_hash", "layers"}) if row["seed"] == POOLED]
+    return pooled
 
 
 def final_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows to print: the pooled ones of a prior that has any, else its single seed's."""
-    pooled = {row["prior"] for row in rows if row.get("seed") == POOLED}
-    return [row for row in rows if (row.get("seed") == POOLED) == (row["prior"] in pooled)]
+    """Return the rows to print but for analyses: the pooled ones of a prior that has any, else its single seed's."""
+    main = [row for row in rows if not row.get("analysis")]
+    pooled = {row["prior"] for row in main if row.get("seed") == POOLED}
+    return [row for row in main if (row.get("seed") == POOLED) == (row["prior"] in pooled)]
+
+
+def final_analyses(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of analyses to print: the pooled ones of an analysis and prior that have any."""
+    found = [row for row in rows if row.get("analysis")]
+    pooled = {(row["analysis"], row["prior"]) for row in found if row.get("seed") == POOLED}
+    return [row for row in found if (row.get("seed") == POOLED) == ((row["analysis"], row["prior"]) in pooled)]
 
 
 def _pool(rows: Sequence[Row], varying: set[str]) -> list[Row]:

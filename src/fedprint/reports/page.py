@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedprint.evaluation.rows import Row, plain_value, write_measurements
 from fedprint.reports import wording
+from fedprint.reports.analysis_tables import ResultTable, table_csv
 from fedprint.reports.evaluations import CONTROL, Evaluation, all_rows, final_rows, read_evaluations, read_samples
 from fedprint.reports.reference import CITATION, TITLES, published_users
+from fedprint.reports.sections import Section, analysis_sections
 from fedprint.reports.tables import (
     AttackTable,
     UtilityLine,
@@ -83,10 +85,13 @@ def write_report(
     tables, utility = attack_tables(final, rows), utility_lines(final)
     summary = _summary(experiment, title, found, tables, utility, Path(out) / "index.html")
     drawings = draw_all(tables, utility, found, summary.prior)
-    page = _render(summary, found, final, tables, utility, drawings, config_text)
+    sections = analysis_sections(rows, found)
+    page = _render(summary, found, final, tables, utility, (drawings, sections), config_text)
     partial = fresh_folder(Path(out))
     try:
-        _write_files(partial, page, rows, drawings, config_text, summary)
+        _write_files(partial, page, rows, config_text, summary)
+        write_drawings(partial, [*drawings, *(drawing for section in sections for drawing in section.drawings)])
+        write_tables(partial, [table for section in sections for table in section.tables])
         swap(partial, Path(out))
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -190,7 +195,7 @@ def _render(
     final: Sequence[Row],
     tables: Sequence[AttackTable],
     utility: Sequence[UtilityLine],
-    drawings: Sequence[Drawing],
+    shown: tuple[Sequence[Drawing], Sequence[Section]],
     config_text: str,
 ) -> str:
     headline = next(item for item in evaluations if item.prior == summary.prior)
@@ -200,7 +205,8 @@ def _render(
         setting=_setting(final),
         tables=tables,
         utility=utility,
-        drawings=drawings,
+        drawings=shown[0],
+        sections=shown[1],
         links=link_lines(tables, evaluations),
         judged=judged,
         checks=checks,
@@ -235,17 +241,26 @@ def _samples(evaluation: Evaluation) -> Mapping[str, Any]:
     return {**samples, "source": f"data:image/png;base64,{encoded}"}
 
 
-def _write_files(
-    folder: Path, page: str, rows: Sequence[Row], drawings: Sequence[Drawing], config_text: str, summary: ReportSummary
-) -> None:
-    (folder / "figures").mkdir()
-    for drawing in drawings:
-        (folder / "figures" / f"{drawing.name}.svg").write_bytes(drawing.svg)
-        (folder / "figures" / f"{drawing.name}.png").write_bytes(drawing.png)
+def _write_files(folder: Path, page: str, rows: Sequence[Row], config_text: str, summary: ReportSummary) -> None:
     write_measurements(folder / "measurements.jsonl", folder / "measurements.csv", rows)
     (folder / "config.yaml").write_text(config_text, encoding="utf-8")
     (folder / "summary.json").write_text(summary_json(summary), encoding="utf-8")
     (folder / "index.html").write_text(page, encoding="utf-8")
+
+
+def write_drawings(folder: Path, drawings: Sequence[Drawing]) -> None:
+    """Write each figure to ``figures/`` as SVG and PNG."""
+    (folder / "figures").mkdir(exist_ok=True)
+    for drawing in drawings:
+        (folder / "figures" / f"{drawing.name}.svg").write_bytes(drawing.svg)
+        (folder / "figures" / f"{drawing.name}.png").write_bytes(drawing.png)
+
+
+def write_tables(folder: Path, tables: Sequence[ResultTable]) -> None:
+    """Write each table to ``tables/`` as CSV; no folder without tables."""
+    for table in tables:
+        (folder / "tables").mkdir(exist_ok=True)
+        (folder / "tables" / f"{table.name}.csv").write_text(table_csv(table), encoding="utf-8", newline="")
 
 
 def fresh_folder(out: Path) -> Path:

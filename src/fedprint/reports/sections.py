@@ -1,0 +1,86 @@
+"""The page's part on analyses: what each shows, its figures, and its numbers in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fedprint.evaluation.rows import Row
+from fedprint.reports.analysis_figures import draw_rows
+from fedprint.reports.analysis_tables import ResultTable, result_table
+from fedprint.reports.drawing import Drawing
+from fedprint.reports.evaluations import Evaluation, final_analyses
+from fedprint.reports.exhibit_figures import draw_exhibits
+
+TEXTS: Mapping[str, tuple[str, str]] = {
+    "prior-examples": ("Prior examples", "How much of a user's data must the adversary have?"),
+    "training-updates": ("Training updates", "How many labelled updates must the adversary have seen?"),
+    "layers": ("Layers", "Each attack is tuned anew on each layer alone, on prior data."),
+    "epochs": ("Training epochs", "Does an update's place in training matter?"),
+    "users": ("Number of users", "How recognition falls as the crowd grows."),
+    "matching": (
+        "Matching",
+        "Is an anonymous update from the same user as a given prior update? Balanced pairs; the strong matcher and all "
+        "its settings come from prior updates only.",
+    ),
+    "open-world": ("Open world", "Some users have no prior and have to be called unseen."),
+    "cross-modal": (
+        "Cross-modal matching",
+        "Does an update from pictures belong to the user with these captions? Balanced pairs.",
+    ),
+    "attributes": (
+        "Attribute inference",
+        "Which class of an attribute does the sender have? For known users this is re-identification with fewer "
+        "classes; only new users show whether the attribute itself leaks. Learned alone, or together with the user.",
+    ),
+    "data-space": ("Data space", "Naming the user from raw examples instead of an update."),
+    "profile": ("Profile", "Devices ranked by how well they fit a profile, without data of any user."),
+    "distances": ("Distances", "How alike a user's own examples are, beside other users' ones."),
+    "class-bias": ("Class bias", "Which labels' outputs an update moves, prior beside private."),
+    "recognisable": ("Who is recognised, and why", "The users that are recognised most and least, and their labels."),
+    "raw-features": ("Raw features", "Are users as separate in the data as in the updates?"),
+}
+"""Analysis -> title and what it asks, in the page's order."""
+
+OPEN_LINES = 24
+"""Longer tables, and those behind a figure, open on a click."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """One analysis on the page; ``drawings`` and ``tables`` may be empty, not both."""
+
+    name: str
+    title: str
+    note: str
+    drawings: tuple[Drawing, ...]
+    tables: tuple[ResultTable, ...]
+
+
+def analysis_sections(rows: Sequence[Row], evaluations: Sequence[Evaluation] = ()) -> tuple[Section, ...]:
+    """Return a section per analysis that measured or exhibited something, known ones in order, then others by name."""
+    final = final_analyses(rows)
+    figures = draw_rows(final)
+    shown = draw_exhibits(evaluations)
+    names = {str(row["analysis"]) for row in final} | set(shown)
+    sections = []
+    for name in sorted(names, key=_rank):
+        title, note = TEXTS.get(name, (name.replace("-", " ").capitalize(), ""))
+        drawings = figures.get(name, ()) + shown.get(name, ())
+        table = _table([row for row in final if row["analysis"] == name], name, title, bool(drawings))
+        tables = () if table is None else (table,)
+        if drawings or tables:
+            sections.append(Section(name=name, title=title, note=note, drawings=drawings, tables=tables))
+    return tuple(sections)
+
+
+def _table(rows: Sequence[Row], name: str, title: str, drawn: bool) -> ResultTable | None:
+    found = result_table(rows, name, f"{title}: numbers")
+    if found is None or not (drawn or len(found.lines) > OPEN_LINES):
+        return found
+    return result_table(rows, name, f"{title}: all {len(found.lines)} numbers with interval and chance", folded=True)
+
+
+def _rank(name: str) -> tuple[int, str]:
+    known = tuple(TEXTS)
+    return (known.index(name) if name in TEXTS else len(known), name)
