@@ -33,7 +33,7 @@ class Attributes(Analysis):
 
     Attributes are those that users have and differ in (all, or those named). Keys: ``attribute``, ``attack``, ``heads``
     (stl: one network per task; mtl: one per attribute with two heads, ``attribute_weight`` times the attribute's loss
-    beside the user's: the paper gives no weights) and ``users``:
+    beside the user's: the paper gives no weights), ``target`` (which head answers: attribute or user) and ``users``:
 
     * ``known`` (the paper's): the anonymous devices belong to the users of the prior. Who recognises the user knows the
       attribute, so this is re-identification with fewer classes and says nothing about attributes as such.
@@ -284,7 +284,7 @@ class Case:
             rows=np.arange(len(self.asked)),
             options=np.arange(self.classes),
             scores=scores,
-            keys={"attribute": self.attribute, **keys},
+            keys={"attribute": self.attribute, "target": ATTRIBUTE, **keys},
             metrics=METRICS if baseline is None else (*METRICS, *GAINS),
             baseline=baseline,
         )
@@ -292,7 +292,7 @@ class Case:
 
 def _identity(bench: Bench, tables: Scores, keys: dict[str, Key], baseline: Scores | None = None) -> Trial:
     metrics = IDENTITY if baseline is None else (*IDENTITY, *GAINS)
-    trial = bench.trial(bench.problem, tables, keys)
+    trial = bench.trial(bench.problem, tables, {"target": USER, **keys})
     return replace(trial, metrics=metrics, baseline=baseline)
 
 
