@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from fedprint.attacks.reidentify import Tuned, Workspace, answer, pool, tune
 from fedprint.attacks.shadow import Problem, Validation, attack_problem, validations
 from fedprint.attacks.view import AttackerView, ask_all
 from fedprint.data.prepared import load_meta, load_users
+from fedprint.data.text_columns import CAPTION
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline import recipes
 from fedprint.pipeline.progress import meter
 from fedprint.pipeline.registry import Attack
 from fedprint.pipeline.stages.paths import Job, read_json, write_json
 from fedprint.rng import numpy_rng, torch_rng
-from fedprint.types import Questions
+from fedprint.types import Questions, User
 
 
 def run(job: Job) -> None:
@@ -61,13 +63,14 @@ def open_view(job: Job) -> tuple[AttackerView, Questions]:
     """Return all that the adversary may know, and what it is asked."""
     prepared, updates = job.paths.prepared, job.paths.updates
     meta = load_meta(prepared)
-    prior = recipes.ready(load_users(prepared / "prior"), recipes.DTYPES[job.config.federation.dtype])
+    dtype = recipes.DTYPES[job.config.federation.dtype]
+    prior = readable(load_users(prepared / "prior"), dtype)
     store = UpdateStore.open(updates / "observed")
     model = recipes.build_model(job.config, meta, prior, recipes.federation_seed(job.seed))
     view = AttackerView(
         store=store,
         prior_users=prior,
-        background=recipes.ready(load_users(prepared / "background"), recipes.DTYPES[job.config.federation.dtype]),
+        background=readable(load_users(prepared / "background"), dtype),
         model=model,
         training=job.config.federation.local_training(),
         chronological=job.prior == "chrono",
@@ -78,6 +81,16 @@ def open_view(job: Job) -> tuple[AttackerView, Questions]:
     )
     options = tuple(read_json(updates / "questions" / "questions.json")["options"])
     return view, ask_all(store, options)
+
+
+def readable(users: Sequence[User], dtype: torch.dtype) -> tuple[User, ...]:
+    """Return the users as model input, with the captions that the adversary can read and no device trains on."""
+    return tuple(
+        replace(ready, examples={**ready.examples, CAPTION: user.examples[CAPTION]})
+        if CAPTION in user.examples
+        else ready
+        for user, ready in zip(users, recipes.ready(users, dtype), strict=True)
+    )
 
 
 def permutation(job: Job, questions: Questions) -> dict[int, int]:
