@@ -145,7 +145,9 @@ def mean_ap_statistic(scores: FloatArray, labels: NDArray[np.bool_]) -> Callable
     classes = [_sorted_class(scores[:, c], labels[:, c]) for c in np.flatnonzero(labels.any(0))]
 
     def statistic(weights: FloatArray) -> float:
-        return float(np.nanmean([_weighted_ap(weights[order], positive, last) for order, positive, last in classes]))
+        found = np.array([_weighted_ap(weights[order], positive, last) for order, positive, last in classes])
+        drawn = found[~np.isnan(found)]
+        return float(drawn.mean()) if len(drawn) else float("nan")
 
     return statistic
 
