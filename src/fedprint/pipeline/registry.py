@@ -7,6 +7,7 @@ from typing import Annotated, get_args
 from pydantic import Field
 
 from fedprint.analyses.attributes import Attributes
+from fedprint.analyses.cross_modal import CrossModal
 from fedprint.analyses.curves import TrainingUpdates
 from fedprint.analyses.epochs import Epochs
 from fedprint.analyses.layers import Layers
@@ -36,5 +37,6 @@ def models_for(task: Task) -> tuple[str, ...]:
 
 
 Analysis = Annotated[
-    TrainingUpdates | Layers | Epochs | Users | Matching | Attributes | OpenWorld, Field(discriminator="name")
+    TrainingUpdates | Layers | Epochs | Users | Matching | Attributes | OpenWorld | CrossModal, Field(discriminator="name")
+]
 ]

@@ -1,0 +1,123 @@
+"""Cross-modal matching: updates from pictures beside texts of the same people (gradient-leaks v3, 6.1.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedprint.analyses.base import Analysis, Bench, Facts
+from fedprint.analyses.matching import paper_layers, rows_of
+from fedprint.analyses.trials import AnswerSet, Asked, Ints, Key, QuestionSet, Trial
+from fedprint.attacks.cross_modal import CrossProblem, bridge, choose_bridge, two_towers
+from fedprint.attacks.match import numpy_like
+from fedprint.attacks.metric import grams
+from fedprint.attacks.open_set import folds_of
+from fedprint.attacks.pairs import Floats, Scores, balanced_pairs
+from fedprint.attacks.sentences import Encode, Encoder, captions_of, sentence_transformer, tfidf, user_features
+from fedprint.data.text_columns import CAPTION
+from fedprint.rng import numpy_rng
+
+World = Literal["open", "closed"]
+Matcher = Literal["chance", "cross-modal", "cross-modal-strong"]
+
+
+class CrossModal(Analysis):
+    """``cross-modal``: AP over balanced pairs (texts of a user, anonymous update).
+
+    ``world`` open: of a share ``paired`` of the users the adversary has updates and texts, to learn from; it is asked
+    about the others, of whom it has texts only. closed: it has both of all users. The texts are the captions of the
+    prior; the devices never see them. ``encoder`` tfidf needs nothing; sentence-transformers reads a model in the
+    folder ``encoder_model``. ``layers`` is where the towers look: by default the layers of the attack ``mlp``.
+    """
+
+    name: Literal["cross-modal"] = "cross-modal"
+    worlds: tuple[World, ...] = Field(default=("open", "closed"), min_length=1)
+    pairs: int = Field(default=10_000, ge=2)
+    paired: float = Field(default=2 / 3, gt=0, lt=1)
+    attacks: tuple[Matcher, ...] = Field(default=("chance", "cross-modal", "cross-modal-strong"), min_length=1)
+    layers: tuple[str, ...] | None = None
+    encoder: Encoder = "tfidf"
+    encoder_model: Path | None = None
+    dimensions: int = Field(default=128, ge=1)
+
+    def ask(self, facts: Facts) -> Iterator[Asked]:
+        """Ask about pairs of a user's texts and an anonymous update; subjects (q, 2) are user and observation ids."""
+        captions_of(facts.prior)  # refuses data without captions
+        users = np.array(facts.users, dtype=np.int64)
+        for world in self.worlds:
+            rng = numpy_rng(facts.seed, self.name, world)
+            paired = np.sort(rng.permutation(users)[: round(self.paired * len(users))])
+            known, asked = (users, users) if world == "closed" else (paired, np.setdiff1d(users, paired))
+            yield self._ask_pairs(facts, world, known, asked, rng)
+
+    def _ask_pairs(self, facts: Facts, world: World, known: Ints, asked: Ints, rng: np.random.Generator) -> Asked:
+        rows = facts.rows("anonymous")
+        rows = rows[np.isin(facts.owner[rows], asked)]
+        places, same = balanced_pairs(asked, facts.owner[rows], self.pairs, rng)
+        observations = facts.index["obs_id"].to_numpy(dtype=np.int64)[rows]
+        subjects = np.stack([asked[places[:, 0]], observations[places[:, 1]]], axis=1)
+        name = f"{self.name}-{world}"
+        questions = QuestionSet(name=name, kind="same", subjects=subjects, facts={"paired": known})
+        owners = facts.owner[rows][places[:, 1]]
+        return questions, AnswerSet(name=name, answers=same.astype(np.int64), users=owners)
+
+    def trials(self, bench: Bench) -> Iterator[Trial]:
+        """Yield one trial per world and matcher."""
+        bench.progress("texts")
+        texts = self.texts(bench)
+        for world in self.worlds:
+            questions = bench.questions[f"{self.name}-{world}"]
+            problem = self._problem(bench, questions, texts)
+            for name in self.attacks:
+                bench.progress(f"{world}, {name}")
+                layers, scores = self._answer(bench, name, problem, world)
+                keys: dict[str, Key] = {"attack": name, "layers": layers, "world": world, "encoder": self.encoder}
+                yield Trial(
+                    questions=questions.name,
+                    rows=np.arange(len(scores)),
+                    options=np.zeros(0, dtype=np.int64),
+                    scores=scores[:, None],
+                    keys=keys,
+                    metrics=("cross_modal_ap",),
+                )
+
+    def texts(self, bench: Bench) -> Floats:
+        """Return phi (U, D) of all users, in the order of the options; nothing else of a text-only user is read."""
+        captions = captions_of(sorted(bench.view.prior_users, key=lambda user: user.user_id))
+        return user_features(captions, self._encoder(bench, [text for texts in captions.values() for text in texts]))
+
+    def _encoder(self, bench: Bench, texts: list[str]) -> Encode:
+        if self.encoder != "tfidf":
+            return sentence_transformer(self.encoder_model)
+        others = [user for user in bench.view.background if CAPTION in user.examples]
+        more = [text for found in captions_of(others).values() for text in found]
+        return tfidf([*texts, *more], self.dimensions)
+
+    def _problem(self, bench: Bench, questions: QuestionSet, texts: Floats) -> CrossProblem:
+        paired = np.searchsorted(bench.options, questions.facts["paired"])
+        kept = np.isin(bench.problem.labels, paired)
+        users = np.searchsorted(bench.options, questions.subjects[:, 0])
+        return CrossProblem(
+            updates=bench.view.store,
+            texts=texts,
+            fit=bench.problem.fit[kept],
+            labels=bench.problem.labels[kept],
+            pairs=np.stack([users, rows_of(bench, questions.subjects[:, 1])], axis=1),
+            layers=paper_layers(bench) if self.layers is None else self.layers,
+        )
+
+    def _answer(self, bench: Bench, name: Matcher, problem: CrossProblem, world: World) -> tuple[str | None, Scores]:
+        """Return what the matcher looked at, and its scores (q,)."""
+        rng = bench.rng(self.name, world, name)
+        if name == "chance":
+            return None, numpy_like(rng).random(len(problem.pairs))
+        if name == "cross-modal":
+            return ",".join(problem.layers or ("all",)), two_towers(problem, rng)
+        folds = folds_of(bench.folds, np.unique(problem.labels))
+        settings = choose_bridge(folds, problem.texts, numpy_like(rng))
+        (_, gram), *_ = grams(problem.updates, problem.fit, [settings.block])
+        return settings.layers, bridge(gram, problem, settings.penalty, settings.dimensions)
