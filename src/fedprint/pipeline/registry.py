@@ -37,6 +37,6 @@ def models_for(task: Task) -> tuple[str, ...]:
 
 
 Analysis = Annotated[
-    TrainingUpdates | Layers | Epochs | Users | Matching | Attributes | OpenWorld | CrossModal, Field(discriminator="name")
-]
+    TrainingUpdates | Layers | Epochs | Users | Matching | Attributes | OpenWorld | CrossModal,
+    Field(discriminator="name"),
 ]
