@@ -118,15 +118,14 @@ def products(
     Two lanes sum alternate blocks, on two threads where there are two: the order of additions, and so every bit, is
     the same on any machine.
     """
-    norms = _row_norms(updates, layers)
+    n = len(next(iter(updates.blocks(layers, columns=1))))
+    norms = _row_norms(updates, layers) if "std" in transforms else torch.ones(n, 1)  # no other transform asks for them
     rows = torch.from_numpy(fit)
-    columns = max(256, min(_COLUMNS, _CELLS // len(norms)))
+    columns = max(256, min(_COLUMNS, _CELLS // n))
 
     def lane(first: int) -> dict[Transform, Products]:
         blocks = itertools.islice(updates.blocks(layers, columns=columns), first, None, _LANES)
-        sums = {
-            t: Products(cross=torch.zeros(len(norms), len(fit)), squares=torch.zeros(len(norms))) for t in transforms
-        }
+        sums = {t: Products(cross=torch.zeros(n, len(fit)), squares=torch.zeros(n)) for t in transforms}
         for block in blocks:
             values = torch.from_numpy(np.asarray(block, np.float32))
             for transform in transforms:
