@@ -6,9 +6,11 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
+from fedprint.analyses.amounts import PriorExamples
 from fedprint.analyses.attributes import Attributes
 from fedprint.analyses.cross_modal import CrossModal
 from fedprint.analyses.curves import TrainingUpdates
+from fedprint.analyses.data_space import DataSpace
 from fedprint.analyses.epochs import Epochs
 from fedprint.analyses.layers import Layers
 from fedprint.analyses.matching import Matching
@@ -37,6 +39,15 @@ def models_for(task: Task) -> tuple[str, ...]:
 
 
 Analysis = Annotated[
-    TrainingUpdates | Layers | Epochs | Users | Matching | Attributes | OpenWorld | CrossModal,
+    TrainingUpdates
+    | PriorExamples
+    | Layers
+    | Epochs
+    | Users
+    | Matching
+    | Attributes
+    | DataSpace
+    | OpenWorld
+    | CrossModal,
     Field(discriminator="name"),
 ]
