@@ -80,13 +80,16 @@ def _tables(factor: float) -> Iterator[Row]:
         yield analysis_row("cross-modal", 0.5 + (value - 0.5) / 2, metric="cross_modal_ap", attack=attack)
     for attribute in ("age", "glasses"):
         for heads in ("stl", "mtl"):
-            keys = {"attribute": attribute, "heads": heads, "users": "known", "attack": "mlp"}
+            keys = {"attribute": attribute, "target": "attribute", "heads": heads, "users": "known", "attack": "mlp"}
             gain = 0.03 * (heads == "mtl")
             yield analysis_row("attributes", 0.7 + gain, metric="attribute_ap", **keys)
             yield analysis_row("attributes", 0.8 + gain, metric="attribute_top1", **keys)
-            if heads == "mtl":
-                yield analysis_row("attributes", 0.03, metric="mtl_gain", half=0.01, **keys)
-        keys = {"attribute": attribute, "heads": "stl", "users": "new", "attack": "ridge"}
+            keys["target"] = "user"
+            yield analysis_row("attributes", 0.5 + gain, metric="top1", **keys)
+            for target in ("attribute", "user") if heads == "mtl" else ():
+                found = {**keys, "target": target, "metric": "mtl_gain"}
+                yield analysis_row("attributes", 0.03, half=0.01, **found)
+        keys = {"attribute": attribute, "target": "attribute", "heads": "stl", "users": "new", "attack": "ridge"}
         yield analysis_row("attributes", 0.6, metric="attribute_top1", **keys)
     for size in (1, 2, 4, 8, 16, 32, 64):
         yield analysis_row("data-space", factor * size / (size + 8), space="data", set_size=size, attack="logistic")

@@ -67,6 +67,7 @@ def test_folder_has_page_tables_config_and_every_figure_twice(report: ReportSumm
     names = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
     assert names == {
         "index.html", "measurements.jsonl", "measurements.csv", "config.yaml", "summary.json",
+        "claims.json", "claims.csv",
         *(f"figures/{name}.{ending}" for name in FIGURES for ending in ("png", "svg")),
     }  # fmt: skip
     page = report.page.read_text(encoding="utf-8")

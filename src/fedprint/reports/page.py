@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedprint.evaluation.rows import Row, plain_value, write_measurements
 from fedprint.reports import wording
 from fedprint.reports.analysis_tables import ResultTable, table_csv
+from fedprint.reports.claims import Verdict, by_claim, judge_claims, verdict_csv, verdict_rows
 from fedprint.reports.evaluations import CONTROL, Evaluation, all_rows, final_rows, read_evaluations, read_samples
 from fedprint.reports.reference import CITATION, TITLES, published_users
 from fedprint.reports.sections import Section, analysis_sections
@@ -86,11 +87,13 @@ def write_report(
     summary = _summary(experiment, title, found, tables, utility, Path(out) / "index.html")
     drawings = draw_all(tables, utility, found, summary.prior)
     sections = analysis_sections(rows, found)
-    page = _render(summary, found, final, tables, utility, (drawings, sections), config_text)
+    verdicts = judge_claims(rows, experiment)
+    page = _render(summary, found, final, tables, utility, (drawings, sections, verdicts), config_text)
     partial = fresh_folder(Path(out))
     try:
         _write_files(partial, page, rows, config_text, summary)
         write_drawings(partial, [*drawings, *(drawing for section in sections for drawing in section.drawings)])
+        write_claims(partial, verdicts)
         write_tables(partial, [table for section in sections for table in section.tables])
         swap(partial, Path(out))
     finally:
@@ -129,6 +132,7 @@ def environment() -> Environment:
         interval=wording.interval, number=wording.number, with_unit=wording.with_unit, share=_share, times=wording.times
     )
     found.globals["MISSING"] = wording.MISSING
+    found.globals["state_classes"] = {"holds": "good", "unclear": "", "fails": "bad", "untested": "muted"}
     return found
 
 
@@ -195,7 +199,7 @@ def _render(
     final: Sequence[Row],
     tables: Sequence[AttackTable],
     utility: Sequence[UtilityLine],
-    shown: tuple[Sequence[Drawing], Sequence[Section]],
+    shown: tuple[Sequence[Drawing], Sequence[Section], Sequence[Verdict]],
     config_text: str,
 ) -> str:
     headline = next(item for item in evaluations if item.prior == summary.prior)
@@ -207,6 +211,8 @@ def _render(
         utility=utility,
         drawings=shown[0],
         sections=shown[1],
+        verdicts=shown[2],
+        claims=by_claim(shown[2]),
         links=link_lines(tables, evaluations),
         judged=judged,
         checks=checks,
@@ -254,6 +260,13 @@ def write_drawings(folder: Path, drawings: Sequence[Drawing]) -> None:
     for drawing in drawings:
         (folder / "figures" / f"{drawing.name}.svg").write_bytes(drawing.svg)
         (folder / "figures" / f"{drawing.name}.png").write_bytes(drawing.png)
+
+
+def write_claims(folder: Path, verdicts: Sequence[Verdict]) -> None:
+    """Write claims.json and claims.csv."""
+    rows = verdict_rows(verdicts)
+    (folder / "claims.json").write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "claims.csv").write_text(verdict_csv(verdicts), encoding="utf-8", newline="")
 
 
 def write_tables(folder: Path, tables: Sequence[ResultTable]) -> None:
