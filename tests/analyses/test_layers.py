@@ -45,3 +45,4 @@ def test_an_attack_that_is_not_configured_is_named(tiny_run: Job) -> None:
 def test_names_of_layers_in_parts_stay_full() -> None:
     groups = [("embedding.weight",), ("lstm.weight_ih", "lstm.bias"), ("head.weight",), ("head.bias",)]
     assert layer_names(groups) == ["embedding", "lstm", "head.weight", "head.bias"]
+    assert layer_names([("head.bias",), ("conv.weight",), ("scale",)]) == ["head.bias", "conv", "scale"]

@@ -53,9 +53,10 @@ def on_layers(attack: Attack, layers: Group) -> Attack:
 
 
 def layer_names(groups: Sequence[Group]) -> list[str]:
-    """Name each group of parameter tensors: ``fc1`` for weight and bias, the full name where a layer is in parts."""
+    """Name each group of parameter tensors: ``fc1`` for weight and bias, the full name for a part of a layer."""
     stems = [group[0].rpartition(".")[0] or group[0] for group in groups]
     shared = Counter(stems)
+    whole = [shared[stem] == 1 and not group[0].endswith(".bias") for stem, group in zip(stems, groups, strict=True)]
     return [
-        stem if shared[stem] == 1 or len(group) > 1 else group[0] for stem, group in zip(stems, groups, strict=True)
+        stem if alone or len(group) > 1 else group[0] for stem, group, alone in zip(stems, groups, whole, strict=True)
     ]

@@ -8,7 +8,7 @@ the recorded global models, and validates from one half to the other: another de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,7 +93,7 @@ def validations(
     """
     if view.store.rounds < 2:
         raise FedprintError(f"validation needs two rounds, the store has {view.store.rounds}; raise federation.rounds")
-    halves = _halves(view)
+    halves = cut_halves(view, view.prior_users)
     if len(halves) < max(2, len(view.prior_users) // 2):
         return _round_folds(view, questions)
     updates, labels, side = _train_halves(view, halves, questions, rounds, progress)
@@ -105,13 +105,16 @@ def validations(
     return tuple(folds)
 
 
-def _halves(view: AttackerView) -> dict[int, tuple[Examples, Examples]]:
-    """Cut each user's prior in two as it was cut from the private data: by time, by album, or at random."""
+def cut_halves(view: AttackerView, users: Iterable[User]) -> dict[int, tuple[Examples, Examples]]:
+    """Cut each user's examples in two as priors were cut from the private data: by time, by album, or at random.
+
+    Users with a single example are left out. Keys are user ids.
+    """
     halves = {}
-    for user in view.prior_users:
+    for user in users:
         if len(user.examples["y"]) > 1:
             first, second = _cut(view, user)
-            halves[user.user_id] = (_rows(user.examples, first), _rows(user.examples, second))
+            halves[user.user_id] = (rows_of(user.examples, first), rows_of(user.examples, second))
     return halves
 
 
@@ -128,7 +131,8 @@ def _cut(view: AttackerView, user: User) -> tuple[torch.Tensor, torch.Tensor]:
     return order[: n // 2], order[n // 2 :]
 
 
-def _rows(examples: Examples, index: torch.Tensor) -> Examples:
+def rows_of(examples: Examples, index: torch.Tensor) -> Examples:
+    """Return the examples at the positions ``index``."""
     return {name: column[index] for name, column in examples.items()}
 
 
