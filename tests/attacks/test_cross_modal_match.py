@@ -10,7 +10,15 @@ import pytest
 import torch
 from sklearn.metrics import average_precision_score
 
-from fedprint.attacks.cross_modal import CrossProblem, bridge, choose_bridge, predict_texts, two_towers
+from fedprint.attacks.cross_modal import (
+    BridgeSettings,
+    CrossProblem,
+    bridge,
+    bridges,
+    choose_bridges,
+    predict_texts,
+    two_towers,
+)
 from fedprint.attacks.features import matrix
 from fedprint.attacks.metric import Gram, grams
 from fedprint.attacks.open_set import folds_of
@@ -105,10 +113,16 @@ def test_the_towers_match_people_they_never_saw() -> None:
 
 def test_the_bridge_matches_people_it_never_saw() -> None:
     problem, same = _world(2.0)
-    settings = choose_bridge(_folds(problem), problem.texts, np.random.default_rng(0))
-    assert settings.ap > 0.8
-    (_, gram), *_ = grams(problem.updates, problem.fit, [settings.block])
-    assert average_precision_score(same, bridge(gram, problem, settings.penalty, settings.dimensions)) > 0.8
+    chosen = choose_bridges(_folds(problem), problem.texts, np.random.default_rng(0))
+    assert chosen[0].ap > 0.8
+    assert [settings.ap for settings in chosen] == sorted((settings.ap for settings in chosen), reverse=True)
+    assert average_precision_score(same, bridges(problem, chosen)) > 0.8
+
+
+def test_one_bridge_alone_is_its_own_ensemble() -> None:
+    problem, _ = _world(1.0)
+    alone = bridges(problem, [BridgeSettings(block=BLOCK, penalty=0.3, dimensions=8, ap=0.5)])
+    assert np.corrcoef(alone, bridge(_gram(problem), problem, 0.3, 8))[0, 1] > 1 - 1e-9
 
 
 def test_texts_of_others_give_chance() -> None:

@@ -12,9 +12,8 @@ from pydantic import Field
 from fedprint.analyses.base import Analysis, Bench, Facts
 from fedprint.analyses.matching import paper_layers, rows_of
 from fedprint.analyses.trials import AnswerSet, Asked, Ints, Key, QuestionSet, Trial
-from fedprint.attacks.cross_modal import CrossProblem, bridge, choose_bridge, two_towers
+from fedprint.attacks.cross_modal import CrossProblem, bridges, choose_bridges, two_towers
 from fedprint.attacks.match import numpy_like
-from fedprint.attacks.metric import grams
 from fedprint.attacks.open_set import folds_of
 from fedprint.attacks.pairs import Floats, Scores, balanced_pairs
 from fedprint.attacks.sentences import Encode, Encoder, captions_of, sentence_transformer, tfidf, user_features
@@ -111,13 +110,12 @@ class CrossModal(Analysis):
         )
 
     def _answer(self, bench: Bench, name: Matcher, problem: CrossProblem, world: World) -> tuple[str | None, Scores]:
-        """Return what the matcher looked at, and its scores (q,)."""
+        """Return what the matcher looked at (of an ensemble the three best), and its scores (q,)."""
         rng = bench.rng(self.name, world, name)
         if name == "chance":
             return None, numpy_like(rng).random(len(problem.pairs))
         if name == "cross-modal":
             return ",".join(problem.layers or ("all",)), two_towers(problem, rng)
         folds = folds_of(bench.folds, np.unique(problem.labels))
-        settings = choose_bridge(folds, problem.texts, numpy_like(rng))
-        (_, gram), *_ = grams(problem.updates, problem.fit, [settings.block])
-        return settings.layers, bridge(gram, problem, settings.penalty, settings.dimensions)
+        chosen = choose_bridges(folds, problem.texts, numpy_like(rng))
+        return ",".join(dict.fromkeys(settings.layers for settings in chosen[:3])), bridges(problem, chosen)

@@ -21,8 +21,12 @@ from fedprint.attacks.reidentify import Block, candidate_blocks
 from fedprint.attacks.shadow import Validation
 from fedprint.types import FedprintError
 
-PENALTIES = (0.003, 0.03, 0.3, 3.0)
-DIMENSIONS = (4, 8, 16, 32, 64)
+PENALTIES = (0.3, 3.0, 30.0, 300.0)
+DIMENSIONS = (8, 16, 32, 64)
+ENSEMBLE = 40
+"""How many settings answer together. A few dozen users cannot tell which one is best; on openmoji and albums (six
+divisions each) the mean of 40 has AP 73.3 and 70.6, the single best of validation 69.1 and 65.8, the towers 67.2 and
+65.1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +103,7 @@ def predict_texts(gram: Gram, fit: Ints, targets: NDArray[np.float64], penalty: 
 
 
 def bridge(gram: Gram, problem: CrossProblem, penalty: float, dimensions: int) -> Scores:
-    """``cross-modal-strong``: predict the writer's text features from the update; cosine with those of the user.
+    """Predict the writer's text features from the update; return the cosine with those of the user.
 
     Text features are whitened principal components of the known users' phi: what all write alike says nothing.
     """
@@ -120,8 +124,11 @@ def _whitened(phi: NDArray[np.float64], known: Ints, dimensions: int) -> NDArray
     return whitened
 
 
-def choose_bridge(folds: Sequence[Validation], texts: Floats, rng: np.random.Generator) -> BridgeSettings:
-    """Choose settings by the AP on users that were not learned from, on validation problems of known users."""
+def choose_bridges(folds: Sequence[Validation], texts: Floats, rng: np.random.Generator) -> tuple[BridgeSettings, ...]:
+    """Return the settings with the best AP on users that were not learned from, best first, on validation problems.
+
+    The problems must be of known users only.
+    """
     updates, anchors = folds[0].problem.updates, taught_rows(folds)
     trials = [trial for fold in folds for trial in _trials(fold, texts, rng)]
     tried = [
@@ -135,7 +142,19 @@ def choose_bridge(folds: Sequence[Validation], texts: Floats, rng: np.random.Gen
         for penalty in PENALTIES
         for dimensions in DIMENSIONS
     ]
-    return max(tried, key=lambda found: found.ap)
+    return tuple(sorted(tried, key=lambda found: -found.ap)[:ENSEMBLE])
+
+
+def bridges(problem: CrossProblem, chosen: Sequence[BridgeSettings]) -> Scores:
+    """``cross-modal-strong``: the mean of the standardised scores (q,) of several bridges."""
+    blocks = tuple(dict.fromkeys(settings.block for settings in chosen))
+    total: Scores = np.zeros(len(problem.pairs))
+    for block, gram in grams(problem.updates, problem.fit, blocks):
+        for settings in chosen:
+            if settings.block == block:
+                scores = bridge(gram, problem, settings.penalty, settings.dimensions)
+                total += (scores - scores.mean()) / max(float(scores.std()), 1e-12) / len(chosen)
+    return total
 
 
 def _trials(
