@@ -127,7 +127,7 @@ class Scene:
     prior: tuple[User, ...]
     private: tuple[User, ...]
     class_names: tuple[str, ...]
-    task: str
+    task: Task
     features: Callable[[User], NDArray[np.float32]] | None
     ap: Mapping[int, float]
     trials: Callable[[str], tuple[Trial, ...]]

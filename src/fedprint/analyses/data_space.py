@@ -14,6 +14,7 @@ from scipy.special import log_softmax
 from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts
 from fedprint.analyses.curves import doubling
 from fedprint.analyses.trials import AnswerSet, Asked, Ints, Key, QuestionSet, Trial
+from fedprint.data.examples import as_input
 from fedprint.rng import numpy_rng
 from fedprint.types import User
 
@@ -61,7 +62,7 @@ class DataSpace(Analysis):
         keys: dict[str, Key] = {"attack": bench.attack(SELECTED)[0].name, "space": "update", "set_size": None}
         yield replace(bench.trial(bench.problem, update, keys), metrics=METRICS)
         asked = bench.questions[self.name].facts
-        members, ask = asked["members"], _as_input(torch.from_numpy(asked["x"]))
+        members, ask = asked["members"], as_input(torch.from_numpy(asked["x"]))
         for attack in ("network", "likelihood"):
             bench.progress(attack)
             scores = self._scores(bench, attack, ask, members)
@@ -106,11 +107,4 @@ def _labelled(bench: Bench) -> tuple[torch.Tensor, Ints]:
     x = torch.cat([user.examples["x"] for user in prior])
     users = np.repeat([position[user.user_id] for user in prior], [len(user.examples["x"]) for user in prior])
     order = torch.randperm(len(users), generator=bench.rng("data-space", "order"))
-    return _as_input(x)[order], users[order.numpy()].astype(np.int64)
-
-
-def _as_input(x: torch.Tensor) -> torch.Tensor:
-    """Return images as float32 in [0, 1]; token ids as they are."""
-    if x.dtype == torch.uint8:
-        return x.float() / 255
-    return x.float() if x.is_floating_point() else x
+    return as_input(x)[order], users[order.numpy()].astype(np.int64)

@@ -35,3 +35,10 @@ def equal(a: Examples, b: Examples) -> bool:
     """Return whether both have the same columns with the same types, shapes and values (NaN differs from NaN)."""
     same = a.keys() == b.keys()
     return same and all(a[name].dtype == b[name].dtype and torch.equal(a[name], b[name]) for name in a)
+
+
+def as_input(x: Tensor) -> Tensor:
+    """Return images as float32 in [0, 1], as models take them; token ids as they are."""
+    if x.dtype == torch.uint8:
+        return x.float() / 255
+    return x.float() if x.is_floating_point() else x

@@ -15,6 +15,7 @@ from fedprint.analyses.epochs import Epochs
 from fedprint.analyses.layers import Layers
 from fedprint.analyses.matching import Matching
 from fedprint.analyses.open_world import OpenWorld
+from fedprint.analyses.profile import Profile
 from fedprint.analyses.users import Users
 from fedprint.attacks.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
 from fedprint.attacks.reidentify import MlpTuned, Ridge
@@ -47,6 +48,7 @@ Analysis = Annotated[
     | Matching
     | Attributes
     | DataSpace
+    | Profile
     | OpenWorld
     | CrossModal,
     Field(discriminator="name"),

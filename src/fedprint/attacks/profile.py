@@ -1,0 +1,197 @@
+"""The profile prior: find devices that fit a description, without any data of their users (papers.md 2.2; v2, 6.1.1).
+
+The adversary holds examples of interest (the query) and other people's data (the background). It trains shadow devices
+off line, from the recorded global models: some on background alone, some on background mixed with the query, and learns
+to tell one kind from the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedprint.attacks.features import Transform, Updates
+from fedprint.attacks.reidentify import TIE, Block, Workspace, candidate_blocks, choose_kernel, combined, ridge_scores
+from fedprint.attacks.shadow import MemoryUpdates, Problem, ShadowDevice, shadow_updates, spread_rounds
+from fedprint.attacks.view import AttackerView
+from fedprint.data.dataset import Task
+from fedprint.types import Examples, FedprintError
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+TRANSFORMS: tuple[Transform, ...] = ("l2", "sqrt", "sign")
+
+
+def has_any(examples: Examples, labels: Sequence[int], task: Task) -> NDArray[np.bool_]:
+    """Return which examples (n,) carry one of the labels; for texts, which hold one of the words."""
+    wanted = torch.tensor(list(labels))
+    if task == "multi_label":
+        found = examples["y"][:, wanted].any(1)
+    elif task == "single_label":
+        found = torch.isin(examples["y"], wanted)
+    else:
+        words = examples["y"] if task == "language_model" else examples["x"]
+        found = torch.isin(words, wanted).any(1)
+    return np.asarray(found.numpy(), dtype=bool)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shadows:
+    """Updates of shadow devices: ``positive`` (n,) says which hold query examples, ``side`` (n,) which half of them."""
+
+    updates: MemoryUpdates
+    positive: NDArray[np.bool_]
+    side: Ints
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How shadow devices are made: ``devices`` of the background, each once alone and once mixed, at ``rounds`` models.
+
+    A mixed device holds one of the ``shares`` of query examples, in turn.
+    """
+
+    devices: int
+    rounds: int
+    shares: tuple[float, ...]
+
+
+def make_shadows(
+    view: AttackerView, query: Examples, background: Sequence[Examples], plan: Plan, rng: torch.Generator
+) -> Shadows:
+    """Train the shadow devices; ``background`` are devices' examples without the profile.
+
+    The query's halves go to different devices, so that validation from one side to the other sees other examples.
+    Raises FedprintError when the query has fewer than four examples or the background fewer than four devices.
+    """
+    n = len(query["x"])
+    if n < 4 or len(background) < 4:
+        raise FedprintError(
+            f"profile: {n} query examples and {len(background)} background devices, at least 4 of each are needed; "
+            "choose other labels or a data set with more background"
+        )
+    halves = torch.tensor_split(torch.randperm(n, generator=rng), 2)
+    devices: list[ShadowDevice] = []
+    kinds: list[tuple[bool, int]] = []
+    for i, plain in enumerate(background[: plan.devices]):
+        mixed = _mix(plain, query, halves[i % 2], plan.shares[(i // 2) % len(plan.shares)], rng)
+        for t in spread_rounds(view, plan.rounds):
+            devices.append(ShadowDevice(user_id=2 * i, examples=_two(plain), round=t, tag="plain"))
+            devices.append(ShadowDevice(user_id=2 * i + 1, examples=mixed, round=t, tag="profile"))
+            kinds += [(False, i % 2), (True, i % 2)]
+    positive, side = (np.array(column) for column in zip(*kinds, strict=True))
+    return Shadows(updates=shadow_updates(view, devices), positive=positive, side=side.astype(np.int64))
+
+
+def _two(examples: Examples) -> dict[str, torch.Tensor]:
+    return {name: examples[name] for name in ("x", "y")}
+
+
+def _mix(plain: Examples, query: Examples, half: torch.Tensor, share: float, rng: torch.Generator) -> Examples:
+    """Return as many examples as ``plain`` has, ``share`` of them (at least one) drawn from half the query."""
+    n = len(plain["y"])
+    ours = max(1, min(n, round(share * n)))
+    drawn = half[torch.randint(len(half), (ours,), generator=rng)]
+    kept = torch.randperm(n, generator=rng)[: n - ours]
+    return {name: torch.cat([query[name][drawn], plain[name][kept]]) for name in ("x", "y")}
+
+
+def background_devices(
+    view: AttackerView, labels: Sequence[int], task: Task, rng: torch.Generator
+) -> list[dict[str, torch.Tensor]]:
+    """Return background examples without the labels, cut into devices of a usual size, in random order."""
+    size = int(np.median([len(user.examples["y"]) for user in view.prior_users]))
+    found = []
+    for user in view.background:
+        plain = torch.from_numpy(np.flatnonzero(~has_any(user.examples, labels, task)))
+        parts = [part for part in torch.split(plain, size) if 2 * len(part) >= size]
+        found += [{name: user.examples[name][part] for name in ("x", "y")} for part in parts]
+    return [found[i] for i in torch.randperm(len(found), generator=rng).tolist()]
+
+
+def choose_blocks(shadows: Shadows, work: Workspace) -> tuple[tuple[Block, ...], float]:
+    """Return layers and transforms, and the penalty, that tell the profile best between the two sides' devices."""
+    labels = shadows.positive.astype(np.int64)
+    problems, answers = [], []
+    for side in (0, 1):
+        fit, ask = np.flatnonzero(shadows.side == side), np.flatnonzero(shadows.side != side)
+        problems.append(Problem(updates=shadows.updates, fit=fit, labels=labels[fit], ask=ask, options=2))
+        answers.append(labels[ask])
+    candidates = candidate_blocks(shadows.updates, None, TRANSFORMS)
+    return choose_kernel(problems, answers, work, candidates, most=2)
+
+
+def fit_scores(
+    shadows: Shadows, joined: Updates, ask: Ints, chosen: tuple[tuple[Block, ...], float], work: Workspace
+) -> dict[str, Floats]:
+    """Return how well the rows ``ask`` (q,) of ``joined`` fit, by attack: (q,), higher = better.
+
+    ``joined`` holds the shadow rows first. ``ridge`` regresses on the kind of device; ``similarity`` compares the mean
+    kernel to devices with the profile with that to devices without.
+    """
+    rows = np.arange(len(shadows.positive))
+    problem = Problem(updates=joined, fit=rows, labels=shadows.positive.astype(np.int64), ask=ask, options=2)
+    blocks, penalty = chosen
+    kernel = combined(problem, blocks, work)
+    regressed = ridge_scores(kernel, problem, penalty)
+    near = kernel[ask].astype(np.float64)
+    return {
+        "ridge": regressed[:, 1] - regressed[:, 0],
+        "similarity": near[:, shadows.positive].mean(1) - near[:, ~shadows.positive].mean(1),
+    }
+
+
+def pool_by(senders: Sequence[str], names: Sequence[str], scores: Floats) -> Floats:
+    """Return the mean row of ``scores`` (q, ...) per name: (devices, ...)."""
+    place = {name: i for i, name in enumerate(names)}
+    rows = np.array([place[sender] for sender in senders])
+    total = np.zeros((len(names), *scores.shape[1:]))
+    np.add.at(total, rows, scores)
+    counts = np.bincount(rows, minlength=len(names)).reshape(-1, *[1] * (scores.ndim - 1))
+    pooled: Floats = total / counts
+    return pooled
+
+
+def break_ties(scores: Floats, rng: torch.Generator) -> Floats:
+    """Return scores (q,) with a random trifle added."""
+    trifle: Floats = TIE * np.ptp(scores) * torch.rand(len(scores), generator=rng, dtype=torch.float64).numpy()
+    broken: Floats = scores + trifle
+    return broken
+
+
+def head_columns(updates: Updates, classes: int) -> Floats | None:
+    """Return how much each class's column of the last layer moved (n, classes), as a share of the row; None without.
+
+    Norms of weight columns where they are stored and classes are few, else the output bias with its sign.
+    """
+    few = [name for name in updates.layers if updates.sizes[name] % classes == 0 and name.endswith("head.weight")]
+    bias = [name for name in updates.layers if updates.sizes[name] == classes and name.endswith("head.bias")]
+    if not few and not bias:
+        return None
+    name = few[0] if few and (classes < 1000 or not bias) else bias[0]
+    values = np.concatenate([np.asarray(block, np.float64) for block in updates.blocks([name])], axis=1)
+    if name in few:
+        values = np.linalg.norm(values.reshape(len(values), classes, -1), axis=2)
+    shares: Floats = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-30)
+    return shares
+
+
+def evidence(moved: Floats, usual: Floats, class_names: Sequence[str], most: int = 3) -> tuple[Mapping[str, Any], ...]:
+    """Return each device's classes that stand out most, ``moved`` (devices, classes) beside ``usual`` (n, classes).
+
+    In standard deviations of single updates of devices without the profile, and the mean deviation over classes beside
+    it: a word that none of them ever uses would stand out without bound.
+    """
+    spread = usual.std(0)
+    z = (moved - usual.mean(0)) / (spread + spread.mean() + 1e-12)
+    top = np.argsort(-z, axis=1, kind="stable")[:, :most]
+    return tuple(
+        {"classes": [{"name": class_names[c], "deviations": round(float(row[c]), 2)} for c in best.tolist()]}
+        for row, best in zip(z, top, strict=True)
+    )
