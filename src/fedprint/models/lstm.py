@@ -58,6 +58,12 @@ class LanguageModel(FedModule):
         self.lstm = Lstm(config.embedding, config.hidden)
         self.head = nn.Linear(config.hidden, vocabulary)
 
+    def features(self, x: Tensor) -> Tensor:
+        """Mean LSTM state (b, hidden) over the tokens of sentences (b, length) that are not padding."""
+        real = (x != PAD).unsqueeze(-1)
+        mean: Tensor = (self.lstm(self.embedding(x)) * real).sum(1) / real.sum(1).clamp(min=1)
+        return mean
+
     def scores(self, x: Tensor) -> Tensor:
         """Scores of the next token: (b, length, vocabulary)."""
         out: Tensor = self.head(self.lstm(self.embedding(x)))
@@ -94,13 +100,17 @@ class StarRegressor(FedModule):
         self.centre = config.centre
         self.loss = config.loss
 
-    def scores(self, x: Tensor) -> Tensor:
-        """Predicted ratings (b,) of texts (b, length) that are padded at the end."""
+    def features(self, x: Tensor) -> Tensor:
+        """LSTM state (b, hidden) after the last token of texts (b, length) that are padded at the end."""
         real = (x != PAD).sum(1).clamp(min=1)
         last = torch.arange(1, x.shape[1] + 1, device=x.device) == real.unsqueeze(1)
         # A product with the mask, not an index: vmap runs it as one matrix product, and its gradient needs no scatter.
-        state = (self.lstm(self.embedding(x)) * last.unsqueeze(-1)).sum(1)
-        out: Tensor = self.centre + self.head(state).squeeze(-1)
+        state: Tensor = (self.lstm(self.embedding(x)) * last.unsqueeze(-1)).sum(1)
+        return state
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Predicted ratings (b,) of texts (b, length)."""
+        out: Tensor = self.centre + self.head(self.features(x)).squeeze(-1)
         return out
 
     def per_example_loss(self, batch: Examples) -> Tensor:

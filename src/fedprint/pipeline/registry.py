@@ -8,14 +8,18 @@ from pydantic import Field
 
 from fedprint.analyses.amounts import PriorExamples
 from fedprint.analyses.attributes import Attributes
+from fedprint.analyses.class_bias import ClassBias
 from fedprint.analyses.cross_modal import CrossModal
 from fedprint.analyses.curves import TrainingUpdates
 from fedprint.analyses.data_space import DataSpace
+from fedprint.analyses.distances import Distances
 from fedprint.analyses.epochs import Epochs
 from fedprint.analyses.layers import Layers
 from fedprint.analyses.matching import Matching
 from fedprint.analyses.open_world import OpenWorld
 from fedprint.analyses.profile import Profile
+from fedprint.analyses.raw_features import RawFeatures
+from fedprint.analyses.recognisable import Recognisable
 from fedprint.analyses.users import Users
 from fedprint.attacks.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
 from fedprint.attacks.reidentify import MlpTuned, Ridge
@@ -41,6 +45,10 @@ def models_for(task: Task) -> tuple[str, ...]:
 
 Analysis = Annotated[
     TrainingUpdates
+    | RawFeatures
+    | Recognisable
+    | ClassBias
+    | Distances
     | PriorExamples
     | Layers
     | Epochs
