@@ -51,7 +51,7 @@ CURVES = (
         analysis="prior-examples",
         key="prior_examples",
         title="How many examples the adversary needs",
-        label="examples of a user that the adversary has",
+        label="prior examples per user",
         caption="Average precision by the number of examples of each user that the adversary knows (the last point: "
         "all it has).",
     ),

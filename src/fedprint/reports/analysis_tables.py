@@ -90,7 +90,10 @@ def result_table(
     metrics = sorted({row["metric"] for row in rows}, key=_metric_rank)
     groups: dict[str, dict[str, Estimate]] = {}
     labels: dict[str, tuple[str, ...]] = {}
-    for row in sorted(rows, key=lambda row: [_sortable(key, row.get(key)) for key in keys]):
+    members = list(dict.fromkeys(row.get("member") for row in rows))
+    for row in sorted(
+        rows, key=lambda row: (members.index(row.get("member")), *(_sortable(key, row.get(key)) for key in keys))
+    ):
         place = json.dumps([row.get(key) for key in keys])
         labels[place] = tuple(label(key, row.get(key)) for key in keys)
         groups.setdefault(place, {})[row["metric"]] = estimate(row)
@@ -110,14 +113,14 @@ def result_table(
 
 
 def varied_keys(rows: Sequence[Row]) -> list[str]:
-    """Return the keys that tell the rows apart, the prior first and the attack last."""
+    """Return the keys that tell the rows apart: the member of a suite and the prior first, the attack last."""
     found = {key for row in rows for key in row if key not in UNVARIED}
     varied = [key for key in sorted(found) if len({json.dumps(row.get(key)) for row in rows}) > 1]
     # the tensors of a layer repeat its name, rounds repeat their bin
     hidden = {"layers"} if "layer" in varied or "attack" in varied else set()
     hidden |= {key for key in varied if key.startswith(("train_", "test_")) and not key.endswith("_bin")}
     middle = [key for key in varied if key not in {*hidden, "attack", "prior"}]
-    return ["prior", *middle, "attack"]
+    return [*(["member"] if any("member" in row for row in rows) else []), "prior", *middle, "attack"]
 
 
 def label(key: str, value: object) -> str:

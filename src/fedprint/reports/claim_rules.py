@@ -156,12 +156,11 @@ def epochs_alike(found: Evidence) -> Finding:
 
 def matching_works(found: Evidence) -> Finding:
     """Judge every matcher in the closed world."""
-    rows = [row for row in found.of("matching", "matching_ap", linkage="update") if row["attack"] != "chance"]
     return together(
         above(row, f"{prior}, {row['attack']}")
         for prior in found.priors("matching")
-        for row in rows
-        if row["prior"] == prior
+        for row in found.of("matching", "matching_ap", linkage="update", prior=prior)
+        if row["attack"] != "chance"
     )
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.evaluations import final_analyses, final_rows
+from fedprint.reports.evaluations import CONTROL, final_analyses, final_rows, prior_rank
 from fedprint.reports.tables import attack_rank
 from fedprint.reports.wording import estimate as read
 from fedprint.reports.wording import interval, number, with_unit
@@ -67,7 +67,8 @@ class Evidence:
 
     def priors(self, analysis: str) -> list[str]:
         """Return the priors of an analysis but for the iid control."""
-        return sorted({row["prior"] for row in self.analyses if row["analysis"] == analysis and row["prior"] != "iid"})
+        known = {row["prior"] for row in self.analyses if row["analysis"] == analysis}
+        return sorted(known - {CONTROL}, key=prior_rank)
 
     def of(self, analysis: str, metric: str, **keys: Any) -> list[Row]:
         """Return an analysis's rows that have these keys."""

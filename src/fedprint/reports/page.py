@@ -45,7 +45,8 @@ class ReportSummary:
     """The headline of a report: the chosen attacker on the first prior that is no control.
 
     ``update`` and ``device`` map a metric to its :class:`Estimate` (fractions, ratios), empty without an attack;
-    ``utility`` is the federated model's. ``verdict`` are full sentences. ``page`` is the written index.html.
+    ``utility`` is the federated model's. ``verdict`` are full sentences. ``data`` counts users and examples.
+    ``page`` is the written index.html.
     """
 
     experiment: str
@@ -64,6 +65,7 @@ class ReportSummary:
     utility: Estimate | None
     sanity_passed: bool
     sanity: str
+    data: Mapping[str, Any]
     page: Path
 
 
@@ -167,6 +169,7 @@ def _summary(
         utility=_model_utility(utility, prior),
         sanity_passed=judged.passed,
         sanity=judged.text,
+        data=next((item.details.get("data", {}) for item in evaluations if item.prior == prior), {}),
         page=page,
     )
 

@@ -10,11 +10,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from fedprint.evaluation.rows import Row, plain_value, read_measurements, write_measurements
 from fedprint.reports import wording
-from fedprint.reports.evaluations import final_rows
-from fedprint.reports.page import environment, fresh_folder, read_summary, swap
-from fedprint.reports.tables import AttackTable, attack_tables
+from fedprint.reports.analysis_tables import ResultTable
+from fedprint.reports.claims import Verdict, by_claim, judge_claims
+from fedprint.reports.drawing import Drawing
+from fedprint.reports.page import (
+    environment,
+    fresh_folder,
+    read_summary,
+    swap,
+    write_claims,
+    write_drawings,
+    write_tables,
+)
+from fedprint.reports.paper_tables import paper_tables, stands_for
+from fedprint.reports.reference import CITATION
+from fedprint.reports.suite_figures import draw_suite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,31 +50,64 @@ class MemberReport:
         return tuple(read_measurements(self.folder / "measurements.jsonl"))
 
     @property
-    def tables(self) -> tuple[AttackTable, ...]:
-        """Its re-identification tables, one per prior."""
-        return attack_tables(final_rows(self.rows), self.rows)
+    def model(self) -> str:
+        """The name of its model."""
+        config = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
+        model = config.get("model") if isinstance(config, dict) else None
+        return str(model.get("name", "")) if isinstance(model, dict) else ""
 
 
 def write_suite(
     *, suite: str, title: str, fast: bool, members: Sequence[MemberReport], failures: Mapping[str, str], out: Path
 ) -> None:
-    """Write the folder ``out``: index.html, measurements.jsonl and .csv, summary.json.
+    """Write the folder ``out``: index.html, measurements, claims, tables/, figures/ and summary.json.
 
     The page links to ``<member>/index.html`` beside it. ``failures`` says of members without a report why they have
     none. The folder appears as a whole; equal input gives equal bytes.
     """
     head = {"suite": suite, "title": title, "fast": fast, "failures": dict(failures)}
     head["members"] = [_headline(member) for member in members]
-    page = environment().get_template("suite.html").render(head=head, members=members, wording=wording)
+    rows = suite_rows(suite, members)
+    shown = SuiteContent(
+        drawings=draw_suite(rows),
+        tables=paper_tables(members),
+        verdicts=tuple(verdict for member in members for verdict in judge_claims(member.rows, member.name)),
+    )
     partial = fresh_folder(Path(out))
     try:
-        write_measurements(partial / "measurements.jsonl", partial / "measurements.csv", suite_rows(suite, members))
+        write_measurements(partial / "measurements.jsonl", partial / "measurements.csv", rows)
         text = json.dumps(plain_value(head), indent=1, ensure_ascii=False)
         (partial / "summary.json").write_text(text + "\n", encoding="utf-8")
-        (partial / "index.html").write_text(page, encoding="utf-8")
+        (partial / "index.html").write_text(_page(head, members, shown), encoding="utf-8")
+        write_drawings(partial, shown.drawings)
+        write_tables(partial, shown.tables)
+        write_claims(partial, shown.verdicts)
         swap(partial, Path(out))
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteContent:
+    """What the page of a suite shows besides its members."""
+
+    drawings: tuple[Drawing, ...]
+    tables: tuple[ResultTable, ...]
+    verdicts: tuple[Verdict, ...]
+
+
+def _page(head: Mapping[str, Any], members: Sequence[MemberReport], shown: SuiteContent) -> str:
+    return environment().get_template("suite.html").render(
+        head=head,
+        members=members,
+        drawings=shown.drawings,
+        tables=shown.tables,
+        claims=by_claim(shown.verdicts),
+        verdicts=shown.verdicts,
+        stands_for=stands_for,
+        citation=CITATION,
+        wording=wording,
+    )  # fmt: skip
 
 
 def suite_rows(suite: str, members: Sequence[MemberReport]) -> list[Row]:

@@ -1,0 +1,131 @@
+"""The report of a suite: members side by side, the papers' tables beside ours, one verdict per claim and member."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from analysis_cases import add_analyses, all_analyses
+from report_cases import write_evaluations
+
+from fedprint.evaluation.rows import read_measurements
+from fedprint.reports.claims import CLAIMS
+from fedprint.reports.page import write_report
+from fedprint.reports.paper_tables import datasets, matching, reidentification, stands_for, utility
+from fedprint.reports.suite import MemberReport, suite_rows, write_suite
+from fedprint.reports.suite_figures import draw_suite
+
+MEMBERS = {"writers": ("mnist_writers", "accuracy"), "blog": ("blog", "top5_accuracy"), "own": ("my_users", "mean_ap")}
+
+
+def _member(base: Path, name: str, seeds: tuple[int, ...] = (0,)) -> MemberReport:
+    dataset, metric = MEMBERS[name]
+    folders = write_evaluations(
+        base / "eval" / name, ("random", "chrono", "iid"), seeds, dataset=dataset, metric=metric
+    )
+    for folder in folders:
+        prior, seed = folder.name.split("-")
+        if prior != "iid":
+            add_analyses(folder, [{**row, "dataset": dataset} for row in all_analyses(prior, int(seed))])
+    out = base / "suite" / name
+    text = "model: {name: cnn}\n"
+    write_report(experiment=f"both.{name}", title=name, evaluations=folders, config_text=text, out=out)
+    return MemberReport(name=name, experiment=name, folder=out)
+
+
+@pytest.fixture(scope="module")
+def members(tmp_path_factory: pytest.TempPathFactory) -> list[MemberReport]:
+    base = tmp_path_factory.mktemp("suite")
+    return [_member(base, "writers"), _member(base, "blog", (0, 1))]
+
+
+@pytest.fixture(scope="module")
+def made(members: list[MemberReport], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("made") / "both"
+    write_suite(suite="both", title="Both", fast=False, members=members, failures={"third": "no <data>"}, out=out)
+    return out
+
+
+def test_measurements_of_all_members_stand_under_the_suites_name(made: Path, members: list[MemberReport]) -> None:
+    rows = read_measurements(made / "measurements.jsonl")
+    assert {(row["experiment"], row["member"]) for row in rows} == {("both", "writers"), ("both", "blog")}
+    assert len(rows) == sum(len(member.rows) for member in members)
+    wanted = {"matching_ap", "cross_modal_ap", "ap"}
+    assert wanted <= {row["metric"] for row in rows}
+    assert {row["seen_share"] for row in rows if row["world"] == "open"} == {0.0, 0.25, 0.5, 0.75, 1.0}
+
+
+def test_the_page_links_to_members_and_holds_every_table_and_figure(made: Path) -> None:
+    page = (made / "index.html").read_text()
+    assert all(f'href="{name}/index.html"' in page for name in ("writers", "blog"))
+    assert "third failed" in page
+    assert "no &lt;data&gt;" in page
+    tables = {path.stem for path in (made / "tables").glob("*.csv")}
+    assert {"data-sets", "utility", "re-identification", "attributes", "layers", "matching", "cross-modal"} <= tables
+    assert all(f'id="table-{name}"' in page for name in tables)
+    figures = {path.stem for path in (made / "figures").glob("*.svg")}
+    assert {"recognition", "prior-examples", "training-updates", "users", "open-world", "layers"} == figures
+    assert all(f'id="{name}"' in page for name in figures)
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_the_published_numbers_stand_beside_ours(members: list[MemberReport]) -> None:
+    (line,) = [line for line in reidentification(members).lines if line.labels == ("writers", "random", "mlp")]
+    assert line.cells[-1] == "PIPA 91.0 (48× 1/U), 84.7, 96.3; OpenImages 53.7 (175× 1/U), 51.9, 77.9"
+    (line,) = [line for line in reidentification(members).lines if line.labels == ("blog", "chrono", "svm")]
+    assert line.cells[-1] == "Blog 27.0 (15× 1/U), 42.1, 46.0"
+    found = matching(members)
+    assert found is not None
+    (line,) = [line for line in found.lines if line.labels[:3] == ("blog", "chrono", "mlp-product")]
+    assert line.cells[-1] == "Blog 91.9"
+    published = {(line.labels[0], line.labels[3]): line.cells[-1] for line in utility(members).lines}
+    assert published["blog", "federated"] == "Blog 27.83"
+    assert published["writers", "federated"] is None, "accuracy is not the paper's metric"
+
+
+def test_stand_ins_are_named_and_the_chosen_attacker_marked(members: list[MemberReport]) -> None:
+    assert stands_for("mnist_writers") == "PIPA, OpenImages"
+    assert stands_for("my_users") == "none"
+    cells = datasets(members).lines[0].cells
+    assert cells[:2] == ("100", "PIPA 53; OpenImages 327")
+    assert cells[4] == "cnn"
+    chosen = [line.labels for line in reidentification(members).lines if line.labels[2].endswith("(chosen)")]
+    assert chosen == [(name, prior, "ridge (chosen)") for name in ("writers", "blog") for prior in ("random", "chrono")]
+
+
+def test_seeds_of_one_member_are_pooled_whatever_the_others_have(members: list[MemberReport]) -> None:
+    lines = reidentification(members).lines
+    assert len(lines) == 2 * 2 * 6
+    counts = {line.labels[0]: line.cells[0].n_questions for line in lines}  # type: ignore[union-attr]
+    assert counts == {"writers": 1000, "blog": 2000}
+    (drawing,) = [drawing for drawing in draw_suite(suite_rows("both", members)) if drawing.name == "recognition"]
+    assert [drawing.svg.decode().count(f">{name}<") for name in ("writers", "blog")] == [1, 1]
+
+
+def test_every_claim_has_a_verdict_per_member(made: Path) -> None:
+    verdicts = json.loads((made / "claims.json").read_text())
+    assert {(row["claim"], row["member"]) for row in verdicts} == {
+        (claim.name, name) for claim in CLAIMS for name in ("writers", "blog")
+    }
+    with (made / "claims.csv").open() as file:
+        assert [dict(row) for row in csv.DictReader(file)] == verdicts
+    page = (made / "index.html").read_text()
+    assert all(claim.text.replace(">", "&gt;").replace("'", "&#39;") in page for claim in CLAIMS)
+
+
+def test_a_data_set_without_a_published_one_has_no_published_numbers(tmp_path: Path) -> None:
+    member = _member(tmp_path, "own")
+    for table in (reidentification([member]), utility([member])):
+        assert table.lines
+        assert {line.cells[-1] for line in table.lines} == {None}
+    write_suite(suite="s", title="S", fast=True, members=[member], failures={}, out=tmp_path / "made")
+    assert "stands in for: none" in (tmp_path / "made" / "index.html").read_text().lower()
+
+
+def test_equal_members_give_equal_bytes(members: list[MemberReport], made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "again"
+    write_suite(suite="both", title="Both", fast=False, members=members, failures={"third": "no <data>"}, out=out)
+    files = [path.relative_to(made) for path in made.rglob("*") if path.is_file()]
+    assert [str(name) for name in files if (made / name).read_bytes() != (out / name).read_bytes()] == []
