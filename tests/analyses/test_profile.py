@@ -58,7 +58,7 @@ def test_a_threshold_can_be_given(tiny_run: Job) -> None:
 
 def test_trials_rank_devices_with_evidence(answered: tuple[list[Trial], dict[str, AnswerSet]], tmp_path: Path) -> None:
     trials, answers = answered
-    assert [trial.keys["attack"] for trial in trials] == ["ridge", "similarity"]
+    assert [trial.keys["attack"] for trial in trials] == ["ridge", "similarity", "columns", "combined"]
     for trial in trials:
         (found,) = judge(trial, answers["profile"], Setting(seed=0, resamples=200))
         assert 0 <= found.lo <= found.value <= found.hi <= 1

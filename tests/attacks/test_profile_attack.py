@@ -13,6 +13,8 @@ from fedprint.attacks.profile import (
     background_devices,
     break_ties,
     choose_blocks,
+    combine,
+    deviations,
     evidence,
     fit_scores,
     has_any,
@@ -138,23 +140,30 @@ def test_ties_are_broken_and_orders_kept() -> None:
     assert broken[1:3].max() < broken[3]
 
 
-def test_head_columns_are_norms_of_weights_or_the_bias_of_a_vocabulary() -> None:
+def test_head_columns_are_the_signed_bias_or_norms_of_weights() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(5, 36)).astype(np.float32)
     updates = MemoryUpdates(sizes=SIZES, values=values)
-    found = head_columns(updates, 4)
+    bias = head_columns(updates, 4)
+    assert bias is not None
+    assert (np.sign(bias) == np.sign(values[:, 32:])).all()
+    np.testing.assert_allclose(np.linalg.norm(bias, axis=1), 1)
+    found = head_columns(replace(updates, sizes={"body.weight": 20, "head.weight": 12, "tail": 4}), 4)
     assert found is not None
     norms = np.linalg.norm(values[:, 20:32].reshape(5, 4, 3), axis=2)
     np.testing.assert_allclose(found, norms / np.linalg.norm(norms, axis=1, keepdims=True), rtol=1e-5)
-    bias = head_columns(replace(updates, sizes={"body.weight": 32, "head.bias": 4}), 4)
-    assert bias is not None
-    assert (np.sign(bias) == np.sign(values[:, 32:])).all()
     assert head_columns(replace(updates, sizes={"body.weight": 36}), 4) is None
 
 
 def test_evidence_names_the_columns_that_moved() -> None:
     usual = np.random.default_rng(0).normal(1, 0.1, size=(50, 4))
     moved = np.array([[1, 1, 1, 3.0], [2.0, 1, 1, 1]])
-    found = evidence(moved, usual, ("a", "b", "c", "d"), most=1)
+    found = evidence(deviations(moved, usual), ("a", "b", "c", "d"), most=1)
     assert [row["classes"][0]["name"] for row in found] == ["d", "a"]
     assert found[0]["classes"][0]["deviations"] > found[1]["classes"][0]["deviations"] > 3
+
+
+def test_combining_weighs_both_scores_equally() -> None:
+    np.testing.assert_allclose(combine(np.array([0.0, 2.0]), np.array([100.0, 0.0])), [0, 0])
+    found = combine(np.array([0.0, 1, 2]), np.array([5.0, 5, 5]))
+    assert found.argsort().tolist() == [0, 1, 2]

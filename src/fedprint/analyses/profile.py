@@ -19,6 +19,8 @@ from fedprint.attacks.profile import (
     background_devices,
     break_ties,
     choose_blocks,
+    combine,
+    deviations,
     evidence,
     fit_scores,
     has_any,
@@ -32,7 +34,8 @@ from fedprint.data.examples import as_input
 from fedprint.data.query import read_query
 from fedprint.types import Examples, FedprintError, User
 
-ATTACKS = ("ridge", "similarity")
+SHOWN = ("combined", "ridge")
+"""Attacks whose list the exhibit shows: the first of them that answers."""
 
 
 class Profile(Analysis):
@@ -44,11 +47,13 @@ class Profile(Analysis):
     without the profile each is trained off line twice from each of ``rounds`` recorded global models: as it is, and
     with one of ``shares`` of its examples replaced by the query.
 
+    Attacks, with all updates of a pseudonym pooled: ``ridge`` and ``similarity`` on layers chosen between shadow
+    devices; ``columns``, how far the labels' outputs moved up; ``combined`` of ridge and columns.
+
     A device fits (ground truth, held out) when the share of its private examples with one of the labels is among the
-    top ``top`` of all devices, or at least ``at_least`` where that is set; never with none. Metric ``fits_ap`` over
-    devices, all updates of a pseudonym pooled. Exhibit: the ``shown`` best devices with the classes whose output
-    columns moved most, whether they fit, and what they hold more of than others: false positives hold what goes along
-    with the profile.
+    top ``top`` of all devices, or at least ``at_least`` where that is set; never with none. Metric: ``fits_ap`` over
+    devices. Exhibit: the ``shown`` best devices, the classes whose outputs moved up most, whether they fit, and what
+    they hold more of than others: false positives hold what goes along with the profile.
     """
 
     name: Literal["profile"] = "profile"
@@ -72,8 +77,7 @@ class Profile(Analysis):
         rows = facts.rows("anonymous")
         owner_of = dict(zip(senders(facts.index["pseudonym"], rows), facts.owner[rows].tolist(), strict=True))
         devices = sorted(owner_of)
-        shape = tuple(facts.private[0].examples["x"].shape[1:])
-        labels = self._ids(facts.class_names, facts.task, shape)
+        labels = self._ids(facts.class_names, facts.task, shape_of(facts.private))
         share = label_shares(facts.private, labels, facts.task)
         owners = np.array([owner_of[device] for device in devices], dtype=np.int64)
         fits = self._fits(np.array([share[user] for user in owners.tolist()]))
@@ -117,14 +121,18 @@ class Profile(Analysis):
         bench.progress("choosing layers")
         scores = fit_scores(shadows, joined, first + bench.view.anonymous_rows, choose_blocks(shadows, work), work)
         sent_by = senders(bench.view.store.index["pseudonym"], bench.view.anonymous_rows)
-        why = self._evidence(bench, shadows, sent_by, devices)
-        for attack in ATTACKS:
-            pooled = break_ties(pool_by(sent_by, devices, scores[attack]), bench.rng(self.name, attack))
+        pooled = {attack: pool_by(sent_by, devices, found) for attack, found in scores.items()}
+        stands_out = self._deviations(bench, shadows, sent_by, devices)
+        if stands_out is not None:
+            pooled["columns"] = stands_out[:, self._labels(bench)].mean(1)
+            pooled["combined"] = combine(pooled["ridge"], pooled["columns"])
+        why = _evidence(bench, devices, stands_out)
+        for attack, found in pooled.items():
             yield Trial(
                 questions=self.name,
                 rows=np.arange(len(devices)),
                 options=np.array([], dtype=np.int64),
-                scores=pooled[:, None],
+                scores=break_ties(found, bench.rng(self.name, attack))[:, None],
                 keys={"attack": attack, "profile": self._called(), "linkage": "device"},
                 metrics=("fits_ap",),
                 evidence=why,
@@ -133,33 +141,35 @@ class Profile(Analysis):
     def _called(self) -> str:
         return ", ".join(map(str, self.labels)) or str(self.path)
 
+    def _labels(self, bench: Bench) -> list[int]:
+        return self._ids(bench.class_names, bench.task, shape_of(bench.view.prior_users))
+
     def _shadows(self, bench: Bench) -> Shadows:
-        view, shape = bench.view, tuple(bench.view.prior_users[0].examples["x"].shape[1:])
-        labels = self._ids(bench.class_names, bench.task, shape)
+        view, labels = bench.view, self._labels(bench)
         background = background_devices(view, labels, bench.task, bench.rng(self.name, "background"))
         if self.path is not None:
-            query: Examples = self._query(bench.class_names, bench.task, shape)
+            query: Examples = self._query(bench.class_names, bench.task, shape_of(view.prior_users))
         else:
             query = with_labels(view.background, labels, bench.task)
         plan = Plan(devices=self.devices, rounds=self.rounds, shares=self.shares)
         return make_shadows(view, query, background, plan, bench.rng(self.name, "shadows"))
 
-    def _evidence(
+    def _deviations(
         self, bench: Bench, shadows: Shadows, sent_by: Sequence[str], devices: Sequence[str]
-    ) -> tuple[Mapping[str, Any], ...]:
+    ) -> NDArray[np.float64] | None:
+        """Return how far each class's output stands out (devices, classes); None for a model without such outputs."""
         usual = head_columns(shadows.updates, len(bench.class_names))
         moved = head_columns(bench.view.store, len(bench.class_names))
         if usual is None or moved is None:
-            return tuple({"device": device, "classes": []} for device in devices)
+            return None
         pooled = pool_by(sent_by, devices, moved[bench.view.anonymous_rows])
-        found = evidence(pooled, usual[~shadows.positive], bench.class_names)
-        return tuple({"device": device, **why} for device, why in zip(devices, found, strict=True))
+        return deviations(pooled, usual[~shadows.positive])
 
     def exhibit(self, scene: Scene) -> Mapping[str, Any] | None:
         """Return the ranked list: device, score, classes that moved, whether it fits, what it holds most of."""
-        (trial,) = (t for t in scene.trials(self.name) if t.keys["attack"] == ATTACKS[0])
-        shape = tuple(scene.private[0].examples["x"].shape[1:])
-        labels = self._ids(scene.class_names, scene.task, shape)
+        found = {trial.keys["attack"]: trial for trial in scene.trials(self.name)}
+        trial = next(found[attack] for attack in SHOWN if attack in found)
+        labels = self._ids(scene.class_names, scene.task, shape_of(scene.private))
         rows = np.flatnonzero((scene.store.index["role"] == "anonymous").to_numpy())
         owner_of = dict(zip(senders(scene.store.index["pseudonym"], rows), scene.owner[rows].tolist(), strict=True))
         share = label_shares(scene.private, labels, scene.task)
@@ -181,11 +191,26 @@ class Profile(Analysis):
         ]
         return {
             "profile": self._called(),
+            "attack": trial.keys["attack"],
             "labels": [scene.class_names[label] for label in labels],
             "devices": listed,
             "fitting": int(fits.sum()),
             "asked": len(fits),
         }
+
+
+def _evidence(
+    bench: Bench, devices: Sequence[str], stands_out: NDArray[np.float64] | None
+) -> tuple[Mapping[str, Any], ...]:
+    if stands_out is None:
+        return tuple({"device": device, "classes": []} for device in devices)
+    found = evidence(stands_out, bench.class_names)
+    return tuple({"device": device, **why} for device, why in zip(devices, found, strict=True))
+
+
+def shape_of(users: Sequence[User]) -> tuple[int, ...]:
+    """Return the shape of one example."""
+    return tuple(users[0].examples["x"].shape[1:])
 
 
 def senders(pseudonyms: Any, rows: Ints) -> list[str]:

@@ -168,30 +168,45 @@ def break_ties(scores: Floats, rng: torch.Generator) -> Floats:
 def head_columns(updates: Updates, classes: int) -> Floats | None:
     """Return how much each class's column of the last layer moved (n, classes), as a share of the row; None without.
 
-    Norms of weight columns where they are stored and classes are few, else the output bias with its sign.
+    The output bias with its sign (a class that the device holds more often than the model expects moves up), or the
+    norms of the weight columns where no bias is stored.
     """
-    few = [name for name in updates.layers if updates.sizes[name] % classes == 0 and name.endswith("head.weight")]
-    bias = [name for name in updates.layers if updates.sizes[name] == classes and name.endswith("head.bias")]
-    if not few and not bias:
-        return None
-    name = few[0] if few and (classes < 1000 or not bias) else bias[0]
+    for layer, size in (("head.bias", classes), ("head.weight", None)):
+        names = [n for n in updates.layers if n.endswith(layer) and updates.sizes[n] % classes == 0]
+        if names and size in (None, updates.sizes[names[0]]):
+            return _column_shares(updates, names[0], classes)
+    return None
+
+
+def _column_shares(updates: Updates, name: str, classes: int) -> Floats:
     values = np.concatenate([np.asarray(block, np.float64) for block in updates.blocks([name])], axis=1)
-    if name in few:
+    if values.shape[1] > classes:
         values = np.linalg.norm(values.reshape(len(values), classes, -1), axis=2)
     shares: Floats = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-30)
     return shares
 
 
-def evidence(moved: Floats, usual: Floats, class_names: Sequence[str], most: int = 3) -> tuple[Mapping[str, Any], ...]:
-    """Return each device's classes that stand out most, ``moved`` (devices, classes) beside ``usual`` (n, classes).
+def deviations(moved: Floats, usual: Floats) -> Floats:
+    """Return how far columns ``moved`` (devices, classes) stand out from ``usual`` (n, classes).
 
     In standard deviations of single updates of devices without the profile, and the mean deviation over classes beside
     it: a word that none of them ever uses would stand out without bound.
     """
     spread = usual.std(0)
-    z = (moved - usual.mean(0)) / (spread + spread.mean() + 1e-12)
-    top = np.argsort(-z, axis=1, kind="stable")[:, :most]
+    found: Floats = (moved - usual.mean(0)) / (spread + spread.mean() + 1e-12)
+    return found
+
+
+def evidence(found: Floats, class_names: Sequence[str], most: int = 3) -> tuple[Mapping[str, Any], ...]:
+    """Return for each row of :func:`deviations` (devices, classes) the classes that stand out most."""
+    top = np.argsort(-found, axis=1, kind="stable")[:, :most]
     return tuple(
         {"classes": [{"name": class_names[c], "deviations": round(float(row[c]), 2)} for c in best.tolist()]}
-        for row, best in zip(z, top, strict=True)
+        for row, best in zip(found, top, strict=True)
     )
+
+
+def combine(first: Floats, second: Floats) -> Floats:
+    """Return the sum of two scores (devices,), each standardised over the devices: no label is needed for that."""
+    total: Floats = sum(((s - s.mean()) / max(float(s.std()), 1e-12) for s in (first, second)), np.zeros(len(first)))
+    return total
