@@ -102,3 +102,41 @@ def add_analyses(folder: Path, rows: list[Row], exhibits: Mapping[str, Any] | No
     (folder / "analysis_rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "exhibits.json").write_text(json.dumps(dict(exhibits or {})))
     return folder
+
+
+def all_exhibits() -> dict[str, Any]:
+    """Return what every analysis exhibits, in the form of its docstring."""
+    users = [{"user_id": i, "intra": 0.6 + 0.01 * i, "inter": 0.8 + 0.005 * i, "examples": 50} for i in range(20)]
+    device = {"updates": 10, "norm": [0.1, 0.4, 0.2], "share": [0.2, 0.5, 0.3]}
+    biased = [
+        {"user_id": i, "ap": 0.9 - 0.2 * i, "group": group, "prior": device, "private": device}
+        for i, group in enumerate(("most", "most", "least", "least"))
+    ]
+    top = [{"label": "seven", "share": 0.3, "population": 0.1}]
+    reason = {"meaning": "bits of the labels", "correlation": 0.4, "lo": 0.1, "hi": 0.7, "p": 0.01}
+    empty = {"meaning": "constant", "correlation": None, "lo": None, "hi": None, "p": None}
+    points = [
+        {"x": float(i % 7), "y": float(i % 5), "user_id": i % 4, "role": ("prior", "private")[i % 2]} for i in range(40)
+    ]
+    found = {"rank": 1, "device": "d1", "score": 0.91, "user": 3, "share": 0.4, "fits": True, "holds": ["amp"],
+             "classes": [{"name": "guitar", "deviations": 3.2}]}  # fmt: skip
+    return {
+        "distances": {"kind": "pixels", "users": users, "share_closer": {"value": 1.0, "lo": 0.83, "hi": 1.0}, "n": 20},
+        "class-bias": {"kind": "classes", "classes": ["a", "b", "c"], "layer": "head.weight", "users": biased},
+        "recognisable": {
+            "users": [{"user_id": i, "ap": 0.02 * i, "divergence": 0.1 * i} for i in range(20)],
+            "reasons": {"divergence": reason, "updates": empty},
+            "most": [{"user_id": 19, "ap": 0.38, "top": top}],
+            "least": [{"user_id": 0, "ap": 0.0, "top": []}],
+        },
+        "raw-features": {"kind": "pixels", "raw": points, "updates": points},
+        "profile": {"profile": "guitar", "labels": ["guitar"], "devices": [found], "fitting": 4, "asked": 40},
+    }
+
+
+def word_bias() -> dict[str, Any]:
+    """Return the class bias of a language model."""
+    words = {"updates": 9, "words": [{"word": "lighthouse", "change": 0.2, "used": True},
+                                     {"word": "harbour", "change": 0.1, "used": False}]}  # fmt: skip
+    users = [{"user_id": 7, "ap": 0.8, "group": "most", "prior": words, "private": words}]
+    return {"class-bias": {"kind": "words", "layer": "head.bias", "users": users}}

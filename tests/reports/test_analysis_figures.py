@@ -139,7 +139,7 @@ def test_tables_put_the_metrics_of_a_condition_side_by_side() -> None:
     table = result_table(rows, "attributes", "Attributes")
     assert table is not None
     assert set(table.heads) == {"top-1", "gain in top-1", "attribute: AP", "attribute: top-1"}
-    (line,) = [line for line in table.lines if {"age", "with the user", "attribute"} <= set(line.labels)]
+    (line,) = [line for line in table.lines if {"age", "together", "attribute"} <= set(line.labels)]
     present = {head for head, cell in zip(table.heads, line.cells, strict=True) if cell is not None}
     assert present == {"gain in top-1", "attribute: AP", "attribute: top-1"}
 

@@ -92,12 +92,13 @@ def test_stand_ins_are_named_and_the_chosen_attacker_marked(members: list[Member
     assert cells[:2] == ("100", "PIPA 53; OpenImages 327")
     assert cells[4] == "cnn"
     chosen = [line.labels for line in reidentification(members).lines if line.labels[2].endswith("(chosen)")]
-    assert chosen == [(name, prior, "ridge (chosen)") for name in ("writers", "blog") for prior in ("random", "chrono")]
+    priors = ("random", "chrono", "iid")
+    assert chosen == [(name, prior, "ridge (chosen)") for name in ("writers", "blog") for prior in priors]
 
 
 def test_seeds_of_one_member_are_pooled_whatever_the_others_have(members: list[MemberReport]) -> None:
     lines = reidentification(members).lines
-    assert len(lines) == 2 * 2 * 6
+    assert len(lines) == 2 * 3 * 6
     counts = {line.labels[0]: line.cells[0].n_questions for line in lines}  # type: ignore[union-attr]
     assert counts == {"writers": 1000, "blog": 2000}
     (drawing,) = [drawing for drawing in draw_suite(suite_rows("both", members)) if drawing.name == "recognition"]

@@ -34,9 +34,9 @@ KEY_TITLES: Mapping[str, str] = {
 }
 VALUE_TITLES: Mapping[tuple[str, str], str] = {
     ("heads", "stl"): "alone",
-    ("heads", "mtl"): "with the user",
-    ("users", "known"): "known to the adversary",
-    ("users", "new"): "new to the adversary",
+    ("heads", "mtl"): "together",
+    ("users", "known"): "known",
+    ("users", "new"): "new",
     ("linkage", "update"): "one update",
     ("linkage", "device"): "device pooled",
 }

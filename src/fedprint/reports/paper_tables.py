@@ -214,11 +214,15 @@ def stands_for(dataset: str) -> str:
 
 
 def _main(members: Sequence[Member], attacked: bool) -> list[tuple[Member, Row]]:
-    """Return the main rows: attacks on single updates but for the control, or utility."""
-    pairs = [(member, row) for member in members for row in final_rows(member.rows) if row["prior"] != CONTROL]
+    """Return the main rows: attacks on single updates, or utility but for the control."""
+    pairs = [(member, row) for member in members for row in final_rows(member.rows)]
     if attacked:
         return [(member, row) for member, row in pairs if row.get("attack") and row.get("linkage") == "update"]
-    return [(member, row) for member, row in pairs if row.get("training") and not row.get("attack")]
+    return [
+        (member, row)
+        for member, row in pairs
+        if row.get("training") and not row.get("attack") and row["prior"] != CONTROL
+    ]
 
 
 def _analysis(members: Sequence[Member], name: str) -> list[Row]:

@@ -11,6 +11,7 @@ from fedprint.reports.analysis_tables import ResultTable, result_table
 from fedprint.reports.drawing import Drawing
 from fedprint.reports.evaluations import Evaluation, final_analyses
 from fedprint.reports.exhibit_figures import draw_exhibits
+from fedprint.reports.exhibit_tables import tabulate_exhibits
 
 TEXTS: Mapping[str, tuple[str, str]] = {
     "prior-examples": ("Prior examples", "How much of a user's data must the adversary have?"),
@@ -62,13 +63,14 @@ def analysis_sections(rows: Sequence[Row], evaluations: Sequence[Evaluation] = (
     final = final_analyses(rows)
     figures = draw_rows(final)
     shown = draw_exhibits(evaluations)
-    names = {str(row["analysis"]) for row in final} | set(shown)
+    listed = tabulate_exhibits(evaluations)
+    names = {str(row["analysis"]) for row in final} | set(shown) | set(listed)
     sections = []
     for name in sorted(names, key=_rank):
         title, note = TEXTS.get(name, (name.replace("-", " ").capitalize(), ""))
         drawings = figures.get(name, ()) + shown.get(name, ())
         table = _table([row for row in final if row["analysis"] == name], name, title, bool(drawings))
-        tables = () if table is None else (table,)
+        tables = listed.get(name, ()) + (() if table is None else (table,))
         if drawings or tables:
             sections.append(Section(name=name, title=title, note=note, drawings=drawings, tables=tables))
     return tuple(sections)
