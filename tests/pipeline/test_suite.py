@@ -142,7 +142,9 @@ def test_progress_says_which_member_and_what_is_left() -> None:
 def _fake_run(failing: str) -> Any:
     """Return a stand-in for the pipeline that publishes a real report's files, or fails."""
 
-    def run(root: Path, request: Request) -> Path:
+    def run(root: Path, request: Request, log: Path | None = None) -> Path:
+        if log is not None:
+            log.write_text("Running stage 'attack@random-0':\n")
         if request.experiment.endswith(failing):
             raise FedprintError("the disk is full: free some")
         target = root / "reports" / str(request.report)
@@ -163,13 +165,19 @@ def ready(tiny: Job, pair: Project) -> Path:
     return out
 
 
+@pytest.mark.parametrize(("jobs", "said"), [("1", "member 2 of 2: plain"), ("2", "2 of 2 members")])
 def test_a_failing_member_loses_nothing_of_the_others(
-    pair: Project, ready: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pair: Project,
+    ready: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    jobs: str,
+    said: str,
 ) -> None:
     monkeypatch.setattr(suites, "run_experiment", _fake_run("plain"))
-    assert _fedprint(monkeypatch, "run", "pair") == 1
+    assert _fedprint(monkeypatch, "run", "pair", "--jobs", jobs) == 1
     shown = capsys.readouterr()
-    assert "member 2 of 2: plain" in shown.out
+    assert said in shown.out
     assert "error: the disk is full: free some" in shown.err
     assert "1 of 2 members of 'pair' failed" in shown.err.splitlines()[-1]
     folder = pair.root / "reports" / "pair"

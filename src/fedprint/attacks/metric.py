@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from fedprint.attacks.features import Transform, Updates, products
 from fedprint.attacks.pairs import Ints, Scores, balanced_pairs
@@ -108,13 +108,22 @@ def similarity(gram: Gram, fit: Ints, labels: Ints, shrinkage: float) -> Learned
     k, inner = _centred(gram, fit)
     within = _deviations(inner, labels)
     scatter = _deviations(within[fit].T, labels).T
-    ridge = shrinkage * max(float(np.trace(scatter)), 1e-12) * np.eye(len(fit))
-    lower = cholesky(scatter + ridge, lower=True)
+    lower = _factor(scatter, shrinkage * max(float(np.trace(scatter)), 1e-12))
     spent = solve_triangular(lower, within.T, lower=True).T  # what the shrunk directions held, (n, p)
     left = k - spent @ spent[gram.anchors].T
     length = np.sqrt(np.maximum(1 - np.square(spent).sum(1), 1e-9))
     cosines = (left / length[:, None] / length[gram.anchors][None]).astype(np.float32)
     return Learned(cosines=cosines, gram=gram, fit=fit, labels=labels)
+
+
+def _factor(scatter: Scores, ridge: float) -> Scores:
+    """Return the Cholesky factor of ``scatter + ridge I``; what rounding made negative needs a larger ridge."""
+    while True:
+        try:
+            lower: Scores = cholesky(scatter + ridge * np.eye(len(scatter)), lower=True)
+            return lower
+        except LinAlgError:
+            ridge *= 10
 
 
 def _centred(gram: Gram, fit: Ints) -> tuple[Scores, Scores]:

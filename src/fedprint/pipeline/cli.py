@@ -46,6 +46,9 @@ def run(
     assign: Assignments = None,
     data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate time, memory and disk, and stop.")] = False,
+    jobs: Annotated[
+        Optional[int], typer.Option("--jobs", min=1, help="Members of a suite that run at a time (default: 2 or 1).")
+    ] = None,
 ) -> None:
     """Run an experiment end to end through DVC and publish its report to reports/<experiment>/."""
     from fedprint.pipeline import config as configs
@@ -54,7 +57,7 @@ def run(
     _use_data(data_dir)
     root = find_root()
     if configs.is_suite(root, config):
-        _run_suite(root, config, fast, assign or [], dry_run)
+        _run_suite(root, config, (fast, assign or []), dry_run, jobs)
         return
     settings = configs.load_experiment(root, config, fast=fast, assignments=assign or [])
     if dry_run:
@@ -73,14 +76,15 @@ def run(
     _print_summary(root, config)
 
 
-def _run_suite(root: Path, name: str, fast: bool, assignments: list[str], dry_run: bool) -> None:
+def _run_suite(root: Path, name: str, line: tuple[bool, list[str]], dry_run: bool, jobs: int | None) -> None:
     from fedprint.pipeline.suite import load_suite, raise_failures, run_suite
 
-    suite = load_suite(root, name, fast=fast, assignments=assignments)
+    suite = load_suite(root, name, fast=line[0], assignments=line[1])
     if dry_run:
         _print_suite_estimate(suite)
         return
-    outcomes = run_suite(root, suite, _data_folder())
+    at_a_time = jobs or min(2, os.cpu_count() or 1)
+    outcomes = run_suite(root, suite, _data_folder(), min(at_a_time, len(suite.members)))
     if any(outcome.report for outcome in outcomes):
         _print_summary(root, name)
     raise_failures(suite, outcomes)

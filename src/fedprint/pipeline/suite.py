@@ -10,6 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -131,23 +132,68 @@ def load_suite(root: Path, name: str, *, fast: bool = False, assignments: Sequen
     return Suite(name=name, title=config.report.title, members=tuple(members), fast=fast)
 
 
-def run_members(root: Path, suite: Suite, data_dir: Path | None) -> list[Outcome]:
-    """Run the members one after another; one that fails does not stop the others."""
+def run_members(root: Path, suite: Suite, data_dir: Path | None, jobs: int = 1) -> list[Outcome]:
+    """Run the members, ``jobs`` at a time; one that fails does not stop the others.
+
+    One at a time shows everything live; several write to work/logs/<suite>.<member>.log, and lines tell how far they
+    are. Results do not depend on ``jobs``.
+    """
     started = time.monotonic()
-    outcomes: list[Outcome] = []
-    for position, member in enumerate(suite.members):
-        _say(progress_line(position, len(suite.members), member.label, time.monotonic() - started))
-        outcomes.append(_run(root, member, data_dir))
-        if outcomes[-1].error is not None:
-            print(f"error: {outcomes[-1].error}", file=sys.stderr, flush=True)
+    if jobs == 1:
+        outcomes = []
+        for position, member in enumerate(suite.members):
+            _say(progress_line(position, len(suite.members), member.label, time.monotonic() - started))
+            outcomes.append(_report_failure(_run(root, member, data_dir)))
+    else:
+        outcomes = _run_several(root, suite, data_dir, jobs)
     _say(f"{suite.name}: {len(suite.members)} members in {minutes(time.monotonic() - started)}")
     return outcomes
 
 
-def run_suite(root: Path, suite: Suite, data_dir: Path | None) -> list[Outcome]:
+def _run_several(root: Path, suite: Suite, data_dir: Path | None, jobs: int) -> list[Outcome]:
+    started = time.monotonic()
+    logs = {member.label: root / "work" / "logs" / f"{suite.name}.{member.label}.log" for member in suite.members}
+    for log in logs.values():
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+    print(f"{jobs} members at a time; follow one with: tail -f {logs[suite.members[0].label]}", flush=True)
+    with ThreadPoolExecutor(jobs) as pool:
+        pending = {pool.submit(_run, root, member, data_dir, logs[member.label]): member for member in suite.members}
+        finished: dict[str, Outcome] = {}
+        while pending:
+            done, _ = wait(pending, timeout=15.0, return_when=FIRST_COMPLETED)
+            for future in done:
+                member = pending.pop(future)
+                finished[member.label] = _report_failure(future.result())
+                _say(f"{member.label} done in {minutes(finished[member.label].seconds)}")
+            elapsed = time.monotonic() - started
+            running = [
+                f"{label} {stage}" for label, log in logs.items() if label not in finished and (stage := _stage(log))
+            ]
+            done_so_far = f"{len(finished)} of {len(suite.members)} members, {minutes(elapsed)} elapsed"
+            print(f"{suite.name}: {done_so_far}; running {', '.join(running) or '-'}", flush=True)
+    return [finished[member.label] for member in suite.members]
+
+
+def _stage(log: Path) -> str:
+    """Return the stage that a member's log is at, and its last line of progress; empty before it began."""
+    if not log.exists():
+        return ""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    stage = next((line.split("'")[1] for line in reversed(lines) if line.startswith("Running stage '")), "starting")
+    return f"{stage} ({lines[-1][:60]})" if lines else stage
+
+
+def _report_failure(outcome: Outcome) -> Outcome:
+    if outcome.error is not None:
+        print(f"error: {outcome.error}", file=sys.stderr, flush=True)
+    return outcome
+
+
+def run_suite(root: Path, suite: Suite, data_dir: Path | None, jobs: int = 1) -> list[Outcome]:
     """Run all members, write and log the suite's report on those that have one, and return how each ended."""
     with workspace_lock(root, suite.name):
-        outcomes = run_members(root, suite, data_dir)
+        outcomes = run_members(root, suite, data_dir, jobs)
         if any(outcome.report for outcome in outcomes):
             publish_suite(root, suite, outcomes)
     return outcomes
@@ -193,10 +239,10 @@ def minutes(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.1f} min"
 
 
-def _run(root: Path, member: Member, data_dir: Path | None) -> Outcome:
+def _run(root: Path, member: Member, data_dir: Path | None, log: Path | None = None) -> Outcome:
     started = time.monotonic()
     try:
-        report = run_experiment(root, member.request(data_dir))
+        report = run_experiment(root, member.request(data_dir), log=log)
     except FedprintError as error:
         return Outcome(member=member, seconds=time.monotonic() - started, error=error)
     return Outcome(member=member, seconds=time.monotonic() - started, report=report)

@@ -166,14 +166,18 @@ def open_workspace(root: Path, request: Request) -> Workspace:
     return workspace
 
 
-def reproduce(workspace: Workspace, env: Mapping[str, str] | None = None) -> None:
-    """Run ``dvc repro`` in the workspace with live output; ``env`` is added to this process's environment.
+def reproduce(workspace: Workspace, env: Mapping[str, str] | None = None, log: Path | None = None) -> None:
+    """Run ``dvc repro`` in the workspace with live output, or output to a file; ``env`` is added to the environment.
 
     Stages find the interpreter that runs this function as ``python`` and the project in FEDPRINT_ROOT. Raises
     :class:`PipelineFailed` with the failed stage and its exit code; finished stages stay finished.
     """
     command = [sys.executable, "-m", "dvc", "repro"]
-    code, errors = _run_live(command, workspace.folder, stage_environment(workspace.root, env or {}))
+    environment = stage_environment(workspace.root, env or {})
+    if log is None:
+        code, errors = _run_live(command, workspace.folder, environment)
+    else:
+        code, errors = _run_logged(command, workspace.folder, environment, log)
     if code:
         raise _failure(workspace.experiment, code, errors)
 
@@ -201,12 +205,12 @@ def publish(workspace: Workspace) -> Path:
     return final
 
 
-def run_experiment(root: Path, request: Request, env: Mapping[str, str] | None = None) -> Path:
+def run_experiment(root: Path, request: Request, env: Mapping[str, str] | None = None, log: Path | None = None) -> Path:
     """Open, reproduce and publish an experiment under its lock; return the published report's folder."""
     _check(root, request)
     with workspace_lock(root, request.experiment):
         workspace = open_workspace(root, request)
-        reproduce(workspace, env)
+        reproduce(workspace, env, log)
         return publish(workspace)
 
 
@@ -311,6 +315,15 @@ def _run_live(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> t
             process.wait()
             raise
     return process.returncode, errors.decode(errors="replace")
+
+
+def _run_logged(command: Sequence[str], folder: Path, env: Mapping[str, str], log: Path) -> tuple[int, str]:
+    """Run a command with all output in a file; return its exit code and the file's end."""
+    with log.open("wb") as sink:
+        code = subprocess.run(
+            command, cwd=folder, env=env, stdout=sink, stderr=subprocess.STDOUT, check=False
+        ).returncode
+    return code, log.read_bytes()[-(1 << 16) :].decode(errors="replace")
 
 
 def _failure(experiment: str, code: int, errors: str) -> PipelineFailed:
