@@ -195,6 +195,12 @@ def test_one_failing_prior_is_not_hidden_by_another() -> None:
     assert state_of("one-example", rows) == "fails"
 
 
+def test_the_standardised_network_stands_in_where_the_published_one_did_not_run() -> None:
+    better = [{**row, "attack": "mlp-std"} for row in HOLDS["mtl-identity"]]
+    assert state_of("mtl-identity", better) == "holds"
+    assert state_of("mtl-identity", [*better, *FAILS["mtl-identity"]]) == "fails"
+
+
 def test_the_photoset_prior_stands_for_chrono_where_there_is_no_time() -> None:
     rows = [{**row, "prior": "photoset" if row["prior"] == "chrono" else "random"} for row in HOLDS["prior-order"]]
     assert state_of("prior-order", rows) == "holds"

@@ -163,6 +163,8 @@ def _sortable(key: str, value: object) -> tuple[int, float, str]:
         return (0, float(place), name)
     if value is None:
         return (0, 0.0, "")
+    if key == "linkage":
+        return (0, float(value != "update"), str(value))
     if isinstance(value, int | float):
         return (1, float(value), "")
     return (2, 0.0, str(value))

@@ -215,7 +215,9 @@ def gains(target: str) -> Judge:
     """Return a judge of the multi-task network's paired gain in top-1 for one of its heads (known users)."""
 
     def judge(found: Evidence) -> Finding:
-        rows = found.of("attributes", "mtl_gain", users="known", target=target, attack="mlp")
+        rows = found.of("attributes", "mtl_gain", users="known", target=target)
+        published = [row for row in rows if row["attack"] == "mlp"]  # else its standardised form
+        rows = published or [row for row in rows if row["attack"] == "mlp-std"]
         return together(above(row, f"{row['prior']}, {row['attribute']}", 0.0) for row in rows)
 
     return judge

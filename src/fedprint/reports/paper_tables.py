@@ -12,7 +12,7 @@ from fedprint.evaluation.rows import Row
 from fedprint.reports.analysis_tables import Cell, ResultTable, TableLine, label, result_table
 from fedprint.reports.evaluations import CONTROL, final_analyses, final_rows, prior_rank
 from fedprint.reports.reference import TITLES, comparable, published_row, published_utility, reference_table
-from fedprint.reports.tables import attack_rank
+from fedprint.reports.tables import TRAINING_ORDER, attack_rank
 from fedprint.reports.wording import METRIC_TITLES, TRAININGS, estimate
 
 NO_TARGET = "Published: other people's data, without intervals; an order of magnitude and no target."
@@ -66,7 +66,7 @@ def datasets(members: Sequence[Member]) -> ResultTable:
     return ResultTable(
         name="data-sets",
         title="Table 1: data sets",
-        note="Each of our data sets stands in for published ones of its kind, which need a licence or are gone.",
+        note="Our data sets stand in for the published ones of their kind. Blog is the published corpus, another sample.",
         labels=("member", "data set", "stands in for"),
         heads=("users", "published users", "examples", "published examples", "model", "published model"),
         lines=tuple(lines),
@@ -82,7 +82,13 @@ def utility(members: Sequence[Member]) -> ResultTable:
         metric = METRIC_TITLES.get(row["metric"], row["metric"])
         labels = (member.name, row["prior"], metric, TRAININGS.get(row["training"], row["training"]))
         lines.append(TableLine(labels=labels, cells=(estimate(row), _beside(same))))
-    lines.sort(key=lambda line: (_place(members, line), prior_rank(line.labels[1]), line.labels[2]))
+    order = [TRAININGS.get(name, name) for name in TRAINING_ORDER]
+    lines.sort(
+        key=lambda line: (
+            _place(members, line), prior_rank(line.labels[1]), line.labels[2],
+            order.index(line.labels[3]) if line.labels[3] in order else len(order),
+        )
+    )  # fmt: skip
     return ResultTable(
         name="utility",
         title="Table 2: utility",
