@@ -66,7 +66,7 @@ def datasets(members: Sequence[Member]) -> ResultTable:
     return ResultTable(
         name="data-sets",
         title="Table 1: data sets",
-        note="Our data sets stand in for the published ones of their kind. Blog is the published corpus, another sample.",
+        note="Our data sets stand in for published ones of their kind. Blog is the published corpus, another sample.",
         labels=("member", "data set", "stands in for"),
         heads=("users", "published users", "examples", "published examples", "model", "published model"),
         lines=tuple(lines),
