@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedprint.attacks.features import in_span
 from fedprint.models.base import initialise, quiet_trainer
 from fedprint.models.batches import ShuffledBatches
 from fedprint.types import Examples
@@ -77,12 +78,19 @@ def fit_mlp(
 ) -> NDArray[np.float64]:
     """Train on prior updates ``x`` (n, d), labels ``y`` (n,), and return log-probabilities (q, options) of ``ask``.
 
-    A tenth of the rows (at least one) is held out to stop early; they are prior updates as well.
+    A tenth of the rows (at least one) is held out to stop early; they are prior updates as well. Where d exceeds n the
+    network reads coordinates in the span of ``x``, at a fraction of the cost: gradient steps of a first layer never
+    leave that span. Only what its random start adds to ``ask`` from outside the span is left out.
     """
+    wide = x.shape[1]
     order = torch.randperm(len(y), generator=rng)
     held, kept = order[: max(1, len(y) // 10)], order[max(1, len(y) // 10) :]
+    joined = in_span(np.concatenate([x, ask]), np.arange(len(x)))
+    x, ask = joined[: len(x)], joined[len(x) :]
     xs, ys = torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y)
     module = ReidentificationMlp(x.shape[1], options, settings, rng)
+    with torch.no_grad():
+        module.hidden.weight *= (x.shape[1] / wide) ** 0.5  # as if drawn for all d inputs and then rotated
     quiet_trainer(settings.epochs, EarlyStopping("held_out", patience=settings.patience)).fit(
         module,
         ShuffledBatches({"x": xs[kept], "y": ys[kept]}, settings.batch_size, rng).loader(),
