@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from analysis_cases import add_analyses, all_analyses, analysis_row
+from analysis_report_cases import add_analyses, all_analyses, analysis_row
 
 from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.reports.analysis_figures import draw_rows, epoch_matrix, layer_bubbles

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from analysis_cases import all_analyses, analysis_row
+from analysis_report_cases import all_analyses, analysis_row
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.claims import CLAIMS, STATES, judge_claims, verdict_rows

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from analysis_cases import add_analyses, all_analyses
+from analysis_report_cases import add_analyses, all_analyses
 from report_cases import write_evaluations
 
 from fedprint.evaluation.rows import read_measurements

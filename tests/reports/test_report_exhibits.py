@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from analysis_cases import add_analyses, all_exhibits, word_bias
+from analysis_report_cases import add_analyses, all_exhibits, word_bias
 
 from fedprint.reports.evaluations import read_evaluations
 from fedprint.reports.exhibit_figures import draw_exhibits
