@@ -216,11 +216,18 @@ def ridge_scores(kernel: NDArray[np.floating], problem: Problem, penalty: float)
 
     targets = np.eye(problem.options)[problem.labels]
     targets -= targets.mean(0)
-    inner = kernel[problem.fit].astype(np.float64)
-    inner = (inner + inner.T) / 2  # rounding to float32 was not symmetric
+    inner = symmetric(kernel[problem.fit])
     inner[np.diag_indices_from(inner)] += penalty
     weights = solve(inner, targets, assume_a="pos", overwrite_a=True, overwrite_b=True, check_finite=False)
     out: Scores = (kernel[problem.ask] @ weights.astype(kernel.dtype)).astype(np.float64)
+    return out
+
+
+def symmetric(inner: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return the mean of a matrix (p, p) and its transpose in float64: rounding to float32 was not symmetric."""
+    out = inner.astype(np.float64)
+    out += inner.T  # of the given type: no second float64 copy
+    out *= 0.5
     return out
 
 
@@ -266,11 +273,9 @@ def kernel_coordinates(kernel: NDArray[np.float32], fit: NDArray[np.int64], dime
     """Return coordinates (n, <= dimensions) whose inner products with the fit rows reproduce the kernel, unit scale."""
     from scipy.linalg import eigh
 
-    inner = kernel[fit].astype(np.float64)
     last = len(fit) - 1
-    values, vectors = eigh(
-        (inner + inner.T) / 2, subset_by_index=(max(0, last - dimensions + 1), last), check_finite=False
-    )
+    leading = (max(0, last - dimensions + 1), last)
+    values, vectors = eigh(symmetric(kernel[fit]), subset_by_index=leading, overwrite_a=True, check_finite=False)
     keep = np.argsort(values)[::-1]
     keep = keep[values[keep] > 1e-8 * values[keep[0]]]
     coordinates = kernel @ (vectors[:, keep] / np.sqrt(values[keep])).astype(np.float32)
