@@ -51,6 +51,12 @@ METRICS: Mapping[str, MetricInfo] = {
         higher_is_better=True,
         description="share of questions with the right user among the five best",
     ),
+    "ap_difference": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="difference of two mean APs over the same users, paired",
+        low=-1.0,
+    ),
     "matching_ap": MetricInfo(
         unit="fraction",
         higher_is_better=True,

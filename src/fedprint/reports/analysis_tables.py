@@ -31,6 +31,8 @@ KEY_TITLES: Mapping[str, str] = {
     "test_bin": "asked about bin",
     "heads": "learned",
     "users": "users are",
+    "versus_attack": "minus",
+    "versus_prior": "under",
 }
 VALUE_TITLES: Mapping[tuple[str, str], str] = {
     ("heads", "stl"): "alone",
@@ -42,6 +44,7 @@ VALUE_TITLES: Mapping[tuple[str, str], str] = {
 }
 METRICS: Mapping[str, str] = {
     **METRIC_TITLES,
+    "ap_difference": "difference of AP",
     "matching_ap": "AP over pairs",
     "cross_modal_ap": "AP over pairs",
     "attribute_ap": "attribute: AP",

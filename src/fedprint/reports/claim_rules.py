@@ -30,7 +30,7 @@ def prior_order(attack: str) -> Judge:
         if random is None or other is None:
             return UNTESTED
         names = (f"{attack}: random", later)
-        finding = larger(random, other, names)
+        finding = found.larger(random, other, names)
         chance = above(other, later)
         return Finding(
             state=together([finding, chance]).state, numbers=f"{finding.numbers}, chance {100 * other['chance']:.1f}"
@@ -81,7 +81,7 @@ def leads(first: str, others: Sequence[str], metric: str) -> Judge:
         rows = {name: found.attacked("random", name, metric) for name in (first, *others)}
         if rows[first] is None or any(rows[name] is None for name in others):
             return UNTESTED
-        return together(larger(rows[first], rows[name], (first, name)) for name in others)
+        return together(found.larger(rows[first], rows[name], (first, name)) for name in others)
 
     return judge
 

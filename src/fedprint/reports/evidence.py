@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.evaluations import CONTROL, final_analyses, final_rows, prior_rank
+from fedprint.reports.paired import PAIRED
 from fedprint.reports.tables import attack_rank
 from fedprint.reports.wording import estimate as read
 from fedprint.reports.wording import interval, number, with_unit
@@ -59,6 +60,17 @@ class Evidence:
             if row["attack"] == attack or (attack == "selected" and row.get("selected") is True):
                 return row
         return None
+
+    def larger(self, a: Row | None, b: Row | None, names: tuple[str, str]) -> Finding:
+        """Judge whether an attack's AP ``a`` exceeds ``b``, by their paired difference where it was measured."""
+        finding = larger(a, b, names)
+        if a is None or b is None or finding.state == "untested" or a["metric"] != "ap":
+            return finding
+        keys = {"prior": a["prior"], "versus_prior": b["prior"], "versus_attack": b["attack"], "attack": a["attack"]}
+        paired = self.of(PAIRED, "ap_difference", **keys)
+        if not paired:
+            return finding
+        return replace(above(paired[0], "difference", 0.0), numbers=f"{finding.numbers}, difference {shown(paired[0])}")
 
     def later(self) -> str:
         """Return the prior that stands for "other data of the same user": chrono, else photoset."""

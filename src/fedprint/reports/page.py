@@ -17,6 +17,7 @@ from fedprint.reports import wording
 from fedprint.reports.analysis_tables import ResultTable, table_csv
 from fedprint.reports.claims import Verdict, by_claim, judge_claims, verdict_csv, verdict_rows
 from fedprint.reports.evaluations import CONTROL, Evaluation, all_rows, final_rows, read_evaluations, read_samples
+from fedprint.reports.paired import paired_rows
 from fedprint.reports.reference import CITATION, TITLES, published_users
 from fedprint.reports.sections import Section, analysis_sections
 from fedprint.reports.tables import (
@@ -83,7 +84,7 @@ def write_report(
     from fedprint.reports.figures import draw_all
 
     found = read_evaluations(evaluations)
-    rows = all_rows(found)
+    rows = [*all_rows(found), *paired_rows(found)]
     final = final_rows(rows)
     tables, utility = attack_tables(final, rows), utility_lines(final)
     summary = _summary(experiment, title, found, tables, utility, Path(out) / "index.html")

@@ -14,6 +14,11 @@ from fedprint.reports.exhibit_figures import draw_exhibits
 from fedprint.reports.exhibit_tables import tabulate_exhibits
 
 TEXTS: Mapping[str, tuple[str, str]] = {
+    "paired": (
+        "Differences between attackers and priors",
+        "AP of one update minus that of another attacker, or of the same under another prior, user by user: an "
+        "interval that excludes 0 tells the two apart, also where their own intervals overlap.",
+    ),
     "prior-examples": ("Prior examples", "How much of a user's data must the adversary have?"),
     "training-updates": ("Training updates", "How many labelled updates must the adversary have seen?"),
     "layers": ("Layers", "Each attack is tuned anew on each layer alone, on prior data."),

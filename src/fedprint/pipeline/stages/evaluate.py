@@ -179,6 +179,13 @@ def _details(job: Job, meta: Meta, attack: Mapping[str, Any], answers: Answers) 
             linkage: [asdict(row) for row in ap_by_user(answers.scores(linkage, selected), truth, attack["options"])]
             for linkage, truth in answers.truth.items()
         },
+        "ap_by_user": {
+            name: {
+                str(row.user_id): row.ap
+                for row in ap_by_user(answers.scores("update", name), answers.truth["update"], attack["options"])
+            }
+            for name in attack["attacks"]
+        },
         "by_round": _by_round(job, attack, answers),
         "checks": {
             f"{name}/{linkage}": _tested(job, answers, name, linkage, shuffled=True)
