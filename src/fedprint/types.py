@@ -87,6 +87,9 @@ class GaussianEvent:
 class DataDefence(Protocol):
     """Point 1: acts once on a device's own examples before training; n may grow, never below 1."""
 
+    def settled(self, rng: Generator) -> DataDefence:
+        """Return the defence as one device runs it; ``rng`` draws its strength where devices differ."""
+
     def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
         """Return the examples the device trains on; reads this device's examples and the background only."""
 
@@ -94,6 +97,9 @@ class DataDefence(Protocol):
 @runtime_checkable
 class UpdateDefence(Protocol):
     """Point 2: acts on the update as it leaves the device and on the server's mean before it is applied."""
+
+    def settled(self, rng: Generator) -> UpdateDefence:
+        """Return the defence as one device runs it; ``rng`` draws its strength where devices differ."""
 
     def on_device(self, update: Params, rng: Generator) -> Params:
         """Return what the device sends."""

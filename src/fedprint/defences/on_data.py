@@ -1,31 +1,34 @@
-"""Defences at point 1: on a device's own data, once, before training."""
+"""Defences at point 1: on a device's own data, once, before training (papers.md 2.6; gradient-leaks, 6.2)."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
-from torch import Generator
+from torch import Generator, Tensor
 
-from fedprint.component import Component
+from fedprint.defences.strength import Amount, Defence, Fraction, one
 from fedprint.types import Examples, FedprintError
 
+CLUSTER = "cluster"
+"""Column of background examples: the mode each belongs to, int64 (n,); stage prepare writes it for ``mm-aug``."""
 
-class BkgRepl(Component):
-    """``bkg-repl``: a fraction ``alpha`` of the user's examples is replaced by background (gradient-leaks, 6.2)."""
+
+class BkgRepl(Defence):
+    """``bkg-repl``: a fraction ``alpha`` of the user's examples is replaced by background."""
 
     name: Literal["bkg-repl"] = "bkg-repl"
-    alpha: float = Field(ge=0, le=1)
+    alpha: Fraction | Annotated[tuple[Fraction, ...], Field(min_length=1)]
 
     def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
         """Return n examples, ``round(alpha * n)`` of them drawn from the background (without replacement if it can)."""
         n = len(examples["y"])
-        replaced = round(self.alpha * n)
+        replaced = round(one(self.alpha) * n)
         if replaced == 0:
             return examples
         positions = torch.randperm(n, generator=rng)[:replaced]
-        drawn = _draw(background, replaced, rng, self.name)
+        drawn = _draw(_everything(background, self.name), replaced, rng)
         out = {}
         for column in ("x", "y"):
             values = examples[column].clone()
@@ -34,10 +37,64 @@ class BkgRepl(Component):
         return out
 
 
-def _draw(background: Examples, count: int, rng: Generator, name: str) -> torch.Tensor:
+class RandAug(Defence):
+    """``rand-aug``: ``alpha * n`` random background examples are added to the user's n."""
+
+    name: Literal["rand-aug"] = "rand-aug"
+    alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
+
+    def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
+        """Return ``n + round(alpha * n)`` examples, the user's own first."""
+        added = round(one(self.alpha) * len(examples["y"]))
+        if added == 0:
+            return examples
+        return _joined(examples, background, _draw(_everything(background, self.name), added, rng))
+
+
+class MmAug(Defence):
+    """``mm-aug``: the background is cut into ``clusters`` modes; a user adds ``alpha * n`` examples of one mode.
+
+    The device picks its mode at random, once. Modes are k-means clusters of ``features``: PCA of pixels, TF-IDF and SVD
+    of texts, or the penultimate activations of the task's model trained on the background (``auto``: pixels for images,
+    tfidf for texts). The paper has M = 100 (PIPA), 500 (OpenImages), 300 (text).
+    """
+
+    name: Literal["mm-aug"] = "mm-aug"
+    alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
+    clusters: int = Field(default=100, ge=2)
+    features: Literal["auto", "pixels", "tfidf", "model"] = "auto"
+
+    def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
+        """Return ``n + round(alpha * n)`` examples, the user's own first."""
+        added = round(one(self.alpha) * len(examples["y"]))
+        if added == 0:
+            return examples
+        _everything(background, self.name)
+        if CLUSTER not in background:
+            raise FedprintError(f"defences.{self.name}: the background has no clusters; run the stage prepare again")
+        modes = torch.unique(background[CLUSTER])
+        mode = modes[int(torch.randint(len(modes), (), generator=rng))]
+        members = torch.nonzero(background[CLUSTER] == mode)[:, 0]
+        return _joined(examples, background, _draw(members, added, rng))
+
+
+def _everything(background: Examples, name: str) -> Tensor:
+    """Return the positions of all background examples; none is an error."""
     available = len(background.get("y", ()))
     if available == 0:
         raise FedprintError(f"defences.{name}: this data set has no background examples; choose a source that has some")
-    if count <= available:
-        return torch.randperm(available, generator=rng)[:count]
-    return torch.randint(available, (count,), generator=rng)
+    return torch.arange(available)
+
+
+def _draw(members: Tensor, count: int, rng: Generator) -> Tensor:
+    """Draw ``count`` of the positions, without replacement as long as they last."""
+    if count <= len(members):
+        return members[torch.randperm(len(members), generator=rng)[:count]]
+    return members[torch.randint(len(members), (count,), generator=rng)]
+
+
+def _joined(examples: Examples, background: Examples, drawn: Tensor) -> dict[str, Tensor]:
+    """Return the user's examples and, after them, the drawn ones."""
+    return {
+        column: torch.cat([examples[column], background[column][drawn].to(examples[column])]) for column in ("x", "y")
+    }

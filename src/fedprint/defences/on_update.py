@@ -1,18 +1,32 @@
-"""Defences at point 2: on the update as it leaves the device, and on the server's mean."""
+"""Defences at point 2: on the update as it leaves the device, and on the server's mean (papers.md 2.6, 3, 4.4)."""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from fedprint.component import Component
-from fedprint.types import GaussianEvent, Params
+from fedprint.defences.strength import Amount, Defence, one
+from fedprint.params import clip, flatten, norm, unflatten
+from fedprint.types import FedprintError, GaussianEvent, Params
 
 
-class Noise(Component):
+class UpdateDefenceBase(Defence):
+    """What most defences of the update share: the server does nothing, and no guarantee is claimed."""
+
+    def on_server(self, mean: Params, cohort_size: int, rng: Generator) -> Params:
+        """Return the mean as it is."""
+        return mean
+
+    def event(self) -> GaussianEvent | None:
+        """Claim nothing."""
+        return None
+
+
+class Noise(UpdateDefenceBase):
     """``noise``: every coordinate of the update gets N(0, sigma^2) before it leaves the device (gradient-leaks, 6.1).
 
     ``sigma`` is the standard deviation; the paper's grid is in sigma^2. Without clipping the update's sensitivity is
@@ -20,23 +34,142 @@ class Noise(Component):
     """
 
     name: Literal["noise"] = "noise"
-    sigma: float = Field(ge=0)
+    sigma: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
 
     def on_device(self, update: Params, rng: Generator) -> Params:
         """Return ``update + N(0, sigma^2)``; sigma 0 returns the update itself."""
-        if self.sigma == 0:
-            return update
-        return {name: tensor + self.sigma * _normal_like(tensor, rng) for name, tensor in update.items()}
+        return _noisy(update, one(self.sigma), rng)
+
+
+class DpLocal(UpdateDefenceBase):
+    """``dp-local``: the update is clipped to L2 norm ``clip`` and noised with z * clip on the device.
+
+    Each device protects itself, against the server too: at a noise multiplier ``z`` of 1 a single update holds nothing
+    but noise in most coordinates. (gradient-leaks does not say where dp-fedavg's noise is added; this is one place.)
+    """
+
+    name: Literal["dp-local"] = "dp-local"
+    clip: float = Field(default=50.0, gt=0)
+    z: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
+
+    def on_device(self, update: Params, rng: Generator) -> Params:
+        """Return the clipped update plus ``N(0, (z clip)^2)`` per coordinate."""
+        return _noisy(clipped(update, self.clip), one(self.z) * self.clip, rng)
+
+
+class DpFedAvg(Defence):
+    """``dp-fedavg``: updates are clipped on the device, the server noises the mean (client-dp, algorithm 1).
+
+    The mean over m devices gets N(0, (z clip / m)^2) per coordinate, so z is the noise multiplier of the sum. The
+    server sees every clipped update before it adds the noise: this hides a client from those who see released models,
+    not from the server.
+    """
+
+    name: Literal["dp-fedavg"] = "dp-fedavg"
+    clip: float = Field(default=50.0, gt=0)
+    z: float = Field(ge=0)
+
+    def on_device(self, update: Params, rng: Generator) -> Params:
+        """Return the clipped update."""
+        return clipped(update, self.clip)
 
     def on_server(self, mean: Params, cohort_size: int, rng: Generator) -> Params:
-        """The server changes nothing."""
-        return mean
+        """Return the mean plus ``N(0, (z clip / m)^2)`` per coordinate."""
+        return _noisy(mean, self.z * self.clip / cohort_size, rng)
 
     def event(self) -> GaussianEvent | None:
-        """No clipping, no bound on the sensitivity, no guarantee."""
-        return None
+        """Claim a Gaussian mechanism of noise multiplier z; none without noise."""
+        return GaussianEvent(noise_multiplier=self.z) if self.z else None
+
+
+class TopK(UpdateDefenceBase):
+    """``top-k`` (PPDL): only the largest ``share`` of the update's entries by absolute value leave the device.
+
+    Over the whole update or ``per_layer`` (spn leaves it open). Exactly ``round(share * d)`` entries, at least one; of
+    equal ones the first in order.
+    """
+
+    name: Literal["top-k"] = "top-k"
+    share: (
+        Annotated[float, Field(gt=0, le=1)]
+        | Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)]
+    )
+    per_layer: bool = False
+
+    def on_device(self, update: Params, rng: Generator) -> Params:
+        """Return the update with all other entries 0."""
+        share = one(self.share)
+        if share == 1:
+            return update
+        if self.per_layer:
+            return {name: _largest(tensor.flatten(), share).view_as(tensor) for name, tensor in update.items()}
+        return unflatten(_largest(flatten(update), share), update)
+
+
+class Quantise(UpdateDefenceBase):
+    """``quantise``: each tensor is rounded at random to ``bits`` bits between its least and greatest entry.
+
+    Stochastic rounding keeps the mean (QSGD; Alistarh et al. 2017). 32 bits change nothing.
+    """
+
+    name: Literal["quantise"] = "quantise"
+    bits: int = Field(ge=1, le=32)
+
+    def on_device(self, update: Params, rng: Generator) -> Params:
+        """Return the rounded update."""
+        return update if self.bits == 32 else {name: self._rounded(tensor, rng) for name, tensor in update.items()}
+
+    def _rounded(self, tensor: Tensor, rng: Generator) -> Tensor:
+        low, high = tensor.min(), tensor.max()
+        step = (high - low) / (2**self.bits - 1)
+        if step == 0:
+            return tensor
+        place = (tensor - low) / step
+        floor = place.floor()
+        up = torch.rand(tensor.shape, generator=rng).to(tensor) < place - floor
+        rounded: Tensor = low + step * (floor + up)
+        return rounded
+
+
+class Sign(UpdateDefenceBase):
+    """``sign``: each tensor leaves as its signs times its mean absolute entry (signSGD; Bernstein et al. 2018).
+
+    ``enabled: false`` changes nothing.
+    """
+
+    name: Literal["sign"] = "sign"
+    enabled: bool = True
+
+    def on_device(self, update: Params, rng: Generator) -> Params:
+        """Return the signs, scaled so that each tensor keeps its L1 norm."""
+        if not self.enabled:
+            return update
+        return {name: tensor.sign() * tensor.abs().mean() for name, tensor in update.items()}
+
+
+def clipped(update: Params, max_norm: float) -> Params:
+    """Return the update at L2 norm ``max_norm`` or less. Raises FedprintError for one that is not finite."""
+    if not math.isfinite(norm(update)):
+        raise FedprintError("an update that is not finite cannot be clipped; lower federation.lr")
+    return clip(update, max_norm)
+
+
+def _noisy(update: Params, sigma: float, rng: Generator) -> Params:
+    if sigma == 0:
+        return update
+    return {name: tensor + sigma * _normal_like(tensor, rng) for name, tensor in update.items()}
 
 
 def _normal_like(tensor: Tensor, rng: Generator) -> Tensor:
     """Draw on the CPU, so that the noise does not depend on where the model runs."""
     return torch.randn(tensor.shape, generator=rng, dtype=tensor.dtype).to(tensor.device)
+
+
+def _largest(vector: Tensor, share: float) -> Tensor:
+    """Return ``vector`` (d,) with all but the ``round(share * d)`` largest absolute entries 0."""
+    k = max(1, round(share * len(vector)))
+    # stable: of equal entries the first are kept, and exactly k in all
+    kept = torch.argsort(vector.abs(), descending=True, stable=True)[:k]
+    out = torch.zeros_like(vector)
+    out[kept] = vector[kept]
+    return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,11 +26,15 @@ from fedprint.types import (
     LocalTraining,
     Observation,
     Params,
+    Role,
     Truth,
     UpdateDefence,
 )
 
 Defence = DataDefence | UpdateDefence
+ROLES: tuple[Role, ...] = ("anonymous", "prior")
+"""Whose devices are defended: all that take part, unless a setting of the papers leaves the adversary's own clean."""
+
 DIVERGED = 20.0
 """A round whose mean loss exceeds this multiple of the first round's has diverged."""
 
@@ -68,16 +72,29 @@ def _check_cohort(size: int, devices: int) -> None:
         )
 
 
+def settle(defences: Sequence[Defence], device_id: str, seed: int) -> tuple[Defence, ...]:
+    """Return the defences as one device runs them: where strengths are a distribution, it draws its own, for good."""
+    return tuple(
+        defence.settled(torch_rng(seed, "strength", position, device_id)) for position, defence in enumerate(defences)
+    )
+
+
 def defend_data(
-    devices: Sequence[Device], defences: Sequence[Defence], background: Examples, seed: int
+    devices: Sequence[Device],
+    defences: Sequence[Defence],
+    background: Examples,
+    seed: int,
+    roles: Collection[Role] = ROLES,
 ) -> tuple[Device, ...]:
-    """Point 1: apply the data defences, in list order, to each device on its own."""
-    return tuple(_defend_device(device, defences, background, seed) for device in devices)
+    """Point 1: apply the data defences, in list order, to each device of ``roles`` on its own."""
+    return tuple(
+        _defend_device(device, defences, background, seed) if device.role in roles else device for device in devices
+    )
 
 
 def _defend_device(device: Device, defences: Sequence[Defence], background: Examples, seed: int) -> Device:
     examples = device.examples
-    for position, defence in enumerate(defences):
+    for position, defence in enumerate(settle(defences, device.device_id, seed)):
         if isinstance(defence, DataDefence):
             examples = defence.on_data(
                 examples, background, torch_rng(seed, "defence-data", position, device.device_id)
@@ -94,6 +111,7 @@ def federate(
     writer: StoreWriter,
     utility: Callable[[int, Params], Mapping[str, float]],
     report: Callable[[RoundReport], None],
+    roles: Collection[Role] = ROLES,
 ) -> dict[str, Tensor]:
     """Train ``plan.rounds`` rounds of FedAvg, record every update as sent, and return the final parameters.
 
@@ -102,6 +120,10 @@ def federate(
     the new global model (empty when it is not t's turn). Raises FedprintError when training diverges.
     """
     updates = [defence for defence in defences if isinstance(defence, UpdateDefence)]
+    shields = {
+        device.device_id: settle(defences, device.device_id, plan.seed) if device.role in roles else ()
+        for device in devices
+    }
     population = sorted(devices, key=lambda device: device.device_id)
     _check_cohort(plan.cohort, len(population))
     where = population[0].examples["x"].device
@@ -113,7 +135,7 @@ def federate(
             results = _run_clients(cohort, params, plan, backend, t)
             loss = _mean_loss(results, first_loss, plan, t)
             first_loss = loss if first_loss is None else first_loss
-            sent = [_send(result, updates, plan.seed, t) for result in results]
+            sent = [_send(result, shields[result.device_id], plan.seed, t) for result in results]
             mean = algebra.weighted_mean(sent, [result.num_examples for result in results])
             for position, defence in reversed(list(enumerate(updates))):
                 mean = dict(defence.on_server(mean, len(cohort), torch_rng(plan.seed, "defence-server", position, t)))
@@ -177,9 +199,9 @@ def _badness(result: ClientResult) -> float:
     return result.loss if math.isfinite(result.loss + algebra.norm(result.update)) else math.inf
 
 
-def _send(result: ClientResult, defences: Sequence[UpdateDefence], seed: int, t: int) -> Params:
+def _send(result: ClientResult, defences: Sequence[Defence], seed: int, t: int) -> Params:
     update: Params = result.update
-    for position, defence in enumerate(defences):
+    for position, defence in enumerate(d for d in defences if isinstance(d, UpdateDefence)):
         update = defence.on_device(update, torch_rng(seed, "defence-device", position, t, result.device_id))
     return update
 

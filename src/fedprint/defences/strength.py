@@ -1,0 +1,43 @@
+"""How strongly a device protects itself: one strength for all, or a distribution over devices."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+import torch
+from pydantic import Field
+
+from fedprint.component import Component
+from fedprint.types import FedprintError
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Amount = Annotated[float, Field(ge=0)]
+
+
+class Defence(Component):
+    """Base of every defence.
+
+    A field that admits a tuple of strengths describes a population: each device draws one of them, all equally likely,
+    once and for good. ``alpha: [0, 0, 1]`` protects a third of the devices (gradient-leaks, 6: every user chooses).
+    """
+
+    def settled(self, rng: torch.Generator) -> Self:
+        """Return the defence as one device runs it: every strength a single number."""
+        chosen: dict[str, Any] = {}
+        for name in sorted(type(self).model_fields):
+            value = getattr(self, name)
+            if isinstance(value, tuple):
+                chosen[name] = value[int(torch.randint(len(value), (), generator=rng))]
+        return self.model_copy(update=chosen) if chosen else self
+
+    @property
+    def varies(self) -> bool:
+        """Whether devices differ in their strength."""
+        return any(isinstance(getattr(self, name), tuple) for name in type(self).model_fields)
+
+
+def one(value: float | tuple[float, ...]) -> float:
+    """Return the strength of a settled defence. Raises FedprintError for one that still is a distribution."""
+    if isinstance(value, tuple):
+        raise FedprintError(f"a strength of {value} is a distribution over devices; settle the defence for one device")
+    return value
