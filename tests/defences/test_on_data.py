@@ -1,4 +1,4 @@
-"""Defences at point 1: the contract of all, and background replacement."""
+"""Defences at point 1: the contract of all, and what each adds or replaces."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fedprint.defences.on_data import BkgRepl
+from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug
 from fedprint.pipeline.registry import Defence
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, Examples, FedprintError, UpdateDefence
 
-IDENTITY = [BkgRepl(alpha=0)]
-ACTIVE = [BkgRepl(alpha=0.3), BkgRepl(alpha=1)]
+IDENTITY = [BkgRepl(alpha=0), RandAug(alpha=0), MmAug(alpha=0)]
+ADDING = [RandAug(alpha=0.5), RandAug(alpha=4), MmAug(alpha=0.5), MmAug(alpha=2.2)]
+ACTIVE = [BkgRepl(alpha=0.3), BkgRepl(alpha=1), *ADDING]
 OWN, STRANGE = 1000, -1000
+MODES = 4
 
 
 def numbered(n: int, first: int) -> Examples:
@@ -31,7 +33,10 @@ def own(n: int = 20) -> Examples:
 
 
 def background(n: int = 50) -> Examples:
-    return numbered(n, STRANGE)
+    """Return n examples; the mode of each is its number modulo 4, but mode 2 is named 7."""
+    examples = numbered(n, STRANGE)
+    mode = examples["y"] % MODES
+    return {**examples, CLUSTER: torch.where(mode == 2, 7, mode)}
 
 
 def test_every_data_defence_is_under_the_contract() -> None:
@@ -53,7 +58,9 @@ def test_identity_settings_change_nothing_and_need_no_background(defence: DataDe
 
 @pytest.mark.parametrize("defence", ACTIVE)
 def test_other_settings_change_something(defence: DataDefence) -> None:
-    assert not torch.equal(defence.on_data(own(), background(), torch_rng(0))["x"], own()["x"])
+    kept = defence.on_data(own(), background(), torch_rng(0))
+    assert not torch.equal(kept["x"], own()["x"])
+    assert set(kept) == {"x", "y"}
 
 
 @pytest.mark.parametrize("defence", [*IDENTITY, *ACTIVE])
@@ -74,7 +81,7 @@ def test_what_was_given_is_left_alone(defence: DataDefence) -> None:
     assert all(torch.equal(pool[column], background()[column]) for column in pool)
 
 
-@pytest.mark.parametrize("defence", [BkgRepl(alpha=0.3)])
+@pytest.mark.parametrize("defence", [BkgRepl(alpha=0.3), RandAug(alpha=1), MmAug(alpha=1)])
 def test_randomness_is_the_generators_only(defence: DataDefence) -> None:
     torch.manual_seed(1)
     first = defence.on_data(own(), background(), torch_rng(0, "a"))
@@ -107,21 +114,101 @@ def test_each_example_is_as_likely_to_go_and_each_stranger_to_come() -> None:
     assert 50 < float(came.min()) <= float(came.max()) < 150  # 100 expected, standard deviation 9
 
 
-def test_pixels_from_the_background_take_the_users_type() -> None:
+# ---- augmentation --------------------------------------------------------------------------------------------------
+
+
+@given(n=st.integers(1, 40), alpha=st.floats(0, 5), pool=st.integers(1, 60), seed=st.integers(0, 2**32))
+def test_own_examples_come_first_and_exactly_alpha_n_strangers_after_them(
+    n: int, alpha: float, pool: int, seed: int
+) -> None:
+    for defence in (RandAug(alpha=alpha), MmAug(alpha=alpha)):
+        kept = defence.on_data(own(n), background(pool), torch.Generator().manual_seed(seed))
+        assert len(kept["y"]) == n + round(alpha * n)
+        assert all(torch.equal(kept[column][:n], own(n)[column]) for column in ("x", "y"))
+        assert torch.equal(kept["x"][:, 0, 1, 1].long(), kept["y"]), "an example and its label come together"
+        assert set(kept["y"][n:].tolist()) <= set(background(pool)["y"].tolist())
+
+
+@pytest.mark.parametrize(("defence", "available"), [(RandAug(alpha=4.4), 20), (MmAug(alpha=4.4), 5)])
+def test_nobody_comes_again_before_everybody_has_come(defence: DataDefence, available: int) -> None:
+    n = 10
+    came = defence.on_data(own(n), background(20), torch_rng(0))["y"][n:].tolist()
+    for start in range(0, 44, available):
+        some = came[start : start + available]
+        assert len(set(some)) == len(some)
+    assert len(set(came)) == available
+
+
+def test_a_large_background_gives_everybody_once() -> None:
+    came = RandAug(alpha=2).on_data(own(20), background(41), torch_rng(0))["y"][20:]
+    assert len(set(came.tolist())) == 40
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1, 3])
+def test_mm_aug_draws_from_a_single_mode(alpha: float) -> None:
+    pool = background()
+    mode_of = dict(zip(pool["y"].tolist(), pool[CLUSTER].tolist(), strict=True))
+    chosen = []
+    for seed in range(80):
+        came = MmAug(alpha=alpha).on_data(own(20), pool, torch_rng(seed))["y"][20:]
+        modes = {mode_of[stranger] for stranger in came.tolist()}
+        assert len(modes) == 1
+        chosen += modes
+    counts = [chosen.count(mode) for mode in (0, 1, 3, 7)]
+    assert sum(counts) == 80
+    assert min(counts) >= 8  # 20 expected, standard deviation 4
+
+
+def test_a_users_mode_does_not_depend_on_how_much_it_takes() -> None:
+    pool = background()
+    firsts = [MmAug(alpha=alpha).on_data(own(20), pool, torch_rng(3))["y"][20:] for alpha in (0.05, 0.5, 4)]
+    assert len({int(y) % MODES for came in firsts for y in came}) == 1
+
+
+def test_rand_aug_takes_every_stranger_as_often() -> None:
+    came = torch.zeros(30)
+    for seed in range(600):
+        came[RandAug(alpha=0.5).on_data(own(10), background(30), torch_rng(seed))["y"][10:] - STRANGE] += 1
+    assert 50 < float(came.min()) <= float(came.max()) < 150  # 100 expected, standard deviation 9
+
+
+def test_mm_aug_without_clusters_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(FedprintError, match=r"defences\.mm-aug: the background has no clusters"):
+        MmAug(alpha=1).on_data(own(), numbered(50, STRANGE), torch_rng(0))
+
+
+# ---- all -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("defence", [BkgRepl(alpha=1), RandAug(alpha=1), MmAug(alpha=1)])
+def test_pixels_from_the_background_take_the_users_type(defence: DataDefence) -> None:
     mine = {"x": torch.zeros(4, 1, 2, 2, dtype=torch.float64), "y": torch.zeros(4, 3, dtype=torch.float64)}
-    pool = {"x": torch.ones(9, 1, 2, 2), "y": torch.ones(9, 3)}
-    kept = BkgRepl(alpha=1).on_data(mine, pool, torch_rng(0))
+    pool = {"x": torch.ones(9, 1, 2, 2), "y": torch.ones(9, 3), CLUSTER: torch.zeros(9, dtype=torch.int64)}
+    kept = defence.on_data(mine, pool, torch_rng(0))
     assert (kept["x"].dtype, kept["y"].dtype) == (torch.float64, torch.float64)
-    assert float(kept["x"].min()) == float(kept["y"].min()) == 1
+    assert float(kept["x"][-4:].min()) == float(kept["y"][-4:].min()) == 1
 
 
+@pytest.mark.parametrize("defence", [BkgRepl(alpha=0.5), RandAug(alpha=0.5), MmAug(alpha=0.5)])
 @pytest.mark.parametrize("pool", [{}, {"x": torch.zeros(0, 1, 3, 3), "y": torch.zeros(0)}])
-def test_no_background_is_an_error_with_a_remedy(pool: Examples) -> None:
-    with pytest.raises(FedprintError, match=r"defences\.bkg-repl: .* no background examples; choose a source"):
-        BkgRepl(alpha=0.5).on_data(own(), pool, torch_rng(0))
+def test_no_background_is_an_error_with_a_remedy(defence: DataDefence, pool: Examples) -> None:
+    with pytest.raises(FedprintError, match=r"defences\.[a-z-]+: .* no background examples; choose a source"):
+        defence.on_data(own(), pool, torch_rng(0))
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.1, float("nan")])
 def test_an_impossible_alpha_is_refused(alpha: float) -> None:
     with pytest.raises(ValidationError, match="alpha"):
         BkgRepl(alpha=alpha)
+
+
+@pytest.mark.parametrize("kind", [RandAug, MmAug])
+@pytest.mark.parametrize("alpha", [-0.1, float("nan"), float("inf"), (), (1, -1)])
+def test_an_impossible_amount_is_refused(kind: type, alpha: object) -> None:
+    with pytest.raises(ValidationError, match="alpha"):
+        kind(alpha=alpha)
+
+
+def test_a_single_mode_would_be_rand_aug() -> None:
+    with pytest.raises(ValidationError, match="clusters"):
+        MmAug(alpha=1, clusters=1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedprint.federation.backends import make_backend
-from fedprint.federation.rounds import Defence, FederationPlan, federate
+from fedprint.federation.rounds import ROLES, Defence, FederationPlan, federate
 from fedprint.federation.store import StoreLayout
 from fedprint.models.base import FedModule, initialise
 from fedprint.models.components import NextWordLstm, SmallCnn
@@ -113,6 +113,7 @@ def run(
     writer: Any,
     of: FederationPlan,
     defences: Sequence[Defence] = (),
+    roles: Sequence[Role] = ROLES,
 ) -> dict[str, Tensor]:
     """Run or resume a federation without utility and display."""
     return federate(
@@ -123,6 +124,7 @@ def run(
         writer=writer,
         utility=lambda t, params: {},
         report=lambda report: None,
+        roles=roles,
     )
 
 
@@ -133,12 +135,13 @@ def federated(
     defences: Sequence[Defence] = (),
     dtype: torch.dtype = torch.float32,
     population: Sequence[Device] | None = None,
+    roles: Sequence[Role] = ROLES,
 ) -> MemoryWriter:
     """Run a whole federation in memory and return what was recorded."""
     net = model(kind, dtype)
     writer = MemoryWriter(start(net))
     chosen = devices(kind, dtype=dtype) if population is None else population
-    run(chosen, make_backend(backend, net), writer, of or plan(), defences)
+    run(chosen, make_backend(backend, net), writer, of or plan(), defences, roles)
     return writer
 
 

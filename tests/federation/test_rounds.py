@@ -19,10 +19,11 @@ from scipy import stats
 from torch import Generator
 
 from fedprint import params as algebra
-from fedprint.defences.on_data import BkgRepl
-from fedprint.defences.on_update import Noise
+from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug
+from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
 from fedprint.federation.backends import make_backend
 from fedprint.federation.rounds import (
+    ROLES,
     Defence,
     FederationPlan,
     cohort_size,
@@ -30,6 +31,7 @@ from fedprint.federation.rounds import (
     federate,
     pseudonym,
     sample_cohort,
+    settle,
 )
 from fedprint.federation.store import StoreWriter
 from fedprint.types import (
@@ -41,6 +43,7 @@ from fedprint.types import (
     GaussianEvent,
     LocalTraining,
     Params,
+    Role,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -279,6 +282,9 @@ class Recorder:
     log: list[tuple[Any, ...]]
     shift: float = 0.0
 
+    def settled(self, rng: Generator) -> Recorder:
+        return self
+
     def on_device(self, update: Params, rng: Generator) -> Params:
         self.log.append(("device", self.name, rng.initial_seed()))
         return {n: tensor + self.shift for n, tensor in update.items()}
@@ -297,6 +303,9 @@ class DataRecorder:
 
     name: str
     log: list[tuple[Any, ...]]
+
+    def settled(self, rng: Generator) -> DataRecorder:
+        return self
 
     def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
         self.log.append((self.name, examples, background, rng.initial_seed()))
@@ -342,9 +351,19 @@ def test_point_1_is_given_the_devices_own_examples_and_nobody_elses() -> None:
     assert all(entry[1] is device.examples for entry, device in zip(log, population, strict=True))
 
 
-@pytest.mark.parametrize("defences", [[BkgRepl(alpha=0.5)], [BkgRepl(alpha=0.3), BkgRepl(alpha=0.6)]])
+DATA_DEFENCES: list[list[Defence]] = [
+    [BkgRepl(alpha=0.5)], [RandAug(alpha=0.7)], [MmAug(alpha=0.7)], [RandAug(alpha=(0, 1)), MmAug(alpha=(0, 1))],
+    [BkgRepl(alpha=0.3), BkgRepl(alpha=0.6)],
+]  # fmt: skip
+
+
+def strangers() -> Examples:
+    return {**cases.examples("cnn", 50, seed=9), CLUSTER: torch.arange(50) % 5}
+
+
+@pytest.mark.parametrize("defences", DATA_DEFENCES)
 def test_point_1_gives_a_device_the_same_whatever_the_others_hold(defences: list[Defence]) -> None:
-    pool, population = cases.examples("cnn", 50, seed=9), cases.devices()
+    pool, population = strangers(), cases.devices()
     others = [replace(d, examples=cases.examples("cnn", 3, seed=i)) for i, d in enumerate(population)]
     for i, device in enumerate(population):
         among = defend_data([*others[:i], device, *others[i + 1 :]], defences, pool, seed=0)[i]
@@ -352,16 +371,28 @@ def test_point_1_gives_a_device_the_same_whatever_the_others_hold(defences: list
         assert all(torch.equal(among.examples[c], alone.examples[c]) for c in ("x", "y"))
 
 
-def test_the_defence_points_are_called_in_the_loop_only() -> None:
+def test_the_defence_points_are_called_in_the_loop_and_by_the_adversary_on_devices_of_its_own() -> None:
     calls = {
         (point, path.relative_to(ROOT / "src" / "fedprint").as_posix())
         for path in (ROOT / "src").rglob("*.py")
         for point in re.findall(r"\.(on_data|on_device|on_server)\(", path.read_text(encoding="utf-8"))
     }
-    assert calls == {(point, "federation/rounds.py") for point in ("on_data", "on_device", "on_server")}
+    imitated = {(point, "attacks/adversary.py") for point in ("on_data", "on_device")}
+    assert calls - imitated == {(point, "federation/rounds.py") for point in ("on_data", "on_device", "on_server")}
 
 
-@pytest.mark.parametrize("defences", [[Noise(sigma=0)], [BkgRepl(alpha=0)], [Noise(sigma=0), BkgRepl(alpha=0)]])
+IDENTITIES: list[list[Defence]] = [
+    [Noise(sigma=0)], [BkgRepl(alpha=0)], [RandAug(alpha=0)], [MmAug(alpha=0)], [DpLocal(clip=1e6, z=0)],
+    [DpFedAvg(clip=1e6, z=0)], [TopK(share=1)], [Quantise(bits=32)], [Sign(enabled=False)],
+    [Noise(sigma=0), BkgRepl(alpha=0), TopK(share=(1, 1))],
+]  # fmt: skip
+SETTINGS: list[list[Defence]] = [
+    [Noise(sigma=1e-3)], [BkgRepl(alpha=0.5)], [RandAug(alpha=1)], [MmAug(alpha=1)], [DpLocal(clip=1e-2, z=1e-2)],
+    [DpFedAvg(clip=1e-2, z=1e-2)], [TopK(share=0.1)], [Quantise(bits=2)], [Sign()],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("defences", IDENTITIES)
 def test_identity_settings_of_a_defence_change_no_bit(defences: list[Defence]) -> None:
     plain, found = cases.federated(), defended(defences)
     assert all(cases.distance(a, b) == 0 for a, b in zip(plain.globals, found.globals, strict=True))
@@ -370,7 +401,7 @@ def test_identity_settings_of_a_defence_change_no_bit(defences: list[Defence]) -
     )
 
 
-@pytest.mark.parametrize("defences", [[Noise(sigma=1e-3)], [BkgRepl(alpha=0.5)]])
+@pytest.mark.parametrize("defences", SETTINGS)
 def test_other_settings_of_a_defence_change_every_update(defences: list[Defence]) -> None:
     plain, found = cases.federated(), defended(defences)
     changed = [cases.distance(a.update, b.update) for (a, _), (b, _) in zip(pairs(plain), pairs(found), strict=True)]
@@ -379,9 +410,74 @@ def test_other_settings_of_a_defence_change_every_update(defences: list[Defence]
     assert cases.distance(plain.globals[-1], found.globals[-1]) > 1e-4
 
 
-def defended(defences: Sequence[Defence]) -> cases.MemoryWriter:
-    population = defend_data(cases.devices(), defences, cases.examples("cnn", 50, seed=9), seed=7)
-    return cases.federated(defences=defences, population=population)
+@pytest.mark.parametrize("defences", SETTINGS)
+def test_with_threads_a_defended_run_is_the_same_to_the_bit(defences: list[Defence]) -> None:
+    one, other = (defended(defences, backend) for backend in ("sequential", "threaded:2"))
+    assert all(cases.distance(a, b) == 0 for a, b in zip(one.globals, other.globals, strict=True))
+    assert all(cases.distance(a.update, b.update) == 0 for (a, _), (b, _) in zip(pairs(one), pairs(other), strict=True))
+
+
+def defended(
+    defences: Sequence[Defence], backend: str = "sequential", roles: Sequence[Role] = ROLES
+) -> cases.MemoryWriter:
+    population = defend_data(cases.devices(), defences, strangers(), seed=7, roles=roles)
+    return cases.federated(backend=backend, defences=defences, population=population, roles=roles)
+
+
+# ---- who is defended, and how strongly -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("defences", [s for s in SETTINGS if not isinstance(s[0], DpFedAvg)])
+def test_devices_of_other_roles_stay_clean(defences: list[Defence]) -> None:
+    """In the first round all start from the same model: only those defended send something else."""
+    plain, found = cases.federated(), defended(defences, roles=("anonymous",))
+    seen = Counter()
+    for (a, _), (b, _) in first_round(plain, found):
+        same = cases.distance(a.update, b.update) == 0 and a.num_examples == b.num_examples
+        seen[a.role, same] += 1
+        assert same == (a.role == "prior") or a.num_examples == 1
+    assert seen["prior", True] and seen["anonymous", False]
+
+
+def test_each_device_keeps_the_strength_it_drew_over_rounds_and_whoever_else_takes_part() -> None:
+    defence = Noise(sigma=(0, 0.5))
+    drawn = {d.device_id: settle([defence], d.device_id, 7)[0].sigma for d in cases.devices()}
+    assert set(drawn.values()) == {0, 0.5}
+    fewer = cases.devices()[:6]
+    for population in (cases.devices(), fewer, fewer[::-1]):
+        writer = cases.MemoryWriter({"w": torch.zeros(200)})
+        cases.run(population, Scripted(), writer, cases.plan(rounds=6, cohort=3), [defence])
+        for seen, truth in pairs(writer):
+            spread = float(seen.update["w"].std())
+            assert spread == pytest.approx(drawn[truth.device_id], rel=0.3), truth.device_id
+
+
+def test_strengths_survive_a_resume(tmp_path: Path) -> None:
+    of, initial, defences = cases.plan(4, 3), {"w": torch.zeros(50)}, [Noise(sigma=(0, 0.1, 0.5))]
+    layout = cases.layout(of, initial)
+    for name, stops in (("whole", ()), ("resumed", (0, 2))):
+        for stop in (*stops, None):
+            engine = Scripted() if stop is None else Dying(Scripted(), stop)
+            with StoreWriter.open(tmp_path / name, layout) as writer:
+                if writer.next_round == 0:
+                    writer.set_initial(initial)
+                if stop is None:
+                    cases.run(cases.devices(), engine, writer, of, defences)
+                    writer.finalise()
+                else:
+                    with pytest.raises(Killed):
+                        cases.run(cases.devices(), engine, writer, of, defences)
+    assert contents(tmp_path / "whole") == contents(tmp_path / "resumed")
+
+
+def test_where_a_guarantee_is_claimed_no_device_weighs_more_than_another() -> None:
+    """The noise hides one clipped update; a device that counts for three would show."""
+    population = cases.devices(sizes=(1, 3))
+    values = {population[0].device_id: 1.0, population[1].device_id: -1.0}
+    for z, mean in ((1e-9, 0.0), (0.0, -0.5)):
+        writer = cases.MemoryWriter({"w": torch.zeros(4)})
+        cases.run(population, Scripted(values), writer, cases.plan(rounds=1, cohort=2), [DpFedAvg(clip=5, z=z)])
+        assert writer.globals[1]["w"].tolist() == pytest.approx([mean] * 4, abs=1e-6)
 
 
 # ---- training that fails -------------------------------------------------------------------------------------------

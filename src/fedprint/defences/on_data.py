@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -17,6 +19,8 @@ CLUSTER = "cluster"
 
 class BkgRepl(Defence):
     """``bkg-repl``: a fraction ``alpha`` of the user's examples is replaced by background."""
+
+    neutral: ClassVar[Mapping[str, Any]] = {"alpha": 0}
 
     name: Literal["bkg-repl"] = "bkg-repl"
     alpha: Fraction | Annotated[tuple[Fraction, ...], Field(min_length=1)]
@@ -40,6 +44,8 @@ class BkgRepl(Defence):
 class RandAug(Defence):
     """``rand-aug``: ``alpha * n`` random background examples are added to the user's n."""
 
+    neutral: ClassVar[Mapping[str, Any]] = {"alpha": 0}
+
     name: Literal["rand-aug"] = "rand-aug"
     alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
 
@@ -58,6 +64,8 @@ class MmAug(Defence):
     of texts, or the penultimate activations of the task's model trained on the background (``auto``: pixels for images,
     tfidf for texts). The paper has M = 100 (PIPA), 500 (OpenImages), 300 (text).
     """
+
+    neutral: ClassVar[Mapping[str, Any]] = {"alpha": 0}
 
     name: Literal["mm-aug"] = "mm-aug"
     alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
@@ -87,10 +95,10 @@ def _everything(background: Examples, name: str) -> Tensor:
 
 
 def _draw(members: Tensor, count: int, rng: Generator) -> Tensor:
-    """Draw ``count`` of the positions, without replacement as long as they last."""
-    if count <= len(members):
-        return members[torch.randperm(len(members), generator=rng)[:count]]
-    return members[torch.randint(len(members), (count,), generator=rng)]
+    """Draw ``count`` of the positions without replacement; when all are used up, all come in again."""
+    rounds = math.ceil(count / len(members))
+    order = torch.cat([torch.randperm(len(members), generator=rng) for _ in range(rounds)])
+    return members[order[:count]]
 
 
 def _joined(examples: Examples, background: Examples, drawn: Tensor) -> dict[str, Tensor]:

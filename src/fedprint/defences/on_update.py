@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -33,6 +34,8 @@ class Noise(UpdateDefenceBase):
     unbounded, so no privacy event is claimed.
     """
 
+    neutral: ClassVar[Mapping[str, Any]] = {"sigma": 0}
+
     name: Literal["noise"] = "noise"
     sigma: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
 
@@ -60,9 +63,9 @@ class DpLocal(UpdateDefenceBase):
 class DpFedAvg(Defence):
     """``dp-fedavg``: updates are clipped on the device, the server noises the mean (client-dp, algorithm 1).
 
-    The mean over m devices gets N(0, (z clip / m)^2) per coordinate, so z is the noise multiplier of the sum. The
-    server sees every clipped update before it adds the noise: this hides a client from those who see released models,
-    not from the server.
+    The mean over m devices, all of equal weight, gets N(0, (z clip / m)^2) per coordinate, so z is the noise multiplier
+    of the sum. The server sees every clipped update before it adds the noise: this hides a client from those who see
+    released models, not from the server. The guarantee needs every device of a cohort clipped (``defended: everyone``).
     """
 
     name: Literal["dp-fedavg"] = "dp-fedavg"
@@ -89,6 +92,8 @@ class TopK(UpdateDefenceBase):
     equal ones the first in order.
     """
 
+    neutral: ClassVar[Mapping[str, Any]] = {"share": 1}
+
     name: Literal["top-k"] = "top-k"
     share: (
         Annotated[float, Field(gt=0, le=1)]
@@ -112,6 +117,8 @@ class Quantise(UpdateDefenceBase):
     Stochastic rounding keeps the mean (QSGD; Alistarh et al. 2017). 32 bits change nothing.
     """
 
+    neutral: ClassVar[Mapping[str, Any]] = {"bits": 32}
+
     name: Literal["quantise"] = "quantise"
     bits: int = Field(ge=1, le=32)
 
@@ -124,7 +131,7 @@ class Quantise(UpdateDefenceBase):
         step = (high - low) / (2**self.bits - 1)
         if step == 0:
             return tensor
-        place = (tensor - low) / step
+        place = ((tensor - low) / step).clamp(max=2**self.bits - 1)  # a rounding above the greatest is no level
         floor = place.floor()
         up = torch.rand(tensor.shape, generator=rng).to(tensor) < place - floor
         rounded: Tensor = low + step * (floor + up)
@@ -132,10 +139,12 @@ class Quantise(UpdateDefenceBase):
 
 
 class Sign(UpdateDefenceBase):
-    """``sign``: each tensor leaves as its signs times its mean absolute entry (signSGD; Bernstein et al. 2018).
+    """``sign``: each tensor leaves as its signs, times the mean absolute value of the entries that are not 0.
 
-    ``enabled: false`` changes nothing.
+    signSGD (Bernstein et al. 2018) with a scale. ``enabled: false`` changes nothing.
     """
+
+    neutral: ClassVar[Mapping[str, Any]] = {"enabled": False}
 
     name: Literal["sign"] = "sign"
     enabled: bool = True
@@ -144,7 +153,7 @@ class Sign(UpdateDefenceBase):
         """Return the signs, scaled so that each tensor keeps its L1 norm."""
         if not self.enabled:
             return update
-        return {name: tensor.sign() * tensor.abs().mean() for name, tensor in update.items()}
+        return {name: tensor.sign() * _mean_size(tensor) for name, tensor in update.items()}
 
 
 def clipped(update: Params, max_norm: float) -> Params:
@@ -163,6 +172,10 @@ def _noisy(update: Params, sigma: float, rng: Generator) -> Params:
 def _normal_like(tensor: Tensor, rng: Generator) -> Tensor:
     """Draw on the CPU, so that the noise does not depend on where the model runs."""
     return torch.randn(tensor.shape, generator=rng, dtype=tensor.dtype).to(tensor.device)
+
+
+def _mean_size(tensor: Tensor) -> Tensor:
+    return tensor.abs().sum() / tensor.count_nonzero().clamp(min=1)
 
 
 def _largest(vector: Tensor, share: float) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from pydantic import Field
@@ -19,7 +20,10 @@ class Defence(Component):
 
     A field that admits a tuple of strengths describes a population: each device draws one of them, all equally likely,
     once and for good. ``alpha: [0, 0, 1]`` protects a third of the devices (gradient-leaks, 6: every user chooses).
+    ``neutral`` are the settings at which a defence changes nothing, empty where there are none.
     """
+
+    neutral: ClassVar[Mapping[str, Any]] = {}
 
     def settled(self, rng: torch.Generator) -> Self:
         """Return the defence as one device runs it: every strength a single number."""
@@ -31,9 +35,14 @@ class Defence(Component):
         return self.model_copy(update=chosen) if chosen else self
 
     @property
-    def varies(self) -> bool:
-        """Whether devices differ in their strength."""
-        return any(isinstance(getattr(self, name), tuple) for name in type(self).model_fields)
+    def varying(self) -> tuple[str, ...]:
+        """The settings in which devices differ."""
+        return tuple(name for name in type(self).model_fields if isinstance(getattr(self, name), tuple))
+
+    @property
+    def protects(self) -> bool:
+        """Whether a settled defence changes anything."""
+        return not self.neutral or any(getattr(self, name) != value for name, value in self.neutral.items())
 
 
 def one(value: float | tuple[float, ...]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -51,11 +52,12 @@ class FederationPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundReport:
-    """What a progress bar shows of a finished round."""
+    """What a progress bar shows of a finished round; ``defence_seconds`` is what point 2 took on all its devices."""
 
     round: int
     clients: int
     metrics: Mapping[str, float]
+    defence_seconds: float = 0.0
 
 
 def cohort_size(devices: int, fraction: float) -> int:
@@ -135,14 +137,16 @@ def federate(
             results = _run_clients(cohort, params, plan, backend, t)
             loss = _mean_loss(results, first_loss, plan, t)
             first_loss = loss if first_loss is None else first_loss
+            started = time.perf_counter()
             sent = [_send(result, shields[result.device_id], plan.seed, t) for result in results]
-            mean = algebra.weighted_mean(sent, [result.num_examples for result in results])
+            seconds = time.perf_counter() - started
+            mean = algebra.weighted_mean(sent, _weights(results, updates))
             for position, defence in reversed(list(enumerate(updates))):
                 mean = dict(defence.on_server(mean, len(cohort), torch_rng(plan.seed, "defence-server", position, t)))
             params = algebra.add(params, mean)
             metrics = {"loss": loss, "update_norm": algebra.norm(mean), **utility(t, params)}
             record(t, *_records(cohort, results, sent, plan, t), params, metrics)
-            report(RoundReport(round=t, clients=len(cohort), metrics=metrics))
+            report(RoundReport(round=t, clients=len(cohort), metrics=metrics, defence_seconds=seconds))
     return params
 
 
@@ -192,6 +196,16 @@ def _mean_loss(results: Sequence[ClientResult], first: float | None, plan: Feder
             f"norm {algebra.norm(worst.update):.4g}; lower federation.lr (now {plan.training.lr})"
         )
     return mean
+
+
+def _weights(results: Sequence[ClientResult], defences: Sequence[UpdateDefence]) -> list[float]:
+    """Return the devices' weights in the mean: their numbers of examples, or all equal where a guarantee is claimed.
+
+    Noise that hides one clipped update in a sum must not meet a device that counts for several (client-dp, alg. 1).
+    """
+    if any(defence.event() is not None for defence in defences):
+        return [1.0] * len(results)
+    return [float(result.num_examples) for result in results]
 
 
 def _badness(result: ClientResult) -> float:
