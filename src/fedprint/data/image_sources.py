@@ -55,11 +55,13 @@ class MnistWriters(Component):
 class AhcdWriters(Component):
     """Arabic letters: 28 letters, each written ten times by each of 60 writers; ``t`` is the repetition.
 
-    The first ``users`` writers by id; the others are the background (none when all take part).
+    The first ``users`` writers by id; of the others the first ``background_users`` are the background, or all (none
+    when all writers take part).
     """
 
     name: Literal["ahcd_writers"] = "ahcd_writers"
     users: int = Field(default=60, ge=1)
+    background_users: int | None = Field(default=None, ge=0)
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
         """Return the SHA-256 that the sidecar declares; the data are not read."""
@@ -73,7 +75,8 @@ class AhcdWriters(Component):
         require(list(rows), self.users, table, "ask for fewer users")
         chosen = list(rows)
         users = image_users(timed, rows, chosen[: self.users])
-        return image_dataset(timed, users, image_users(timed, rows, chosen[self.users :]))
+        others = chosen[self.users :][: self.background_users]
+        return image_dataset(timed, users, image_users(timed, rows, others))
 
 
 def select(ranked: Sequence[int], users: int, selection: Selection, seed: int) -> list[int]:

@@ -29,10 +29,10 @@ class OpenMoji(Component):
     """Drawings of one emoji set by designer, stand-in for photo collections: label, time, album and caption of each.
 
     Users: designers with at least ``min_examples`` drawings, most drawings first (ties by id), the first ``users`` of
-    them or all; background: every other designer. ``skintone`` none leaves out the skin-tone variants, near duplicates
-    of one another that a random split would scatter over both sides. ``target``: the drawing's tags (multi-label) that
-    are on at least ``min_share`` of the users' drawings, or its group (single-label, 12 classes). ``size`` 32 averages
-    2 x 2 pixels.
+    them or all; background: every other designer, or the ``background_users`` of them with most drawings. ``skintone``
+    none leaves out the skin-tone variants, near duplicates of one another that a random split would scatter over both
+    sides. ``target``: the drawing's tags (multi-label) that are on at least ``min_share`` of the users' drawings, or
+    its group (single-label, 12 classes). ``size`` 32 averages 2 x 2 pixels.
 
     ``t`` is the day. Most designers' drawings bear one or two dates, and ties keep the set's order, which is by
     subject: for them the chrono prior is a split by subject rather than by time. An album is what a designer drew of
@@ -44,6 +44,7 @@ class OpenMoji(Component):
     name: Literal["openmoji"] = "openmoji"
     users: int | None = Field(default=None, ge=1)
     min_examples: int = Field(default=20, ge=3)
+    background_users: int | None = Field(default=None, ge=0)
     skintone: Literal["none", "all"] = "none"
     target: Literal["tags", "group"] = "tags"
     min_share: float = Field(default=0.0, ge=0, lt=1)
@@ -64,9 +65,14 @@ class OpenMoji(Component):
         table, names = self._labelled(table, np.concatenate([rows[user] for user in chosen]))
         attributes = {"group": favourite_groups(table, rows), "tone": tones(whole)}
         people = _with_attributes(image_users(table, rows, list(rows)), attributes)
-        others = [user for user in rows if user not in set(chosen)]
+        others = self._others(rows, chosen)
         dataset = image_dataset(table, tuple(people[user] for user in chosen), tuple(people[user] for user in others))
         return replace(dataset, class_names=names)
+
+    def _others(self, rows: Rows, chosen: Sequence[int]) -> list[int]:
+        """Return the designers of the background by id."""
+        others = [user for user in most_first(rows, rows) if user not in set(chosen)]
+        return sorted(others[: self.background_users])
 
     def _drawings(self, table: Table) -> Table:
         """Return the rows that count, with the columns ``text`` and ``album`` added and the pictures of ``size``."""

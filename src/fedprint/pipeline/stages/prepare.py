@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
+from fedprint.data.background import check_background
 from fedprint.data.dataset import TEXT_TASKS, Dataset
 from fedprint.data.describe_users import contact_sheet, sample_texts
 from fedprint.data.prepared import meta_of, save_meta, save_users
@@ -21,6 +23,7 @@ def run(job: Job) -> None:
         raise FedprintError(
             f"split.priors: chrono needs a column time or order, and {dataset.name} has none; leave it out"
         )
+    separate = check_background(dataset)
     users = with_albums(dataset.users, config.split.min_albums)
     if job.prior == "photoset" and not has_albums(users):
         raise FedprintError(
@@ -40,6 +43,7 @@ def run(job: Job) -> None:
     save_users(out / "background", dataset.background)
     save_meta(out, meta_of(dataset))
     write_samples(dataset, out / "samples")
+    write_json(out / "samples" / "background.json", asdict(separate))
 
 
 def write_samples(dataset: Dataset, out: Path) -> None:
