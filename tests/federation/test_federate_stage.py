@@ -27,7 +27,7 @@ federate.run(open_job("quickstart", "random", 0))
 """
 TINY = ("data.users=6", "data.images=40", "data.background_users=2", "federation.backend=sequential",
         "federation.fraction=0.5", "federation.central_epochs=0",
-        "defences=[{name: noise, sigma: 0.001}, {name: bkg-repl, alpha: 0.2}]")  # fmt: skip
+        "defences=[{name: noise, sigma: [0, 0.001]}, {name: mm-aug, alpha: [0, 0.5], clusters: 5}]")  # fmt: skip
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_two_processes_with_one_thread_and_with_two_give_the_same_bytes(workspac
     other = outputs(workspace)
     federate.run(open_job("quickstart", "random", 0))  # sets one thread itself
     assert outputs(workspace) == other
-    assert {name.split("/")[0] for name in other} == {"observed", "truth", "utility"}
+    assert {name.split("/")[0] for name in other} == {"observed", "public", "truth", "utility"}
 
 
 @pytest.mark.slow

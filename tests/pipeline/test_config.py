@@ -68,6 +68,9 @@ def _refused(values: Mapping[str, Any]) -> str:
         ({"selection": {"linkages": []}}, ["selection.linkages", "at least 1"]),
         ({"defences": [{"name": "dp"}]}, ["defences.0", "'dp'", "'noise'"]),
         ({"defences": [{"name": "noise", "sigma": -1}]}, ["defences.0.sigma", "-1", "greater than or equal to 0"]),
+        ({"defences": [{"name": "rand-aug", "alpha": [0, -2]}]}, ["defences.0.alpha.1:", "-2", "or equal to 0"]),
+        ({"defences": [{"name": "top-k", "share": "much"}]}, ["defences.0.share:", "'much'", "valid number"]),
+        ({"threat": {"defended": "nobody"}}, ["threat.defended", "'nobody'", "'everyone' or 'anonymous'"]),
         ({"data": {"bias": 1.5}}, ["data.bias", "1.5", "less than or equal to 1"]),
         ({"attacks": []}, ["attacks", "at least 1"]),
         ({"attacks": [{"name": "chance"}, {"name": "chance"}]}, ["attacks", "chance", "differ"]),
@@ -191,6 +194,15 @@ def test_digest_is_the_same_in_another_process() -> None:
     env = {**os.environ, "PYTHONHASHSEED": "7"}
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     assert run.stdout.strip() == load_experiment(CHECKOUT, "quickstart").digest()
+
+
+def test_section_digest_takes_single_settings_too() -> None:
+    one, other = (
+        check_experiment({**TINY, "name": "a", "threat": {"defended": defended}}, "f")
+        for defended in ("everyone", "anonymous")
+    )
+    assert one.section_digest("data") == other.section_digest("data")
+    assert one.section_digest("threat.defended") != other.section_digest("threat.defended")
 
 
 def test_section_digest_depends_on_its_sections_only() -> None:

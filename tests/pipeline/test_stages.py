@@ -25,9 +25,9 @@ from fedprint.pipeline.stages.__main__ import main as stage_main
 from fedprint.pipeline.stages.paths import Job, read_json
 
 KEYS = {
-    "experiment", "dataset", "prior", "world", "training", "defence", "defence_params", "adversary", "view", "linkage",
-    "attack", "layers", "selected", "metric", "unit", "value", "lo", "hi", "chance", "n_questions", "n_users", "seed",
-    "direction",
+    "experiment", "dataset", "prior", "world", "training", "defence", "defence_params", "defended", "adversary", "view",
+    "linkage", "attack", "layers", "selected", "metric", "unit", "value", "lo", "hi", "chance", "n_questions",
+    "n_users", "seed", "direction",
 }  # fmt: skip
 ATTACKS = [attack["name"] for attack in TINY["attacks"]]
 EVERY_ATTACK = ["chance", "knn", "svm", "mlp", "mlp-tuned", "ridge"]

@@ -66,8 +66,9 @@ if stage == "prepare":
         write(here / "prepared" / item / part / "x.json", [item, config["data"], config["split"]])
     write(here / "prepared" / item / "meta.json", item)
 if stage == "federate":
-    for part in ("observed", "truth", "utility"):
+    for part in ("observed", "public", "truth", "utility"):
         write(here / "updates" / item / part / "x.json", [item, part, config["model"]])
+    write(here / "overhead" / item / "x.json", item)
 if stage == "ask":
     for part in ("questions", "answers"):
         write(here / "updates" / item / part / "x.json", [item, part, config["analyses"]])
@@ -115,7 +116,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _write_config(project: Path, name: str, **changed: object) -> None:
-    config = {section: {"name": section} for section in SECTIONS} | changed
+    config = {section: {"name": section} for section in SECTIONS} | {"threat": {"defended": "everyone"}} | changed
     (project / "configs" / "experiments" / f"{name}.yaml").write_text(yaml.safe_dump(config))
 
 
@@ -159,6 +160,7 @@ def test_attack_depends_on_nothing_that_the_adversary_cannot_see() -> None:
         f"prepared/{item}/background",
         f"prepared/{item}/meta.json",
         f"updates/{item}/observed",
+        f"updates/{item}/public",
         f"updates/{item}/questions",
     }
     assert _data_of("attack") <= visible

@@ -14,7 +14,7 @@ from fedprint.defences.strength import Amount, Defence, Fraction, one
 from fedprint.types import Examples, FedprintError
 
 CLUSTER = "cluster"
-"""Column of background examples: the mode each belongs to, int64 (n,); stage prepare writes it for ``mm-aug``."""
+"""Column of background examples: the mode each belongs to, int64 (n,); only ``mm-aug`` needs it."""
 
 
 class BkgRepl(Defence):
@@ -61,8 +61,9 @@ class MmAug(Defence):
     """``mm-aug``: the background is cut into ``clusters`` modes; a user adds ``alpha * n`` examples of one mode.
 
     The device picks its mode at random, once. Modes are k-means clusters of ``features``: PCA of pixels, TF-IDF and SVD
-    of texts, or the penultimate activations of the task's model trained on the background (``auto``: pixels for images,
-    tfidf for texts). The paper has M = 100 (PIPA), 500 (OpenImages), 300 (text).
+    of texts, the penultimate activations of the task's model trained on the background, or those of a MobileNet with
+    the trained ``weights`` in a file (imagenet; the paper's choice); auto is pixels for images and tfidf for texts. The
+    paper has M = 100 (PIPA), 500 (OpenImages), 300 (text).
     """
 
     neutral: ClassVar[Mapping[str, Any]] = {"alpha": 0}
@@ -70,7 +71,8 @@ class MmAug(Defence):
     name: Literal["mm-aug"] = "mm-aug"
     alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
     clusters: int = Field(default=100, ge=2)
-    features: Literal["auto", "pixels", "tfidf", "model"] = "auto"
+    features: Literal["auto", "pixels", "tfidf", "model", "imagenet"] = "auto"
+    weights: str | None = None
 
     def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
         """Return ``n + round(alpha * n)`` examples, the user's own first."""
@@ -79,7 +81,7 @@ class MmAug(Defence):
             return examples
         _everything(background, self.name)
         if CLUSTER not in background:
-            raise FedprintError(f"defences.{self.name}: the background has no clusters; run the stage prepare again")
+            raise FedprintError(f"defences.{self.name}: the background has no clusters; run the stage federate again")
         modes = torch.unique(background[CLUSTER])
         mode = modes[int(torch.randint(len(modes), (), generator=rng))]
         members = torch.nonzero(background[CLUSTER] == mode)[:, 0]

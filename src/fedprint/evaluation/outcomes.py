@@ -5,7 +5,7 @@ Letters: q questions, m options (columns), U options that are the answer of at l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,6 +62,19 @@ def outcomes(scores: ArrayLike, truth: ArrayLike, user_ids: ArrayLike) -> Outcom
         user_ids=users,
         n_options=ranked.shape[1],
     )
+
+
+def outcomes_of(found: Outcomes, columns: ArrayLike) -> Outcomes:
+    """Return the part of ``found`` about some of its ``columns`` (k,), each still ranked among all questions.
+
+    For outcomes whose ``user_ids`` are the right columns. Raises FedprintError when nobody of them is asked about.
+    """
+    wanted = np.asarray(columns, np.int64)
+    kept, asked = np.isin(found.columns, wanted), np.isin(found.user_ids, wanted)
+    if not asked.any():
+        raise FedprintError(f"no question is about any of {wanted.tolist()}; ask about more users")
+    per_user = {name: getattr(found, name)[kept] for name in ("columns", "ap", "chance_ap", "prevalence", "counts")}
+    return replace(found, **per_user, **{name: getattr(found, name)[asked] for name in ("top1", "top5", "user_ids")})
 
 
 def check_ranking(scores: ArrayLike, truth: ArrayLike) -> tuple[FloatArray, IntArray]:

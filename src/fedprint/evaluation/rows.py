@@ -20,8 +20,8 @@ from fedprint.types import FedprintError, Measurement
 Row = dict[str, Any]
 
 CONDITION = (
-    "experiment", "dataset", "prior", "world", "training", "defence", "defence_params", "adversary", "view",
-    "linkage", "attack", "layers", "selected",
+    "experiment", "dataset", "prior", "world", "training", "defence", "defence_params", "defended", "adversary",
+    "view", "linkage", "attack", "layers", "selected",
 )  # fmt: skip
 """Columns that say under which condition a number was measured."""
 

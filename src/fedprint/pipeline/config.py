@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from fedprint.component import Component
 from fedprint.data.splits import Prior
+from fedprint.defences.on_data import MmAug
 from fedprint.pipeline.registry import Analysis, Attack, Defence, Model, Source
-from fedprint.types import FedprintError, Linkage, LocalTraining
+from fedprint.types import FedprintError, Linkage, LocalTraining, Role
 
 Entries = TypeVar("Entries", bound=tuple[object, ...])
 
@@ -75,6 +79,19 @@ class SelectionConfig(Component):
     )
 
 
+class ThreatConfig(Component):
+    """Whose devices are defended: everyone's, or those of anonymous users alone.
+
+    In the papers the adversary's own devices take part in the federation undefended: that is ``anonymous``.
+    """
+
+    defended: Literal["everyone", "anonymous"] = "everyone"
+
+    def defended_roles(self) -> tuple[Role, ...]:
+        """The roles whose devices are defended."""
+        return ("anonymous", "prior") if self.defended == "everyone" else ("anonymous",)
+
+
 class EvaluationConfig(Component):
     """Intervals and checks. ``round_bins`` cuts training for the AP-by-round figure."""
 
@@ -101,6 +118,7 @@ class Experiment(Component):
     federation: FederationConfig = FederationConfig()
     store: StoreConfig = StoreConfig()
     defences: tuple[Defence, ...] = ()
+    threat: ThreatConfig = ThreatConfig()
     attacks: tuple[Attack, ...] = Field(min_length=1)
     analyses: tuple[Analysis, ...] = ()
     selection: SelectionConfig = SelectionConfig()
@@ -121,10 +139,20 @@ class Experiment(Component):
         """Return 12 hex digits that identify the configuration, but for the wording of the report."""
         return _hash(self.model_dump(mode="json", exclude={"report"}))
 
+    @model_validator(mode="after")
+    def _one_clustering(self) -> Experiment:
+        found = {(d.clusters, d.features, d.weights) for d in self.defences if isinstance(d, MmAug)}
+        if len(found) > 1:
+            raise ValueError("defences: all mm-aug of an experiment share one clustering; give them the same clusters")
+        return self
+
     def section_digest(self, *sections: str) -> str:
-        """Return 12 hex digits of some sections; which priors run beside one another is no part of any section."""
+        """Return 12 hex digits of some sections (``a``) or settings (``a.b``).
+
+        Which priors run beside one another is no part of any section.
+        """
         whole = self.model_dump(mode="json", exclude={"split": {"priors"}})
-        return _hash({key: whole[key] for key in sections})
+        return _hash({key: reduce(getitem, key.split("."), whole) for key in sections})
 
 
 def _hash(values: Mapping[str, Any]) -> str:
@@ -250,9 +278,13 @@ def _with(node: Any, path: Sequence[str], value: Any, assignment: str) -> Any:
     return inner
 
 
+_PLAIN = ("constrained-float", "float", "int", "str")
+"""pydantic's names of alternatives that are plain values."""
+
+
 def one_line(error: ValidationError, origin: str, whole: type[BaseModel]) -> str:
     """Say in one line what is wrong first with the values of a ``whole``, where, and which keys there are."""
-    first, *others = error.errors(include_url=False)
+    first, *others = _alternatives_joined(error.errors(include_url=False))
     keys, classes = _place(first["loc"], whole)
     given = first.get("input")
     shown = "" if isinstance(given, Mapping) else f" (got {given!r})"
@@ -265,6 +297,19 @@ def one_line(error: ValidationError, origin: str, whole: type[BaseModel]) -> str
     return " ".join(f"{origin}: {'.'.join(keys) or '(whole file)'}: {first['msg']}{shown}{allowed}{more}".split())
 
 
+def _alternatives_joined(errors: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """Return one error per value: of "a number, or a list of numbers" the one about the form that was given."""
+    kept: dict[str, ErrorDetails] = {}
+    for error in errors:
+        place = [str(part) for part in error["loc"]]
+        field = next((i for i, part in enumerate(place) if "[" in part or part in _PLAIN), len(place))
+        key = ".".join(place[:field])
+        known = kept.get(key)
+        if known is None or isinstance(known.get("input"), list | tuple):
+            kept[key] = error
+    return list(kept.values())
+
+
 def _place(location: Sequence[int | str], whole: type[BaseModel]) -> tuple[list[str], list[type[BaseModel]]]:
     """Return the keys as the file has them, without pydantic's union tags, and the classes that own the last one."""
     keys: list[str] = []
@@ -275,6 +320,8 @@ def _place(location: Sequence[int | str], whole: type[BaseModel]) -> tuple[list[
         if tagged:
             classes = tagged
             continue
+        if isinstance(part, str) and keys and not classes:
+            continue  # the name of one alternative of a plain value
         keys.append(str(part))
         if isinstance(part, str):
             owners = classes

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedprint.data.examples import concat
 from fedprint.data.prepared import Meta
+from fedprint.defences.on_data import CLUSTER
 from fedprint.federation.backends import best_device, make_backend, trial
 from fedprint.federation.rounds import FederationPlan, cohort_size
 from fedprint.federation.store import StoreLayout
@@ -30,7 +31,7 @@ def to_model_input(examples: Examples, dtype: torch.dtype, device: str = "cpu") 
     x, y = examples["x"], examples["y"]
     x = x.to(dtype) / 255 if x.dtype == torch.uint8 else x
     y = y.to(dtype) if y.is_floating_point() else y
-    extra = {name: examples[name] for name in ("t", "album") if name in examples}
+    extra = {name: examples[name] for name in ("t", "album", CLUSTER) if name in examples}
     return {"x": x.to(device), "y": y.to(device), **extra}
 
 

@@ -28,7 +28,7 @@ from fedprint.types import FedprintError
 LINKED = ("dvc.yaml", ".dvcignore", "src")
 """What every workspace shares with the project. Never pyproject.toml: its absence tells a workspace from the root."""
 
-MATRIX_FOLDERS = ("prepared", "updates", "attack", "analysis", "evaluation")
+MATRIX_FOLDERS = ("prepared", "updates", "overhead", "attack", "analysis", "evaluation")
 """Folders below artifacts/<experiment>/ that hold one folder ``<prior>-<seed>`` per item of the matrix."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

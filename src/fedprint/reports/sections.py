@@ -21,6 +21,7 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     ),
     "prior-examples": ("Prior examples", "How much of a user's data must the adversary have?"),
     "training-updates": ("Training updates", "How many labelled updates must the adversary have seen?"),
+    "strengths": ("Chosen strengths", "Users who protect themselves, and how strongly, beside those who do not."),
     "layers": ("Layers", "Each attack is tuned anew on each layer alone, on prior data."),
     "epochs": ("Training epochs", "Does an update's place in training matter?"),
     "users": ("Number of users", "How recognition falls as the crowd grows."),

@@ -22,6 +22,7 @@ from fedprint.data.prepared import load_meta, load_users
 from fedprint.data.text_columns import CAPTION
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline import recipes
+from fedprint.pipeline.clustering import with_clusters
 from fedprint.pipeline.progress import meter
 from fedprint.pipeline.registry import Attack
 from fedprint.pipeline.stages.paths import Job, read_json, write_json
@@ -70,7 +71,7 @@ def open_view(job: Job) -> tuple[AttackerView, Questions]:
     view = AttackerView(
         store=store,
         prior_users=prior,
-        background=readable(load_users(prepared / "background"), dtype),
+        background=readable(with_clusters(load_users(prepared / "background"), updates / "public"), dtype),
         model=model,
         training=job.config.federation.local_training(),
         chronological=job.prior == "chrono",

@@ -20,7 +20,9 @@ from fedprint.evaluation.shuffled import PermutationTest, permutation_test
 from fedprint.evaluation.utility import hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
 from fedprint.federation.store import read_truth
 from fedprint.pipeline.config import Experiment
+from fedprint.pipeline.stages.answers import Answers
 from fedprint.pipeline.stages.evaluate_analyses import write_analyses
+from fedprint.pipeline.stages.evaluate_strengths import measure_strengths
 from fedprint.pipeline.stages.paths import Job, read_json, write_json
 from fedprint.rng import numpy_rng, seed_for
 from fedprint.types import Measurement
@@ -44,35 +46,13 @@ def run(job: Job) -> list[Row]:
     (out / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     details = _details(job, meta, attack, answers)
     write_json(out / "details.json", details)
-    write_analyses(job, meta, condition(job), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out)
+    by_strength = [replace(m, keys={**condition(job), **m.keys}) for m in measure_strengths(job, attack, answers)]
+    write_analyses(
+        job, meta, condition(job), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, by_strength
+    )
     _write_tsne(job, out)
     shutil.copytree(job.paths.prepared / "samples", out / "samples", dirs_exist_ok=True)
     return rows
-
-
-class Answers:
-    """Scores (q, m) with the true column (q,), per linkage."""
-
-    def __init__(self, scores: Mapping[str, NDArray[Any]], truth: Mapping[str, NDArray[np.int64]]) -> None:
-        self._scores, self.truth = scores, truth
-
-    @classmethod
-    def load(cls, job: Job) -> Answers:
-        """Join the attack's answers with the truth."""
-        attack = read_json(job.paths.attack / "attack.json")
-        with np.load(job.paths.attack / "scores.npz", allow_pickle=False) as archive:
-            scores = {name: archive[name] for name in archive.files}
-        table = read_truth(job.paths.updates / "truth")
-        owner = dict(zip(table["obs_id"].tolist(), table["user_id"].tolist(), strict=True))
-        column = {user: i for i, user in enumerate(attack["options"])}
-        per_update = np.array([column[owner[obs_id]] for obs_id in attack["subjects"]], dtype=np.int64)
-        of_device = dict(zip(attack["senders"], per_update.tolist(), strict=True))
-        per_device = np.array([of_device[name] for name in attack["devices"]], dtype=np.int64)
-        return cls(scores, {"update": per_update, "device": per_device})
-
-    def scores(self, linkage: str, attack: str, *, shuffled: bool = False) -> NDArray[Any]:
-        """Return the scores (q, m) of an attack."""
-        return self._scores[f"{linkage}/{attack}{'.shuffled' if shuffled else ''}"]
 
 
 def condition(job: Job) -> dict[str, Any]:
@@ -86,6 +66,7 @@ def condition(job: Job) -> dict[str, Any]:
         "training": "federated",
         "defence": "+".join(d.name for d in config.defences) or "none",
         "defence_params": defence_params(config),
+        "defended": config.threat.defended if config.defences else None,
         "adversary": "naive",
         "view": "local",
         "seed": job.seed,
@@ -169,6 +150,7 @@ def _details(job: Job, meta: Meta, attack: Mapping[str, Any], answers: Answers) 
         "utility_metric": UTILITY[meta.task],
         "history": history["rounds"],
         "store_checksum": history["store_checksum"],
+        "data_overhead": history["data_overhead"],
         "attacks": {
             name: {**found, "settings": readable_settings(found["settings"])}
             for name, found in attack["attacks"].items()
@@ -256,6 +238,7 @@ def _describe(job: Job, meta: Meta) -> dict[str, Any]:
         "licence": meta.licence,
         "shareable": meta.shareable,
         "sha256": meta.sha256,
+        "background": read_json(job.paths.prepared / "samples" / "background.json"),
     }
 
 

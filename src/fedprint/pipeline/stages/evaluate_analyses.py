@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,19 @@ from fedprint.rng import seed_for
 from fedprint.types import Measurement, User
 
 
-def write_analyses(job: Job, meta: Meta, condition: Mapping[str, Any], ap: Mapping[int, float], out: Path) -> None:
-    """Write analysis_rows.jsonl (one measurement per line) and exhibits.json (analysis -> what it shows)."""
-    rows = [to_row(m) for m in _measure(job, condition)]
+def write_analyses(
+    job: Job,
+    meta: Meta,
+    condition: Mapping[str, Any],
+    ap: Mapping[int, float],
+    out: Path,
+    more: Sequence[Measurement] = (),
+) -> None:
+    """Write analysis_rows.jsonl, one measurement per line, ``more`` last, and exhibits.json: analysis -> what it shows.
+
+    ``ap`` (user id -> average precision) is the selected attack's.
+    """
+    rows = [to_row(m) for m in (*_measure(job, condition), *more)]
     (out / "analysis_rows.jsonl").write_text("".join(_line(row) for row in rows), encoding="utf-8")
     exhibits = dict(_exhibits(job, meta, ap))
     text = json.dumps(plain_value(exhibits), indent=1, sort_keys=True, allow_nan=False)

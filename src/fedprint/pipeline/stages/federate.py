@@ -14,26 +14,30 @@ import torch
 from fedprint.data.examples import concat
 from fedprint.data.prepared import Meta, load_meta, load_users
 from fedprint.federation.backends import best_device
-from fedprint.federation.rounds import RoundReport, defend_data, federate
+from fedprint.federation.rounds import RoundReport, federate
 from fedprint.federation.store import StoreWriter, UpdateStore
 from fedprint.models.base import FedModule, quiet_trainer
 from fedprint.models.batches import ShuffledBatches
 from fedprint.pipeline import recipes
 from fedprint.pipeline.progress import Meter, meter
+from fedprint.pipeline.protection import protect, strengths, write_overhead
 from fedprint.pipeline.stages.paths import Job, write_json
 from fedprint.pipeline.workspace import find_root
 from fedprint.reports.wording import with_unit
 from fedprint.rng import torch_rng
 from fedprint.tracking.runs import TrackedRun
-from fedprint.types import Examples, User
+from fedprint.types import Device, Examples, User
 
-SECTIONS = ("data", "split", "model", "federation", "store", "defences")
-"""The sections of the configuration that a store depends on; with prior and seed they name its checkpoint."""
+SECTIONS = ("data", "split", "model", "federation", "store", "defences", "threat.defended")
+"""What a store depends on in the configuration; with prior and seed it names the store's checkpoint."""
 KNN_NEIGHBOURS = 10
 
 
 def run(job: Job, tracked: TrackedRun | None = None) -> None:
-    """Write observed/, truth/ and utility/; a killed run continues at its last complete round."""
+    """Write observed/, public/, truth/ and utility/, and what the defences cost.
+
+    A killed run continues at its last complete round.
+    """
     torch.set_num_threads(1)  # the order of additions, and so the bits, must not depend on the machine's cores
     started = time.perf_counter()
     prepared, out = job.paths.prepared, job.paths.updates
@@ -41,12 +45,15 @@ def run(job: Job, tracked: TrackedRun | None = None) -> None:
     dtype = recipes.DTYPES[job.config.federation.dtype]
     users = {name: recipes.ready(load_users(prepared / name), dtype, best_device()) for name in ("prior", "private")}
     test = recipes.ready(load_users(prepared / "test"), dtype, best_device())
-    background = load_users(prepared / "background")
     model = recipes.build_model(job.config, meta, test, recipes.federation_seed(job.seed)).to(best_device())
-    params, store = _train(job, meta, model, users, test, background, tracked)
+    defended = protect(job, meta, recipes.make_devices(users["prior"], users["private"]))
+    params, store, watch = _train(job, meta, model, defended.devices, test, tracked)
     recipes.load_parameters(model, params)
     _write_utility(out / "utility", job, meta, model, (*users["prior"], *users["private"]), test)
-    write_json(out / "utility" / "history.json", {"rounds": store.history(), "store_checksum": store.checksum()})
+    summary = {"rounds": store.history(), "store_checksum": store.checksum(), "data_overhead": defended.data_overhead}
+    write_json(out / "utility" / "history.json", summary)
+    write_json(out / "truth" / "strengths.json", strengths(job, defended.devices))
+    write_overhead(job, defended, watch.defence_seconds / max(watch.updates, 1), tracked)
     print(f"federated {job.paths.item} in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
 
 
@@ -59,14 +66,11 @@ def _train(
     job: Job,
     meta: Meta,
     model: FedModule,
-    users: dict[str, tuple[User, ...]],
+    devices: tuple[Device, ...],
     test: tuple[User, ...],
-    background: tuple[User, ...],
     tracked: TrackedRun | None,
-) -> tuple[dict[str, torch.Tensor], UpdateStore]:
+) -> tuple[dict[str, torch.Tensor], UpdateStore, _Watch]:
     seed = recipes.federation_seed(job.seed)
-    pool: Examples = concat([u.examples for u in recipes.ready(background, _dtype(job))]) if background else {}
-    devices = defend_data(recipes.make_devices(users["prior"], users["private"]), job.config.defences, pool, seed)
     plan = recipes.make_plan(job.config, len(devices), seed)
     initial = recipes.parameters_of(model)
     folder = checkpoint_folder(job)
@@ -85,17 +89,14 @@ def _train(
             writer=writer,
             utility=recipes.utility_probe(job.config, meta, model, test),
             report=watch,
+            roles=job.config.threat.defended_roles(),
         )
         writer.finalise()
         watch.flush()
     for name in ("observed", "truth"):
         _move(folder / "store" / name, job.paths.updates / name)
     shutil.rmtree(folder, ignore_errors=True)
-    return params, UpdateStore.open(job.paths.updates / "observed", verify=False)
-
-
-def _dtype(job: Job) -> torch.dtype:
-    return recipes.DTYPES[job.config.federation.dtype]
+    return params, UpdateStore.open(job.paths.updates / "observed", verify=False), watch
 
 
 def _move(source: Path, target: Path) -> None:
@@ -112,9 +113,12 @@ class _Watch:
         self._start = self._sent = time.monotonic()
         self._utility = "-"
         self._points: list[tuple[str, float, int]] = []
+        self.updates, self.defence_seconds = 0, 0.0
 
     def __call__(self, report: RoundReport) -> None:
         """Take one finished round."""
+        self.updates += report.clients
+        self.defence_seconds += report.defence_seconds
         rate = (report.round + 1 - self._first) * self._cohort / max(time.monotonic() - self._start, 1e-9)
         if "utility" in report.metrics:
             self._utility = with_unit(report.metrics["utility"], self._unit)

@@ -30,8 +30,13 @@ class Paths:
 
     @property
     def updates(self) -> Path:
-        """Holds observed/, truth/, questions/ and utility/."""
+        """Holds observed/, public/, truth/, questions/, answers/ and utility/."""
         return self.base / "updates" / self.item
+
+    @property
+    def overhead(self) -> Path:
+        """What the defences cost: times, which no other stage reads, as they differ between equal runs."""
+        return self.base / "overhead" / self.item
 
     @property
     def attack(self) -> Path:
