@@ -23,6 +23,7 @@ Params = Mapping[str, Tensor]
 Role = Literal["anonymous", "prior"]
 Linkage = Literal["update", "device"]
 View = Literal["local", "central", "aggregate"]
+AdversaryName = Literal["naive", "adaptive"]
 
 
 class FedprintError(Exception):

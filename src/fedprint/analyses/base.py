@@ -7,7 +7,7 @@ known and attacks nothing. An analysis implements what it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,6 @@ import torch
 from numpy.typing import NDArray
 
 from fedprint.analyses.trials import UPDATES, Asked, Ints, Key, QuestionSet, Trial
-from fedprint.attacks.features import Updates
 from fedprint.attacks.reidentify import Attack, Scores, Tuned, Workspace, answer
 from fedprint.attacks.shadow import Problem, Validation, attack_problem, validations
 from fedprint.attacks.view import AttackerView
@@ -165,29 +164,3 @@ def among(problem: Problem, columns: Sequence[int], ask: Ints) -> Problem:
     keep = np.isin(problem.labels, columns)
     labels = np.array([place[int(label)] for label in problem.labels[keep]], dtype=np.int64)
     return replace(problem, fit=problem.fit[keep], labels=labels, ask=ask, options=len(columns))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Joined:
-    """Rows of two tables of updates as one, first ``first`` and then ``second``: fit in memory, ask in the store."""
-
-    first: Updates
-    second: Updates
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """Names of the parameter tensors."""
-        return self.second.layers
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Columns of each layer."""
-        return {name: self.second.sizes[name] for name in self.layers}
-
-    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
-        """Yield the chosen layers in column blocks (rows of both, <= columns)."""
-        pairs = zip(
-            self.first.blocks(layers, columns=columns), self.second.blocks(layers, columns=columns), strict=True
-        )
-        for upper, lower in pairs:
-            yield np.concatenate([np.asarray(upper, np.float32), np.asarray(lower, np.float32)])

@@ -138,7 +138,7 @@ def federate(
             loss = _mean_loss(results, first_loss, plan, t)
             first_loss = loss if first_loss is None else first_loss
             started = time.perf_counter()
-            sent = [_send(result, shields[result.device_id], plan.seed, t) for result in results]
+            sent = [send(r.update, shields[r.device_id], plan.seed, t, r.device_id) for r in results]
             seconds = time.perf_counter() - started
             mean = algebra.weighted_mean(sent, _weights(results, updates))
             for position, defence in reversed(list(enumerate(updates))):
@@ -213,10 +213,10 @@ def _badness(result: ClientResult) -> float:
     return result.loss if math.isfinite(result.loss + algebra.norm(result.update)) else math.inf
 
 
-def _send(result: ClientResult, defences: Sequence[Defence], seed: int, t: int) -> Params:
-    update: Params = result.update
+def send(update: Params, defences: Sequence[Defence], seed: int, t: int, device_id: str) -> Params:
+    """Point 2: return what a device sends in round t, given its settled defences."""
     for position, defence in enumerate(d for d in defences if isinstance(d, UpdateDefence)):
-        update = defence.on_device(update, torch_rng(seed, "defence-device", position, t, result.device_id))
+        update = defence.on_device(update, torch_rng(seed, "defence-device", position, t, device_id))
     return update
 
 

@@ -18,7 +18,7 @@ from fedprint.component import Component
 from fedprint.data.splits import Prior
 from fedprint.defences.on_data import MmAug
 from fedprint.pipeline.registry import Analysis, Attack, Defence, Model, Source
-from fedprint.types import FedprintError, Linkage, LocalTraining, Role
+from fedprint.types import AdversaryName, FedprintError, Linkage, LocalTraining, Role
 
 Entries = TypeVar("Entries", bound=tuple[object, ...])
 
@@ -83,9 +83,18 @@ class ThreatConfig(Component):
     """Whose devices are defended: everyone's, or those of anonymous users alone.
 
     In the papers the adversary's own devices take part in the federation undefended: that is ``anonymous``.
+
+    ``adversaries`` attack where there are defences, the naive one that does not know of them and the adaptive one that
+    does; the last is the one of the headlines. They train their prior users' data off line from ``shadow_rounds``
+    recorded global models; ``shadow_draws`` devices with a defence of their own draw stand beside each clean one.
     """
 
     defended: Literal["everyone", "anonymous"] = "everyone"
+    adversaries: Annotated[tuple[AdversaryName, ...], AfterValidator(_all_differ)] = Field(
+        default=("naive", "adaptive"), min_length=1
+    )
+    shadow_rounds: int = Field(default=10, ge=1)
+    shadow_draws: int = Field(default=2, ge=1)
 
     def defended_roles(self) -> tuple[Role, ...]:
         """The roles whose devices are defended."""
@@ -138,6 +147,11 @@ class Experiment(Component):
     def digest(self) -> str:
         """Return 12 hex digits that identify the configuration, but for the wording of the report."""
         return _hash(self.model_dump(mode="json", exclude={"report"}))
+
+    @property
+    def adversaries(self) -> tuple[AdversaryName, ...]:
+        """Who attacks, the one of the headlines last; without a defence there is nothing to know."""
+        return self.threat.adversaries if self.defences else ("naive",)
 
     @model_validator(mode="after")
     def _one_clustering(self) -> Experiment:

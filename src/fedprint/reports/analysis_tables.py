@@ -18,6 +18,7 @@ UNVARIED = {*COLUMNS, "analysis", "config_hash", "n_seeds", "member", "seconds"}
     "layers",
     "linkage",
     "world",
+    "adversary",
 }
 """Columns that are no key of an analysis."""
 

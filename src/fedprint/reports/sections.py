@@ -21,6 +21,11 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     ),
     "prior-examples": ("Prior examples", "How much of a user's data must the adversary have?"),
     "training-updates": ("Training updates", "How many labelled updates must the adversary have seen?"),
+    "adversaries": (
+        "Adversaries",
+        "The naive adversary does not know that updates are defended; the adaptive one knows how, and chooses on prior "
+        "data whether to learn from clean updates, from defended ones, or from both (column recipe).",
+    ),
     "strengths": ("Chosen strengths", "Users who protect themselves, and how strongly, beside those who do not."),
     "layers": ("Layers", "Each attack is tuned anew on each layer alone, on prior data."),
     "epochs": ("Training epochs", "Does an update's place in training matter?"),

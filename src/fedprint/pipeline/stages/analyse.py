@@ -47,10 +47,11 @@ def _run(job: Job) -> None:
 
 
 def open_bench(job: Job, progress: Any) -> Bench:
-    """Return the adversary's desk, with its attacks as the attack stage tuned them."""
-    view, everyone = open_view(job)
+    """Return the desk of the headlines' adversary, with its attacks as the attack stage tuned them."""
+    adversary = job.config.adversaries[-1]
+    view, everyone = open_view(job, adversary)
     meta = load_meta(job.paths.prepared)
-    found = read_json(job.paths.attack / "attack.json")
+    found = read_json(job.paths.attack_of(adversary) / "attack.json")
     attacks: dict[str, tuple[Attack, Tuned]] = {
         attack.name: (attack, read_tuned(found["attacks"][attack.name])) for attack in job.config.attacks
     }

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedprint.data.splits import Prior
 from fedprint.pipeline.config import Experiment, read_resolved
-from fedprint.types import FedprintError
+from fedprint.types import AdversaryName, FedprintError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,12 @@ class Paths:
 
     @property
     def attack(self) -> Path:
-        """Scores of every attack."""
+        """Holds a folder per adversary, and an embedding of the updates."""
         return (self.results or self.base) / "attack" / self.item
+
+    def attack_of(self, adversary: AdversaryName) -> Path:
+        """What one adversary answered."""
+        return self.attack / adversary
 
     @property
     def analysis(self) -> Path:
