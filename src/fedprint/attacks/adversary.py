@@ -10,34 +10,42 @@ only by an unlucky choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedprint.attacks.reidentify import Ridge, Tuned, Workspace, tune
+from fedprint.attacks.denoise import Denoise
+from fedprint.attacks.reidentify import Ridge, Workspace, tune
 from fedprint.attacks.shadow import (
     Problem,
     ShadowDevice,
     Validation,
     attack_problem,
     cut_halves,
+    rows_of,
     shadow_updates,
     spread_rounds,
     validations,
 )
 from fedprint.attacks.updates import Joined, MemoryUpdates, Recorded
 from fedprint.attacks.view import AttackerView
-from fedprint.types import AdversaryName, Examples, FedprintError, Questions
+from fedprint.data.examples import concat
+from fedprint.rng import torch_rng
+from fedprint.types import AdversaryName, DataDefence, Examples, FedprintError, Questions
 
 Ints = NDArray[np.int64]
 Progress = Callable[[int], None]
 
-CLEAN, DEFENDED = 0, 1
+CLEAN, DEFENDED, NUISANCE = 0, 1, 2
 RECIPES: Mapping[str, tuple[int, ...]] = {"clean": (CLEAN,), "defended": (DEFENDED,), "both": (CLEAN, DEFENDED)}
 """What the adaptive adversary may learn from."""
+
+CLUSTER = "cluster"
+NUISANCE_ROUNDS, NUISANCE_SETS = 2, 40
+"""Global models from which devices with nothing but background are trained, and how many where it has no clusters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +55,11 @@ class Recipe:
     name: str
     problem: Problem
     folds: tuple[Validation, ...]
+
+    def without(self, how: Denoise) -> Recipe:
+        """Return the recipe that first takes out of updates what background examples put into them."""
+        folds = tuple(replace(fold, problem=replace(fold.problem, denoise=how)) for fold in self.folds)
+        return Recipe(name=f"{self.name}, {how}", problem=replace(self.problem, denoise=how), folds=folds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,15 +107,24 @@ def recipes(
 
 
 def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> tuple[Recipe, Mapping[str, float]]:
-    """Return the recipe with which ridge does best in the rehearsals, and the log-loss (nats) of each."""
+    """Return the recipe with which ridge does best in the rehearsals, and the log-loss (nats) of each it tried.
+
+    What to learn from is chosen first, then whether to take background out.
+    """
     if len(found) == 1:
         return found[0], {}
     losses: dict[str, float] = {}
-    for recipe in found:
-        tuned: Tuned = tune(Ridge(), recipe.folds, work, rng)
-        losses[recipe.name] = tuned.log_loss
-    best = min(found, key=lambda recipe: losses[recipe.name])
-    return best, losses
+
+    def best(among: Sequence[Recipe]) -> Recipe:
+        for recipe in among:
+            if recipe.name not in losses:
+                losses[recipe.name] = tune(Ridge(), recipe.folds, work, rng).log_loss
+        return min(among, key=lambda recipe: losses[recipe.name])
+
+    plain = best(found)
+    if not len(plain.problem.nuisance):
+        return plain, losses
+    return best((plain, plain.without("project"), plain.without("match"))), losses
 
 
 def relabelled(problem: Problem, exchanged: Ints) -> Problem:
@@ -112,7 +134,7 @@ def relabelled(problem: Problem, exchanged: Ints) -> Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class _Made:
-    """Updates (n, d) made off line; ``labels``, ``kind`` (clean or defended) and ``side`` (half of the prior) are (n,)."""
+    """Updates (n, d) made off line; (n,) ``labels``, ``kind`` (clean, defended, nuisance), ``side`` (half of a prior)."""
 
     updates: MemoryUpdates
     labels: Ints
@@ -124,19 +146,38 @@ class _Made:
         return np.flatnonzero(wanted if side is None else wanted & (self.side == side))
 
 
-_Plan = Iterator[tuple[ShadowDevice, int]]
-"""Devices and the half of the prior that each has."""
+_Plan = Iterable[tuple[ShadowDevice, int]]
+"""Devices and the half of the prior that each has, -1 for neither."""
 
 
 def _adaptive(view: AttackerView, questions: Questions, effort: Effort, progress: Progress) -> Iterator[Recipe]:
     if view.defences is None:
         raise FedprintError("an adaptive adversary must know the defences; choose threat.adversaries: [naive]")
-    halves = _trained(view, questions, _halves(view, effort), progress)
+    empty = list(_nuisance(view))
+    halves = _trained(view, questions, [*_halves(view, effort), *empty], progress)
     before = len(halves.labels)
-    whole = _trained(view, questions, _whole(view, effort, effort.draws), lambda done: progress(before + done))
+    plan = [*_whole(view, effort, effort.draws), *empty]
+    whole = _trained(view, questions, plan, lambda done: progress(before + done))
     for name, kinds in RECIPES.items():
         folds = tuple(_fold(halves, kinds, side, len(questions.options)) for side in (0, 1))
         yield Recipe(name=name, problem=_asked(view, questions, whole, kinds), folds=folds)
+
+
+def _nuisance(view: AttackerView) -> _Plan:
+    """Yield devices that hold nothing but what a defence of the data adds: a cluster each, or random background."""
+    if not any(isinstance(defence, DataDefence) for defence in view.defences or ()) or not view.background:
+        return
+    pool = concat([user.examples for user in view.background])
+    size = int(np.median([len(user.examples["y"]) for user in view.prior_users]))
+    order = torch.randperm(len(pool["y"]), generator=torch_rng(view.seed, "nuisance"))
+    if CLUSTER in pool:
+        modes = pool[CLUSTER][order]
+        sets = [order[modes == mode][:size] for mode in torch.unique(modes)]
+    else:
+        sets = list(torch.split(order, size))[:NUISANCE_SETS]
+    for t in spread_rounds(view, 2 * NUISANCE_ROUNDS)[1::2]:
+        for i, members in enumerate(sets):
+            yield ShadowDevice(user_id=-1 - i, examples=rows_of(pool, members), round=t, tag="nuisance"), -1
 
 
 def _whole(view: AttackerView, effort: Effort, draws: int) -> _Plan:
@@ -172,8 +213,8 @@ def _trained(view: AttackerView, questions: Questions, plan: _Plan, progress: Pr
     position = {user: i for i, user in enumerate(questions.options)}
     return _Made(
         updates=shadow_updates(view, devices, progress),
-        labels=np.array([position[view.labels[device.user_id]] for device in devices], dtype=np.int64),
-        kind=np.array([DEFENDED if device.defended else CLEAN for device in devices], dtype=np.int64),
+        labels=np.array([position.get(view.labels.get(d.user_id, -1), -1) for d in devices], dtype=np.int64),
+        kind=np.array([NUISANCE if d.user_id < 0 else DEFENDED if d.defended else CLEAN for d in devices]),
         side=np.array(sides, dtype=np.int64),
     )
 
@@ -181,7 +222,14 @@ def _trained(view: AttackerView, questions: Questions, plan: _Plan, progress: Pr
 def _fold(made: _Made, kinds: Sequence[int], side: int, options: int) -> Validation:
     """Return the rehearsal that learns from one half of each prior and is asked for the other, defended."""
     fit, ask = made.rows(kinds, side), made.rows((DEFENDED,), 1 - side)
-    problem = Problem(updates=made.updates, fit=fit, labels=made.labels[fit], ask=ask, options=options)
+    problem = Problem(
+        updates=made.updates,
+        fit=fit,
+        labels=made.labels[fit],
+        ask=ask,
+        options=options,
+        nuisance=made.rows((NUISANCE,)),
+    )
     return Validation(problem=problem, answers=made.labels[ask])
 
 
@@ -194,4 +242,5 @@ def _asked(view: AttackerView, questions: Questions, made: _Made, kinds: Sequenc
         labels=made.labels[fit],
         ask=len(made.labels) + np.arange(len(anonymous.rows)),
         options=len(questions.options),
+        nuisance=made.rows((NUISANCE,)),
     )

@@ -9,12 +9,13 @@ the recorded global models, and validates from one half to the other: another de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedprint.attacks.denoise import Denoise
 from fedprint.attacks.features import Updates
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
@@ -30,13 +31,19 @@ _MORE = "train more rounds (federation.rounds) or raise federation.fraction"
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Name the sender of the ``ask`` rows, given ``fit`` rows with ``labels`` (p,) in [0, m)."""
+    """Name the sender of the ``ask`` rows, given ``fit`` rows with ``labels`` (p,) in [0, m).
+
+    ``nuisance`` are rows of devices without any user's data, which kernel attacks take out of the others as ``denoise``
+    says (attacks/denoise.py); None takes nothing out.
+    """
 
     updates: Updates
     fit: NDArray[np.int64]
     labels: NDArray[np.int64]
     ask: NDArray[np.int64]
     options: int
+    nuisance: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    denoise: Denoise | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
