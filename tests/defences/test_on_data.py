@@ -10,13 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug
 from fedprint.pipeline.registry import Defence
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, Examples, FedprintError, UpdateDefence
 
-IDENTITY = [BkgRepl(alpha=0), RandAug(alpha=0), MmAug(alpha=0)]
+IDENTITY = [BkgRepl(alpha=0), RandAug(alpha=0), MmAug(alpha=0), CounterAug(alpha=0)]
 ADDING = [RandAug(alpha=0.5), RandAug(alpha=4), MmAug(alpha=0.5), MmAug(alpha=2.2)]
+ADDING += [CounterAug(alpha=0.5), CounterAug(alpha=2.2, candidates=30)]
 ACTIVE = [BkgRepl(alpha=0.3), BkgRepl(alpha=1), *ADDING]
 OWN, STRANGE = 1000, -1000
 MODES = 4

@@ -134,7 +134,7 @@ def relabelled(problem: Problem, exchanged: Ints) -> Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class _Made:
-    """Updates (n, d) made off line; (n,) ``labels``, ``kind`` (clean, defended, nuisance), ``side`` (half of a prior)."""
+    """Updates (n, d) made off line, and (n,) ``labels``, ``kind`` of device, ``side``: which half of a prior it has."""
 
     updates: MemoryUpdates
     labels: Ints

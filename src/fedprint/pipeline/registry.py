@@ -25,6 +25,7 @@ from fedprint.attacks.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmH
 from fedprint.attacks.reidentify import MlpTuned, Ridge
 from fedprint.data.dataset import Task
 from fedprint.data.sources import AnySource
+from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
 from fedprint.models.components import MobileNet, NextWordLstm, SmallCnn, StarLstm
@@ -32,7 +33,8 @@ from fedprint.models.components import MobileNet, NextWordLstm, SmallCnn, StarLs
 Source = AnySource
 Model = Annotated[SmallCnn | MobileNet | NextWordLstm | StarLstm, Field(discriminator="name")]
 Defence = Annotated[
-    BkgRepl | RandAug | MmAug | Noise | DpLocal | DpFedAvg | TopK | Quantise | Sign, Field(discriminator="name")
+    BkgRepl | RandAug | MmAug | CounterAug | Noise | DpLocal | DpFedAvg | TopK | Quantise | Sign,
+    Field(discriminator="name"),
 ]
 Attack = Annotated[
     Chance | Knn | KnnStd | Svm | SvmHard | SvmStd | Mlp | MlpStd | MlpTuned | Ridge, Field(discriminator="name")
