@@ -89,6 +89,11 @@ METRICS: Mapping[str, MetricInfo] = {
         description="AP of learning user and attribute together minus that of learning each alone, seed by seed",
         low=-1.0,
     ),
+    "participation_ap": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="average precision of naming the users that took part in a round, over pairs of user and round",
+    ),
     "fits_ap": MetricInfo(
         unit="fraction",
         higher_is_better=True,

@@ -198,12 +198,17 @@ def _mean_loss(results: Sequence[ClientResult], first: float | None, plan: Feder
     return mean
 
 
+def has_guarantee(defences: Sequence[Defence]) -> bool:
+    """Return whether a defence claims a privacy event, so that all devices have equal weight."""
+    return any(isinstance(defence, UpdateDefence) and defence.event() is not None for defence in defences)
+
+
 def _weights(results: Sequence[ClientResult], defences: Sequence[UpdateDefence]) -> list[float]:
     """Return the devices' weights in the mean: their numbers of examples, or all equal where a guarantee is claimed.
 
     Noise that hides one clipped update in a sum must not meet a device that counts for several (client-dp, alg. 1).
     """
-    if any(defence.event() is not None for defence in defences):
+    if has_guarantee(defences):
         return [1.0] * len(results)
     return [float(result.num_examples) for result in results]
 

@@ -17,6 +17,7 @@ from fedprint.analyses.epochs import Epochs
 from fedprint.analyses.layers import Layers
 from fedprint.analyses.matching import Matching
 from fedprint.analyses.open_world import OpenWorld
+from fedprint.analyses.participation import Participation
 from fedprint.analyses.profile import Profile
 from fedprint.analyses.raw_features import RawFeatures
 from fedprint.analyses.recognisable import Recognisable
@@ -61,6 +62,7 @@ Analysis = Annotated[
     | Attributes
     | DataSpace
     | Profile
+    | Participation
     | OpenWorld
     | CrossModal,
     Field(discriminator="name"),

@@ -19,6 +19,7 @@ UNVARIED = {*COLUMNS, "analysis", "config_hash", "n_seeds", "member", "seconds"}
     "linkage",
     "world",
     "adversary",
+    "view",
 }
 """Columns that are no key of an analysis."""
 
