@@ -1,4 +1,4 @@
-"""Who took part, when the server sees sums or only released models (papers.md 5.2: views ``aggregate`` and ``central``).
+"""Who took part, when one sees sums or released models only (papers.md 5.2: views ``aggregate`` and ``central``).
 
 Under secure aggregation the server sees the sum of a cohort's updates; outside it one sees the global model of each
 round, after the server's noise. In both cases the adversary takes away what its own devices sent, and explains the rest
@@ -35,8 +35,8 @@ class Participation(Analysis):
     """``participation``: did this user's anonymous device take part in this round? From sums and released models.
 
     ``rounds`` of the training are asked about, evenly spread. Metric: ``participation_ap``, the average precision over
-    all pairs of user and round. Keys: ``attack`` (candidates), ``view`` (aggregate, central), ``cohort``. The penalty is
-    chosen on sums of the priors' second halves, explained by their first halves.
+    all pairs of user and round. Keys: ``attack`` (candidates), ``view`` (aggregate, central), ``cohort``. The penalty
+    is chosen on sums of the priors' second halves, explained by their first halves.
     """
 
     name: Literal["participation"] = "participation"

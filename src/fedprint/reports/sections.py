@@ -49,8 +49,8 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "profile": ("Profile", "Devices ranked by how well they fit a profile, without data of any user."),
     "participation": (
         "Views: sums and released models",
-        "Did a user take part in a round? Asked of someone who sees a cohort's sum only (aggregate, before the server's "
-        "noise), or only the released models (central, after it).",
+        "Did a user take part in a round? Asked of someone who sees only a cohort's sum (aggregate, before the "
+        "server's noise), or only the released models (central, after it).",
     ),
     "distances": ("Distances", "How alike a user's own examples are, beside other users' ones."),
     "class-bias": ("Class bias", "Which labels' outputs an update moves, prior beside private."),
