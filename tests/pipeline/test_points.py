@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tiny_project import TINY, Project, make_project
 
-from fedprint.evaluation.tradeoff import UtilityNumber, normalised_utility, relative_utility
+from fedprint.evaluation.tradeoff import UtilityNumber, normalised_utility, relative
 from fedprint.pipeline import point_keys, points
 from fedprint.pipeline.config import Experiment, check_experiment
 from fedprint.pipeline.point_keys import canonical, stage_keys
@@ -178,19 +178,19 @@ def test_two_processes_that_want_one_point_compute_it_once(home: Project) -> Non
 
 
 def utility(metric: str, value: float, chance: float = 0.1) -> UtilityNumber:
-    return UtilityNumber(metric=metric, value=value, lo=value, hi=value, chance=chance)
+    return UtilityNumber(metric=metric, value=value, lo=value, hi=value, chance=chance, n_questions=10, n_users=5)
 
 
 def test_utility_is_normalised_by_the_papers_rule(home: Project) -> None:
-    assert relative_utility(utility("accuracy", 0.6), utility("accuracy", 0.8)) == pytest.approx(0.75)
-    assert relative_utility(utility("accuracy", 0.9), utility("accuracy", 0.8)) > 1
-    better, worse = utility("mae", 1.25, 1.5), utility("mae", 1.6, 1.5)
-    assert relative_utility(better, utility("mae", 1.0, 1.5)) == pytest.approx(0.5)
-    assert relative_utility(worse, utility("mae", 1.0, 1.5)) == pytest.approx(-0.2)
+    assert relative(0.6, utility("accuracy", 0.8), "accuracy") == pytest.approx(0.75)
+    assert relative(0.9, utility("accuracy", 0.8), "accuracy") > 1
+    error = utility("mae", 1.0, chance=1.5)
+    assert relative(1.25, error, "mae") == pytest.approx(0.5)
+    assert relative(1.6, error, "mae") == pytest.approx(-0.2)
     with pytest.raises(FedprintError, match="no better than chance"):
-        relative_utility(better, worse)
+        relative(1.0, utility("mae", 1.6, chance=1.5), "mae")
     with pytest.raises(FedprintError, match="in mae has no share of one in accuracy"):
-        relative_utility(better, utility("accuracy", 1))
+        relative(1.0, utility("accuracy", 1), "mae")
     point = run_point(experiment(), "random", 0)
     assert normalised_utility(point, point) == 1
     stronger = replace(point.attacks[0], adversary="adaptive", value=0.99)

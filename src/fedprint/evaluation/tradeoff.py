@@ -13,6 +13,8 @@ from fedprint.types import FedprintError
 LINKAGE = "update"
 """A point's attack is re-identification from single updates, the papers' strongest setting (papers.md 2.6)."""
 
+_NUMBERS = ("value", "lo", "hi", "chance", "n_questions", "n_users")
+
 
 @dataclass(frozen=True, kw_only=True)
 class UtilityNumber:
@@ -23,6 +25,8 @@ class UtilityNumber:
     lo: float
     hi: float
     chance: float
+    n_questions: int
+    n_users: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,8 @@ class AttackNumber:
     lo: float
     hi: float
     chance: float
+    n_questions: int
+    n_users: int
     by_user: Mapping[str, float]
 
 
@@ -92,10 +98,10 @@ def point_of(key: str, rows: Sequence[Row], by_user: Mapping[str, Any], overhead
     return Point(
         key=key,
         **{name: utility[name] for name in ("dataset", "prior", "seed", "defence", "defence_params", "defended")},
-        utility=UtilityNumber(**{name: utility[name] for name in ("metric", "value", "lo", "hi", "chance")}),
+        utility=UtilityNumber(**{name: utility[name] for name in ("metric", *_NUMBERS)}),
         attacks=tuple(
             AttackNumber(
-                **{name: row[name] for name in ("adversary", "view", "attack", "value", "lo", "hi", "chance")},
+                **{name: row[name] for name in ("adversary", "view", "attack", *_NUMBERS)},
                 by_user=_users_of(by_user, row["adversary"], row["attack"]),
             )
             for row in chosen
@@ -129,20 +135,18 @@ def normalised_utility(point: Point, undefended: Point) -> float:
 
     ``value / undefended``, which may exceed 1; for an error, where lower is better,
     ``(chance - error) / (chance - error undefended)``, which can be negative. ``undefended`` has the same data
-    and seed.
+    and seed. Raises FedprintError where the two cannot be compared.
     """
-    return relative_utility(point.utility, undefended.utility)
+    return relative(point.utility.value, undefended.utility, point.utility.metric)
 
 
-def relative_utility(found: UtilityNumber, undefended: UtilityNumber) -> float:
-    """Return :func:`normalised_utility` of two utilities. Raises FedprintError where they cannot be compared."""
-    if found.metric != undefended.metric:
-        raise FedprintError(f"a utility in {found.metric} has no share of one in {undefended.metric}")
-    higher = METRICS[found.metric].higher_is_better
+def relative(value: float, undefended: UtilityNumber, metric: str) -> float:
+    """Return a utility ``value`` in ``metric`` on the scale of :func:`normalised_utility`."""
+    if metric != undefended.metric:
+        raise FedprintError(f"a utility in {metric} has no share of one in {undefended.metric}")
+    higher = METRICS[metric].higher_is_better
     gain, whole = (
-        (found.value, undefended.value)
-        if higher
-        else (undefended.chance - found.value, undefended.chance - undefended.value)
+        (value, undefended.value) if higher else (undefended.chance - value, undefended.chance - undefended.value)
     )
     if whole <= 0:
         raise FedprintError(
