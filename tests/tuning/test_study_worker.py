@@ -52,7 +52,7 @@ def test_where_nothing_is_feasible_the_nearest_comes_first(tmp_path: Path) -> No
 
 def test_the_constraint_is_set_on_every_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "FeasiblePruner", lambda: FeasiblePruner(least=1))
-    made = plan(tmp_path, 14, sampler="random", margin=0.01)
+    made = plan(tmp_path, 14, sampler="random", margin=0.01, steps=2)
     run_worker(made, Toy(seeds=2, fails_above=0.9))
     trials = study_of(made).get_trials()
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL}
@@ -77,6 +77,13 @@ def test_only_utility_prunes_and_only_against_feasible_trials() -> None:
         verdicts[utility] = pruner.prune(study, study.get_trials()[-1])
     assert verdicts == {0.35: True, 0.45: False}, "the median of the feasible is .4, of all .5"
     assert not FeasiblePruner(least=4).prune(study, study.get_trials()[-2])
+
+
+def test_a_trial_is_never_left_after_its_last_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "FeasiblePruner", lambda: FeasiblePruner(least=1))
+    made = plan(tmp_path, 10, sampler="random")
+    run_worker(made, Toy())
+    assert {trial.state for trial in records(study_of(made))} == {"complete"}
 
 
 def test_one_worker_is_deterministic_and_an_interruption_changes_nothing(tmp_path: Path) -> None:

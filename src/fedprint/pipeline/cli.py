@@ -141,6 +141,61 @@ def _print_estimate(settings: Any) -> None:
     Console().print(table)
 
 
+@app.command(epilog="Example: fedprint tune albums --trials 10 --set ceiling.times_chance=4")
+def tune(
+    study: Annotated[str, typer.Argument(help="Name of a study in configs/studies.")],
+    fast: Fast = False,
+    assign: Assignments = None,
+    data_dir: DataDir = None,
+    trials: Annotated[Optional[int], typer.Option("--trials", min=1, help="Trials of each strategy.")] = None,
+    workers: Annotated[
+        Optional[int], typer.Option("--workers", min=1, help="Processes at a time (default: one per core).")
+    ] = None,
+    timeout: Annotated[
+        Optional[float], typer.Option("--timeout", min=0.1, help="Minutes after which no further trial begins.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the time, and stop.")] = False,
+) -> None:
+    """Find the highest utility under a ceiling on the attack; a repeated command goes on where it was stopped."""
+    from fedprint.pipeline.study_config import load_study
+    from fedprint.pipeline.workspace import find_root
+
+    _use_data(data_dir)
+    root = find_root()
+    budget = [f"trials={trials}"] if trials else []
+    settings = load_study(root, study, fast=fast, assignments=[*(assign or []), *budget])
+    if dry_run:
+        from fedprint.pipeline.plan import estimate_points
+
+        runs, minutes = estimate_points(settings.config, settings.federations, workers or os.cpu_count() or 1)
+        print(f"{study}: at most {runs} federations with their attacks, about {minutes:.0f} min; nothing written")
+        return
+    from fedprint.pipeline.tune import tune as tune_study
+    from fedprint.pipeline.tune_report import publish
+
+    tuned = tune_study(root, settings, workers=workers, timeout_s=60 * timeout if timeout else None)
+    folder = publish(root, tuned)
+    _print_operating_points(root, study, folder, tuned)
+
+
+def _print_operating_points(root: Path, study: str, folder: Path, tuned: Any) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedprint.reports.study import parameters
+    from fedprint.tracking.runs import ui_hint
+
+    table = Table("strategy", "parameters", "keeps below", "utility", "AP, %", "ceiling, %", title=f"study {study}")
+    for point in tuned.operating_points:
+        numbers = (point.utility, 100 * point.attack_ap, 100 * point.ceiling) if point.utility is not None else ()
+        shown = [f"{value:.3g}" for value in numbers] or ["-"] * 3
+        table.add_row(point.strategy, parameters(point.parameters), "yes" if point.feasible else "no", *shown)
+    console = Console(soft_wrap=True)
+    console.print(table)
+    console.print(f"Report: {folder / 'index.html'}", highlight=False)
+    console.print(f"MLflow: {ui_hint(root, 'fedprint studies')}", highlight=False, markup=False)
+
+
 @app.command(epilog="Example: fedprint summary quickstart")
 def summary(experiment: Annotated[str, typer.Argument(help="Name of an experiment that was run.")]) -> None:
     """Print an experiment's main numbers, where its report is, and how to open MLflow."""

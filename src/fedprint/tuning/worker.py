@@ -50,7 +50,10 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """One study of one strategy: where it is kept (``url``, ``locks``), how it searches, and its ``margin``."""
+    """One study of one strategy: where it is kept (``url``, ``locks``), how it searches, and its ``margin``.
+
+    ``steps`` is the number of scores of a whole trial; a trial is never left after its last one.
+    """
 
     name: str
     url: str
@@ -60,6 +63,7 @@ class StudyPlan:
     margin: float
     seed: int
     sampler: SamplerName = "auto"
+    steps: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +176,7 @@ def _measure(study: Study, task: Task, trial: Trial, told: Told) -> None:
         for step, found in enumerate(task.objective(dict(trial.params))):
             score = found
             trial.report(score.utility, step)
-            if trial.should_prune():
+            if step + 1 < task.plan.steps and trial.should_prune():
                 state = TrialState.PRUNED
                 break
     except FedprintError as error:
