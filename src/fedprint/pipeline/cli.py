@@ -47,7 +47,8 @@ def run(
     data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate time, memory and disk, and stop.")] = False,
     jobs: Annotated[
-        Optional[int], typer.Option("--jobs", min=1, help="Members of a suite that run at a time (default: 2 or 1).")
+        Optional[int],
+        typer.Option("--jobs", min=1, help="Members of a suite, or points of a sweep, that run at a time."),
     ] = None,
 ) -> None:
     """Run an experiment end to end through DVC and publish its report to reports/<experiment>/."""
@@ -58,6 +59,9 @@ def run(
     root = find_root()
     if configs.is_suite(root, config):
         _run_suite(root, config, (fast, assign or []), dry_run, jobs)
+        return
+    if configs.is_plane(root, config):
+        _run_plane(root, config, (fast, assign or []), dry_run, jobs)
         return
     settings = configs.load_experiment(root, config, fast=fast, assignments=assign or [])
     if dry_run:
@@ -88,6 +92,20 @@ def _run_suite(root: Path, name: str, line: tuple[bool, list[str]], dry_run: boo
     if any(outcome.report for outcome in outcomes):
         _print_summary(root, name)
     raise_failures(suite, outcomes)
+
+
+def _run_plane(root: Path, name: str, line: tuple[bool, list[str]], dry_run: bool, jobs: int | None) -> None:
+    from fedprint.pipeline.plane import load_plane, run_plane
+
+    plane = load_plane(root, name, fast=line[0], assignments=line[1])
+    if dry_run:
+        from fedprint.pipeline.plan import estimate_points
+
+        runs, minutes = estimate_points(plane.config, len(plane.requests), jobs or os.cpu_count() or 1)
+        print(f"{name}: {runs} federations with their attacks, about {minutes:.0f} min; nothing written")
+        return
+    run_plane(root, plane, jobs)
+    _print_summary(root, name)
 
 
 def _print_suite_estimate(suite: Any) -> None:
@@ -269,7 +287,7 @@ def show_config(
     assign: Assignments = None,
 ) -> None:
     """Print the resolved configuration and its hash."""
-    from fedprint.pipeline.config import dump_yaml, is_suite, load_experiment
+    from fedprint.pipeline.config import dump_yaml, is_plane, is_suite, load_experiment
     from fedprint.pipeline.workspace import find_root
 
     root = find_root()
@@ -278,6 +296,10 @@ def show_config(
 
         suite = load_suite(root, experiment, fast=fast, assignments=assign or [])
         found = [member.config for member in suite.members]
+    elif is_plane(root, experiment):
+        from fedprint.pipeline.plane import load_plane
+
+        found = [place.config for place in load_plane(root, experiment, fast=fast, assignments=assign or []).places]
     else:
         found = [load_experiment(root, experiment, fast=fast, assignments=assign or [])]
     for position, settings in enumerate(found):

@@ -175,6 +175,11 @@ def is_suite(root: Path, name: str) -> bool:
     return "members" in read_yaml(experiment_file(root, name))
 
 
+def is_plane(root: Path, name: str) -> bool:
+    """Return whether an experiment's file lists strategies of defence (pipeline/plane.py)."""
+    return "strategies" in read_yaml(experiment_file(root, name))
+
+
 def load_experiment(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> Experiment:
     """Merge shared defaults, the experiment's file, its ``fast`` section where asked, and ``a.b=c`` assignments.
 
@@ -185,6 +190,10 @@ def load_experiment(root: Path, name: str, *, fast: bool = False, assignments: S
     own = read_yaml(path)
     if "members" in own:
         raise FedprintError(f"{path}: '{name}' is a suite of experiments and none itself; name one of its members")
+    if "strategies" in own:
+        raise FedprintError(
+            f"{path}: '{name}' is a sweep over defences and no single experiment; see `experiment` in it"
+        )
     values = resolved_values(root, own, fast, assignments)
     return check_experiment({**values, "name": name, "fast": fast}, str(path))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator, model_validator
 
 from fedprint.component import Component
 from fedprint.data.splits import Prior
@@ -110,8 +110,7 @@ class Study:
 
     def defended(self, strategy: Strategy, values: Values) -> Experiment:
         """Return the experiment under a strategy at ``values``. Raises FedprintError for values it cannot have."""
-        content = {**self.config.model_dump(mode="json"), "defences": strategy.filled(values)}
-        return check_experiment(content, f"study {self.name}: strategy {strategy.name} at {dict(values)}")
+        return defended(self.config, strategy.filled(values), f"{self.name}: {strategy.name} at {dict(values)}")
 
     def digest(self, strategy: Strategy, code: str) -> str:
         """Return 8 hex digits of all that a trial's values depend on; ``code`` identifies the data and the code."""
@@ -130,13 +129,15 @@ def load_study(root: Path, name: str, *, fast: bool = False, assignments: Sequen
     path = study_file(root, name)
     own = read_yaml(path)
     quick = own.pop("fast", None) or {}
-    mine, others = _parted(assignments)
+    mine, others = parted(assignments, StudyConfig)
     values = apply_assignments(merge(own, quick) if fast else own, mine)
     try:
         settings = StudyConfig.model_validate(values)
     except ValidationError as error:
         raise FedprintError(one_line(error, str(path), StudyConfig)) from None
-    study = Study(name=name, settings=settings, config=_experiment(root, name, settings, fast, others))
+    changed = (settings.experiment, settings.changes)
+    config = base_experiment(root, name, changed, (fast, others), settings.report.title)
+    study = Study(name=name, settings=settings, config=config)
     for strategy in settings.strategies:
         for end in ("low", "high"):
             ends = {key: getattr(p, end) for key, p in strategy.space.items()}
@@ -154,24 +155,29 @@ def study_file(root: Path, name: str) -> Path:
     return path
 
 
-def _experiment(root: Path, name: str, settings: StudyConfig, fast: bool, assignments: Sequence[str]) -> Experiment:
-    own = read_yaml(experiment_file(root, settings.experiment))
+def defended(config: Experiment, defences: Sequence[Mapping[str, Any]], origin: str) -> Experiment:
+    """Return the experiment under ``defences``; ``origin`` is named in the one-line error."""
+    return check_experiment({**config.model_dump(mode="json"), "defences": list(defences)}, origin)
+
+
+def base_experiment(
+    root: Path, name: str, changed: tuple[str, Mapping[str, Any]], line: tuple[bool, Sequence[str]], title: str
+) -> Experiment:
+    """Return the undefended experiment ``changed`` (its name and what it is merged with) under a new ``name``.
+
+    ``line`` are --fast and assignments. Analyses are left out: a plane needs none.
+    """
+    experiment, changes = changed
+    own = read_yaml(experiment_file(root, experiment))
     if "data" not in own:
-        raise FedprintError(f"study {name}: '{settings.experiment}' is no single experiment; name one that is")
-    values = resolved_values(root, merge(own, settings.changes), fast, assignments)
-    content = {
-        **values,
-        "name": name,
-        "fast": fast,
-        "defences": [],
-        "analyses": [],
-        "report": settings.report.model_dump(),
-    }
-    return check_experiment(content, f"study {name}: experiment {settings.experiment}")
+        raise FedprintError(f"{name}: '{experiment}' is no single experiment; name one that is")
+    values = resolved_values(root, merge(own, changes), *line)
+    content = {**values, "name": name, "fast": line[0], "defences": [], "analyses": [], "report": {"title": title}}
+    return check_experiment(content, f"{name}: experiment {experiment}")
 
 
-def _parted(assignments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the assignments to the study and those to the experiment."""
-    keys = {field.alias or name for name, field in StudyConfig.model_fields.items()}
+def parted(assignments: Sequence[str], own: type[BaseModel]) -> tuple[list[str], list[str]]:
+    """Return the assignments to the settings of ``own``, by their first key, and all others."""
+    keys = {field.alias or name for name, field in own.model_fields.items()}
     mine = [text for text in assignments if text.partition("=")[0].split(".")[0] in keys]
     return mine, [text for text in assignments if text not in mine]

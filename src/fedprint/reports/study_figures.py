@@ -41,7 +41,8 @@ def pareto(ceiling: float, searches: Sequence[SearchResult], points: Sequence[Op
         colour, marker = _look(position)
         places = [place for trial in search.trials if (place := _place(trial)) is not None]
         if places:
-            axes.scatter(*zip(*places, strict=True), s=16, marker=marker, color=colour, alpha=0.45, lw=0)
+            x, y = zip(*places, strict=True)
+            axes.scatter(x, y, s=16, marker=marker, color=colour, alpha=0.45, lw=0)
             axes.step(*zip(*front(places), strict=True), where="post", color=colour, lw=1.1, label=search.strategy)
     for position, search in enumerate(searches):
         for point in (point for point in points if point.strategy == search.strategy):

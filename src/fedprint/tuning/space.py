@@ -82,7 +82,7 @@ class Strategy(Component):
 
     def filled(self, values: Values) -> list[dict[str, Any]]:
         """Return the defences with ``values`` in place of the placeholders."""
-        return [dict(_filled(defence, values)) for defence in self.defences]
+        return [dict(filled(defence, values)) for defence in self.defences]
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """Return the space as Optuna takes it."""
@@ -105,14 +105,15 @@ def placeholders(node: Any) -> Iterator[str]:
             yield from placeholders(value)
 
 
-def _filled(node: Any, values: Values) -> Any:
+def filled(node: Any, values: Values) -> Any:
+    """Return a nested value with every placeholder replaced. Raises FedprintError for one without a value."""
     if isinstance(node, str) and node.startswith(MARK):
         name = node.removeprefix(MARK)
         if name not in values:
             raise FedprintError(f"parameter '{name}' has no value; choose of {', '.join(values)}")
         return values[name]
     if isinstance(node, Mapping):
-        return {key: _filled(value, values) for key, value in node.items()}
+        return {key: filled(value, values) for key, value in node.items()}
     if isinstance(node, list | tuple):
-        return [_filled(value, values) for value in node]
+        return [filled(value, values) for value in node]
     return node
