@@ -61,7 +61,10 @@ def run(
         _run_suite(root, config, (fast, assign or []), dry_run, jobs)
         return
     if configs.is_plane(root, config):
-        _run_plane(root, config, (fast, assign or []), dry_run, jobs)
+        from fedprint.pipeline.defence_commands import run_sweep
+
+        if run_sweep(root, config, (fast, assign or []), dry_run, jobs):
+            _print_summary(root, config)
         return
     settings = configs.load_experiment(root, config, fast=fast, assignments=assign or [])
     if dry_run:
@@ -92,20 +95,6 @@ def _run_suite(root: Path, name: str, line: tuple[bool, list[str]], dry_run: boo
     if any(outcome.report for outcome in outcomes):
         _print_summary(root, name)
     raise_failures(suite, outcomes)
-
-
-def _run_plane(root: Path, name: str, line: tuple[bool, list[str]], dry_run: bool, jobs: int | None) -> None:
-    from fedprint.pipeline.plane import load_plane, run_plane
-
-    plane = load_plane(root, name, fast=line[0], assignments=line[1])
-    if dry_run:
-        from fedprint.pipeline.plan import estimate_points
-
-        runs, minutes = estimate_points(plane.config, len(plane.requests), jobs or os.cpu_count() or 1)
-        print(f"{name}: {runs} federations with their attacks, about {minutes:.0f} min; nothing written")
-        return
-    run_plane(root, plane, jobs)
-    _print_summary(root, name)
 
 
 def _print_suite_estimate(suite: Any) -> None:
@@ -175,43 +164,12 @@ def tune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the time, and stop.")] = False,
 ) -> None:
     """Find the highest utility under a ceiling on the attack; a repeated command goes on where it was stopped."""
-    from fedprint.pipeline.study_config import load_study
+    from fedprint.pipeline.defence_commands import run_study
     from fedprint.pipeline.workspace import find_root
 
     _use_data(data_dir)
-    root = find_root()
     budget = [f"trials={trials}"] if trials else []
-    settings = load_study(root, study, fast=fast, assignments=[*(assign or []), *budget])
-    if dry_run:
-        from fedprint.pipeline.plan import estimate_points
-
-        runs, minutes = estimate_points(settings.config, settings.federations, workers or os.cpu_count() or 1)
-        print(f"{study}: at most {runs} federations with their attacks, about {minutes:.0f} min; nothing written")
-        return
-    from fedprint.pipeline.tune import tune as tune_study
-    from fedprint.pipeline.tune_report import publish
-
-    tuned = tune_study(root, settings, workers=workers, timeout_s=60 * timeout if timeout else None)
-    folder = publish(root, tuned)
-    _print_operating_points(root, study, folder, tuned)
-
-
-def _print_operating_points(root: Path, study: str, folder: Path, tuned: Any) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from fedprint.reports.study import parameters
-    from fedprint.tracking.runs import ui_hint
-
-    table = Table("strategy", "parameters", "keeps below", "utility", "AP, %", "ceiling, %", title=f"study {study}")
-    for point in tuned.operating_points:
-        numbers = (point.utility, 100 * point.attack_ap, 100 * point.ceiling) if point.utility is not None else ()
-        shown = [f"{value:.3g}" for value in numbers] or ["-"] * 3
-        table.add_row(point.strategy, parameters(point.parameters), "yes" if point.feasible else "no", *shown)
-    console = Console(soft_wrap=True)
-    console.print(table)
-    console.print(f"Report: {folder / 'index.html'}", highlight=False)
-    console.print(f"MLflow: {ui_hint(root, 'fedprint studies')}", highlight=False, markup=False)
+    run_study(find_root(), study, (fast, [*(assign or []), *budget]), workers, timeout, dry_run)
 
 
 @app.command(epilog="Example: fedprint summary quickstart")

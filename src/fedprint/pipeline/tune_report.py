@@ -9,8 +9,8 @@ import yaml
 
 from fedprint.pipeline.study_config import Ceiling, Study
 from fedprint.pipeline.tune import Tuned, ceiling_of
-from fedprint.pipeline.tune_tracking import log_study
-from fedprint.reports.study import StudyHead, write_study
+from fedprint.pipeline.tune_tracking import EXPERIMENT, log_study
+from fedprint.reports.study import StudyHead, parameters, write_study
 
 
 def publish(root: Path, tuned: Tuned) -> Path:
@@ -66,3 +66,27 @@ def head_of(tuned: Tuned) -> StudyHead:
 def ceiling_text(ceiling: Ceiling) -> str:
     """Say what the ceiling is."""
     return f"AP {100 * ceiling.ap:g} %" if ceiling.ap is not None else f"{ceiling.times_chance:g} times chance"
+
+
+def print_operating_points(root: Path, folder: Path, tuned: Tuned) -> None:
+    """Print the result as a table, where the report is, and how to look at the trials."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedprint.tracking.runs import ui_hint
+
+    columns = ("strategy", "parameters", "keeps below", "utility", "AP, %", "ceiling, %")
+    table = Table(*columns, title=f"study {tuned.study.name}")
+    for point in tuned.operating_points:
+        numbers = ["-"] * 3
+        if point.utility is not None and point.attack_ap is not None and point.ceiling is not None:
+            numbers = [f"{point.utility:.3f}", f"{100 * point.attack_ap:.1f}", f"{100 * point.ceiling:.1f}"]
+        keeps = "yes" if point.feasible else "no"
+        table.add_row(point.strategy, parameters(point.parameters), keeps, *numbers)
+    console = Console(soft_wrap=True)
+    console.print(table)
+    for point in tuned.operating_points:
+        if not point.feasible:
+            console.print(f"{point.strategy}: {point.note}", highlight=False, markup=False)
+    console.print(f"Report: {folder / 'index.html'}", highlight=False)
+    console.print(f"MLflow: {ui_hint(root, EXPERIMENT)}", highlight=False, markup=False)
