@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from fedprint.data.splits import Prior
 from fedprint.evaluation.tradeoff import Point
 from fedprint.pipeline.config import Experiment
@@ -58,7 +60,7 @@ def run_points(requests: Sequence[PointRequest], *, jobs: int, title: str) -> li
 
 
 def compute(request: PointRequest) -> Point:
-    """Return one point; a federation that diverges is an error that names the point."""
+    """Return one point."""
     return run_point(request.config, request.prior, request.seed)
 
 
@@ -78,9 +80,21 @@ def one_thread() -> Iterator[None]:
                 os.environ[name] = value
 
 
+_HELD: list[FileLock] = []
+"""Locks of this process, until it ends."""
+
+
+def in_use(root: Path) -> bool:
+    """Return whether a living worker process may be reading what points share."""
+    return any(_is_held(path) for path in _process_locks(root).glob("process-*.lock"))
+
+
 def start_worker(root: str, log: str) -> None:
-    """Prepare a worker process: the project's root, and a file for what the stages print."""
+    """Prepare a worker process: the project's root, a sign that it lives, and a file for what the stages print."""
     os.environ["FEDPRINT_ROOT"] = root
+    _process_locks(Path(root)).mkdir(parents=True, exist_ok=True)
+    _HELD.append(FileLock(_process_locks(Path(root)) / f"process-{os.getpid()}.lock"))
+    _HELD[-1].acquire()
     path = Path(log).with_suffix(f".{os.getpid()}.log")
     path.parent.mkdir(parents=True, exist_ok=True)
     sink = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -88,6 +102,18 @@ def start_worker(root: str, log: str) -> None:
         stream.flush()
         os.dup2(sink, stream.fileno())
     os.close(sink)
+
+
+def _process_locks(root: Path) -> Path:
+    return root / "work" / "points" / ".locks"
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True
 
 
 def _pool(jobs: int, title: str) -> ProcessPoolExecutor:
