@@ -198,3 +198,29 @@ def test_utility_is_normalised_by_the_papers_rule(home: Project) -> None:
     assert both.strongest is stronger and both.attack("naive") is point.attacks[0]
     with pytest.raises(FedprintError, match="'adaptive' did not attack"):
         point.attack("adaptive")
+
+
+def _hold_a_worker(root: str, ready: Any, done: Any) -> None:
+    from fedprint.pipeline.point_pool import start_worker
+
+    start_worker(root, str(Path(root) / "work" / "logs" / "held"))
+    ready.set()
+    done.wait(60)
+
+
+def test_cleaning_waits_for_workers_and_keeps_finished_points(home: Project) -> None:
+    from fedprint.pipeline.cleaning import _doomed_folders
+    from fedprint.pipeline.point_pool import in_use
+
+    point = run_point(experiment(), "random", 0)
+    context = multiprocessing.get_context("spawn")
+    ready, done = context.Event(), context.Event()
+    process = context.Process(target=_hold_a_worker, args=(str(home.root), ready, done))
+    process.start()
+    assert ready.wait(60) and in_use(home.root)
+    done.set()
+    process.join()
+    assert not in_use(home.root)
+    doomed = {path.name for path in _doomed_folders(home.root, {"plain"})}
+    assert any(name.startswith("prepare-") for name in doomed)
+    assert point.key not in doomed and ".locks" not in doomed

@@ -28,8 +28,7 @@ _SOURCE = "src/"
 def canonical(config: Experiment, prior: Prior, seed: int) -> Experiment:
     """Return the configuration of one point: what does not change its numbers has one fixed value.
 
-    The backend is ``sequential``, whose bits every other default backend has too, and which is right for several
-    points at a time.
+    The backend is ``sequential``, the reference that all others agree with, and right for several points at a time.
     """
     return config.model_copy(
         update={

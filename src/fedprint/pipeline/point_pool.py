@@ -39,24 +39,29 @@ def run_points(requests: Sequence[PointRequest], *, jobs: int, title: str) -> li
     What the stages print goes to work/logs/<title>.<process>.log. Raises FedprintError when a process dies (memory,
     say); finished points are kept.
     """
-    found: dict[Future[Point], int] = {}
     results: list[Point | FedprintError | None] = [None] * len(requests)
     with one_thread(), _pool(jobs, title) as pool, meter(title, len(requests)) as bar:
-        for position, request in enumerate(requests):
-            found[pool.submit(compute, request)] = position
-        for done, future in enumerate(as_completed(found), 1):
-            position = found[future]
-            try:
-                results[position] = future.result()
-            except FedprintError as error:
-                results[position] = error
-            except BrokenProcessPool:
-                raise FedprintError(
-                    f"{title}: a worker process died, perhaps for lack of memory: repeat the command with fewer jobs "
-                    "(finished points are kept)"
-                ) from None
-            bar.update(done, requests[position].label)
+        found = {pool.submit(compute, request): position for position, request in enumerate(requests)}
+        try:
+            for done, future in enumerate(as_completed(found), 1):
+                results[found[future]] = _result(future, title)
+                bar.update(done, requests[found[future]].label)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # else the rest would be computed before anyone hears of it
+            raise
     return [result for result in results if result is not None]
+
+
+def _result(future: Future[Point], title: str) -> Point | FedprintError:
+    try:
+        return future.result()
+    except FedprintError as error:
+        return error
+    except BrokenProcessPool:
+        raise FedprintError(
+            f"{title}: a worker process died, perhaps for lack of memory: repeat the command with fewer jobs "
+            "(finished points are kept)"
+        ) from None
 
 
 def compute(request: PointRequest) -> Point:
