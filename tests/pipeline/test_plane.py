@@ -33,7 +33,7 @@ SWEEP: Mapping[str, Any] = {
 
 @pytest.fixture
 def swept(project: Project) -> Project:
-    project.write("tiny", TINY)
+    project.write("tiny", {**TINY, "fast": {"federation": {"rounds": 7, "epochs": 2}}})
     project.write("sweep", SWEEP)
     return project
 
@@ -54,7 +54,8 @@ def test_fast_and_assignments_reach_the_sweep_or_its_experiment(swept: Project) 
     plane = load_plane(swept.root, "sweep", fast=True, assignments=words)
     assert plane.settings.seeds == (0,) and [place.strength for place in plane.places] == [None, 0.5, 2]
     for place in plane.places:
-        assert (place.config.federation.rounds, place.config.federation.lr) == (2, 0.2)
+        federation = place.config.federation
+        assert (federation.rounds, federation.epochs, federation.lr) == (2, 2, 0.2), "the sweep comes last"
         assert place.config.threat.defended == "anonymous" and place.config.fast
 
 

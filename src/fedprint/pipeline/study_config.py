@@ -165,14 +165,17 @@ def base_experiment(
 ) -> Experiment:
     """Return the undefended experiment ``changed`` (its name and what it is merged with) under a new ``name``.
 
-    ``line`` are --fast and assignments. Analyses are left out: a plane needs none.
+    ``line`` are --fast and assignments. The experiment's own ``fast`` section comes before what it is merged with.
+    Analyses are left out: a plane needs none.
     """
     experiment, changes = changed
     own = read_yaml(experiment_file(root, experiment))
     if "data" not in own:
         raise FedprintError(f"{name}: '{experiment}' is no single experiment; name one that is")
-    values = resolved_values(root, merge(own, changes), *line)
-    content = {**values, "name": name, "fast": line[0], "defences": [], "analyses": [], "report": {"title": title}}
+    fast, assignments = line
+    quick = own.pop("fast", None) or {}
+    values = resolved_values(root, merge(merge(own, quick) if fast else own, changes), False, assignments)
+    content = {**values, "name": name, "fast": fast, "defences": [], "analyses": [], "report": {"title": title}}
     return check_experiment(content, f"{name}: experiment {experiment}")
 
 
