@@ -2,9 +2,9 @@
 
     python benchmarks/tuning.py albums --strategy mm-aug [--fast] [--repeats 10] [--jobs 2]
 
-Prints how often the operating point kept below the ceiling (wanted: 9 of 10), and the best feasible utility of the study
-over that of the grid, both on the study's own seeds and with its margin (wanted: within 1 %). Points are cached: a
-stopped benchmark goes on.
+Prints how often the operating point kept below the ceiling (wanted: 9 of 10), and the best feasible utility of the
+study over that of the grid, both on the study's own seeds and with its margin (wanted: within 1 %). Points are cached:
+a stopped benchmark goes on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def points_at(study: Study, places: Sequence[tuple[Values, int]], jobs: int, tit
 
 
 def kept_below(tuned: Tuned, repeats: int, jobs: int) -> list[bool]:
-    """Return for each of ``repeats`` further sets of fresh seeds whether the operating point keeps below the ceiling."""
+    """Return for each of ``repeats`` further sets of seeds whether the operating point keeps below the ceiling."""
     study, (found,) = tuned.study, tuned.operating_points
     size = len(study.settings.fresh_seeds)
     seeds = [[10_000 + size * repeat + i for i in range(size)] for repeat in range(repeats)]
