@@ -9,7 +9,7 @@ import pytest
 from fake_points import CHANCE, fake_point
 
 from fedprint.evaluation.planes import STRONGEST, attack_row, normalised_row, ratio_row, reduction_row, utility_row
-from fedprint.evaluation.tradeoff import UtilityNumber, point_from_json, point_json
+from fedprint.evaluation.tradeoff import UtilityNumber, pareto_front, point_from_json, point_json
 
 PLAIN = {seed: fake_point(0.8, 0.9, seed, defence="none") for seed in range(3)}
 
@@ -58,6 +58,17 @@ def test_a_reduction_is_paired_user_by_user() -> None:
     assert row["hi"] - row["lo"] < 0.05, "users in proportion leave nothing to vary"
     without = replace(PLAIN[0], attacks=tuple(replace(number, by_user={}) for number in PLAIN[0].attacks))
     assert reduction_row([without], PLAIN) is None
+
+
+def test_the_front_is_what_no_place_beats() -> None:
+    places = [(0.5, 0.9), (0.2, 0.4), (0.2, 0.6), (0.3, 0.6), (0.9, 0.9), (0.1, 0.1), (0.2, 0.6)]
+    slow = [
+        i for i, (ap, utility) in enumerate(places)
+        if not any((a <= ap and u > utility) or (a < ap and u >= utility) for a, u in places)
+        and places.index((ap, utility)) == i
+    ]  # fmt: skip
+    assert sorted(pareto_front(places)) == slow == [0, 2, 5]
+    assert pareto_front(places) == [5, 2, 0]
 
 
 def test_a_point_survives_its_file() -> None:

@@ -156,6 +156,19 @@ def relative(value: float, undefended: UtilityNumber, metric: str) -> float:
     return gain / whole
 
 
+def pareto_front(places: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the positions of the (attack, utility) places that no other beats, least attack first.
+
+    One beats another with less attack and no less utility, or with more utility and no more attack; of equal places
+    the first stays.
+    """
+    best: list[int] = []
+    for position in sorted(range(len(places)), key=lambda i: (places[i][0], -places[i][1])):
+        if not best or places[position][1] > places[best[-1]][1]:
+            best.append(position)
+    return best
+
+
 def _is_utility(row: Row) -> bool:
     return bool(row["training"] == "federated" and row["metric"] != "mae_gain_over_median")
 

@@ -173,7 +173,7 @@ def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
     said = [
         f"Without a defence an update of {head.dataset} is recognised with AP {with_unit(base['value'], 'fraction')} "
         f"[{100 * base['lo']:.1f}, {100 * base['hi']:.1f}] against chance {with_unit(base['chance'], 'fraction')} "
-        f"({head.setting}; {len(plain.points)} seeds)."
+        f"({head.setting}; {len(plain.points)} {'seed' if len(plain.points) == 1 else 'seeds'})."
     ]
     for entry in measured(entries):
         if (entry.strategy, entry.strength) != ("mm-aug", 0.5):

@@ -17,7 +17,7 @@ from fedprint.evaluation.planes import (
     reduction_row,
 )
 from fedprint.evaluation.rows import NUMBERS, POOLED, Row, pool_seeds
-from fedprint.evaluation.tradeoff import Point
+from fedprint.evaluation.tradeoff import Point, pareto_front
 from fedprint.reports.evaluations import CHOSEN
 
 NO_DEFENCE = "no defence"
@@ -77,12 +77,9 @@ def measured(entries: Sequence[Entry]) -> list[Entry]:
 
 def front(entries: Sequence[Entry], plain: Entry, adversary: str) -> list[Entry]:
     """Return the Pareto front by AP over chance: entries that none beats in both, least AP first."""
-    places = [(e.over_chance(adversary)["value"], e.utility(plain)["value"], e) for e in measured(entries)]
-    best: list[tuple[float, Entry]] = []
-    for _, utility, entry in sorted(places, key=lambda place: (place[0], -place[1])):
-        if not best or utility > best[-1][0]:
-            best.append((utility, entry))
-    return [entry for _, entry in best]
+    found = measured(entries)
+    places = [(entry.over_chance(adversary)["value"], entry.utility(plain)["value"]) for entry in found]
+    return [found[position] for position in pareto_front(places)]
 
 
 def overhead(entry: Entry, plain: Entry) -> dict[str, float | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fedprint.evaluation.tradeoff import pareto_front
 from fedprint.reports.drawing import INK, MARKERS, MUTED, PAPER, SERIES, Drawing, finish, percent_axis, style
 from fedprint.reports.panels import WIDTH, blank_figure, shared_legend
 from fedprint.tuning.result import OperatingPoint, SearchResult
@@ -23,15 +24,6 @@ def draw_study(ceiling: float, searches: Sequence[SearchResult], points: Sequenc
         return [pareto(ceiling, searches, points), history(searches)]
 
 
-def front(places: Sequence[Place]) -> list[Place]:
-    """Return the places that no other one beats (less AP and no less utility, or more utility and no more AP)."""
-    best: list[Place] = []
-    for ap, utility in sorted(set(places), key=lambda place: (place[0], -place[1])):
-        if not best or utility > best[-1][1]:
-            best.append((ap, utility))
-    return best
-
-
 def pareto(ceiling: float, searches: Sequence[SearchResult], points: Sequence[OperatingPoint]) -> Drawing:
     """Draw all trials, each strategy's front, the ceiling, and the operating points with their intervals."""
     figure = blank_figure(WIDTH, 4.2)
@@ -43,7 +35,8 @@ def pareto(ceiling: float, searches: Sequence[SearchResult], points: Sequence[Op
         if places:
             x, y = zip(*places, strict=True)
             axes.scatter(x, y, s=16, marker=marker, color=colour, alpha=0.45, lw=0)
-            axes.step(*zip(*front(places), strict=True), where="post", color=colour, lw=1.1, label=search.strategy)
+            best = [places[position] for position in pareto_front(places)]
+            axes.step(*zip(*best, strict=True), where="post", color=colour, lw=1.1, label=search.strategy)
     for position, search in enumerate(searches):
         for point in (point for point in points if point.strategy == search.strategy):
             _operating_point(axes, point, *_look(position))

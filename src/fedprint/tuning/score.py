@@ -71,7 +71,7 @@ def margin_of(repeats: Sequence[float], seeds: int, fresh_seeds: int) -> float:
     the best of many trials is often a lucky one is not in it, which is why the choice is measured again.
     """
     if len(repeats) < 2:
-        raise FedprintError(f"a margin needs at least 2 repeat seeds, got {len(repeats)}; set margin.seeds")
+        raise FedprintError(f"a margin needs at least 2 repeat seeds, got {len(repeats)}; add seeds to margin_seeds")
     quantile = float(student_t.ppf(CONFIDENCE, len(repeats) - 1))
     return quantile * stdev(repeats) * math.sqrt(1 / seeds + 1 / fresh_seeds)
 
