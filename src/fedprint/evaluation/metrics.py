@@ -124,6 +124,19 @@ METRICS: Mapping[str, MetricInfo] = {
         higher_is_better=True,
         description="share of words among the model's five best guesses",
     ),
+    "normalised_utility": MetricInfo(
+        unit="ratio",
+        higher_is_better=True,
+        description="utility over that of the same federation without a defence (for errors: share of the gain kept)",
+        low=-np.inf,
+        high=np.inf,
+    ),
+    "ap_reduction": MetricInfo(
+        unit="fraction",
+        higher_is_better=False,
+        description="share of the undefended AP that a defence takes from an adversary, paired user by user",
+        low=-np.inf,
+    ),
     "mae": MetricInfo(
         unit="stars",
         higher_is_better=False,

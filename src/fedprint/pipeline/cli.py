@@ -47,7 +47,8 @@ def run(
     data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate time, memory and disk, and stop.")] = False,
     jobs: Annotated[
-        Optional[int], typer.Option("--jobs", min=1, help="Members of a suite that run at a time (default: 2 or 1).")
+        Optional[int],
+        typer.Option("--jobs", min=1, help="Members of a suite, or points of a sweep, that run at a time."),
     ] = None,
 ) -> None:
     """Run an experiment end to end through DVC and publish its report to reports/<experiment>/."""
@@ -58,6 +59,12 @@ def run(
     root = find_root()
     if configs.is_suite(root, config):
         _run_suite(root, config, (fast, assign or []), dry_run, jobs)
+        return
+    if configs.is_plane(root, config):
+        from fedprint.pipeline.defence_commands import run_sweep
+
+        if run_sweep(root, config, (fast, assign or []), dry_run, jobs):
+            _print_summary(root, config)
         return
     settings = configs.load_experiment(root, config, fast=fast, assignments=assign or [])
     if dry_run:
@@ -141,6 +148,30 @@ def _print_estimate(settings: Any) -> None:
     Console().print(table)
 
 
+@app.command(epilog="Example: fedprint tune albums --trials 10 --set ceiling.times_chance=4")
+def tune(
+    study: Annotated[str, typer.Argument(help="Name of a study in configs/studies.")],
+    fast: Fast = False,
+    assign: Assignments = None,
+    data_dir: DataDir = None,
+    trials: Annotated[Optional[int], typer.Option("--trials", min=1, help="Trials of each strategy.")] = None,
+    workers: Annotated[
+        Optional[int], typer.Option("--workers", min=1, help="Processes at a time (default: one per core).")
+    ] = None,
+    timeout: Annotated[
+        Optional[float], typer.Option("--timeout", min=0.1, help="Minutes after which no further trial begins.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the time, and stop.")] = False,
+) -> None:
+    """Find the highest utility under a ceiling on the attack; a repeated command goes on where it was stopped."""
+    from fedprint.pipeline.defence_commands import run_study
+    from fedprint.pipeline.workspace import find_root
+
+    _use_data(data_dir)
+    budget = [f"trials={trials}"] if trials else []
+    run_study(find_root(), study, (fast, [*(assign or []), *budget]), workers, timeout, dry_run)
+
+
 @app.command(epilog="Example: fedprint summary quickstart")
 def summary(experiment: Annotated[str, typer.Argument(help="Name of an experiment that was run.")]) -> None:
     """Print an experiment's main numbers, where its report is, and how to open MLflow."""
@@ -214,7 +245,7 @@ def show_config(
     assign: Assignments = None,
 ) -> None:
     """Print the resolved configuration and its hash."""
-    from fedprint.pipeline.config import dump_yaml, is_suite, load_experiment
+    from fedprint.pipeline.config import dump_yaml, is_plane, is_suite, load_experiment
     from fedprint.pipeline.workspace import find_root
 
     root = find_root()
@@ -223,6 +254,10 @@ def show_config(
 
         suite = load_suite(root, experiment, fast=fast, assignments=assign or [])
         found = [member.config for member in suite.members]
+    elif is_plane(root, experiment):
+        from fedprint.pipeline.plane import load_plane
+
+        found = [place.config for place in load_plane(root, experiment, fast=fast, assignments=assign or []).places]
     else:
         found = [load_experiment(root, experiment, fast=fast, assignments=assign or [])]
     for position, settings in enumerate(found):

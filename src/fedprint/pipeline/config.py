@@ -23,7 +23,8 @@ from fedprint.types import AdversaryName, FedprintError, Linkage, LocalTraining,
 Entries = TypeVar("Entries", bound=tuple[object, ...])
 
 
-def _all_differ(entries: Entries) -> Entries:
+def all_differ(entries: Entries) -> Entries:
+    """Return the entries, which must differ (for pydantic)."""
     if len(set(entries)) < len(entries):
         raise ValueError("entries must differ")
     return entries
@@ -35,7 +36,7 @@ class SplitConfig(Component):
     Users with fewer than ``min_albums`` albums take no part, under any prior (photoset needs two of every user).
     """
 
-    priors: Annotated[tuple[Prior, ...], AfterValidator(_all_differ)] = Field(
+    priors: Annotated[tuple[Prior, ...], AfterValidator(all_differ)] = Field(
         default=("random", "chrono", "iid"), min_length=1
     )
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
@@ -74,7 +75,7 @@ class SelectionConfig(Component):
     """How the adversary validates: number of recorded global models at which halves of the prior are trained."""
 
     shadow_rounds: int = Field(default=8, ge=2)
-    linkages: Annotated[tuple[Linkage, ...], AfterValidator(_all_differ)] = Field(
+    linkages: Annotated[tuple[Linkage, ...], AfterValidator(all_differ)] = Field(
         default=("update", "device"), min_length=1
     )
 
@@ -133,7 +134,7 @@ class Experiment(Component):
     selection: SelectionConfig = SelectionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     report: ReportConfig
-    seeds: Annotated[tuple[int, ...], AfterValidator(_all_differ)] = Field(default=(0,), min_length=1)
+    seeds: Annotated[tuple[int, ...], AfterValidator(all_differ)] = Field(default=(0,), min_length=1)
     fast: bool = False
 
     @model_validator(mode="after")
@@ -188,6 +189,11 @@ def is_suite(root: Path, name: str) -> bool:
     return "members" in read_yaml(experiment_file(root, name))
 
 
+def is_plane(root: Path, name: str) -> bool:
+    """Return whether an experiment's file lists strategies of defence (pipeline/plane.py)."""
+    return "strategies" in read_yaml(experiment_file(root, name))
+
+
 def load_experiment(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> Experiment:
     """Merge shared defaults, the experiment's file, its ``fast`` section where asked, and ``a.b=c`` assignments.
 
@@ -198,6 +204,10 @@ def load_experiment(root: Path, name: str, *, fast: bool = False, assignments: S
     own = read_yaml(path)
     if "members" in own:
         raise FedprintError(f"{path}: '{name}' is a suite of experiments and none itself; name one of its members")
+    if "strategies" in own:
+        raise FedprintError(
+            f"{path}: '{name}' is a sweep over defences and no single experiment; see `experiment` in it"
+        )
     values = resolved_values(root, own, fast, assignments)
     return check_experiment({**values, "name": name, "fast": fast}, str(path))
 

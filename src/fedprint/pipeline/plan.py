@@ -69,3 +69,14 @@ def estimate(config: Experiment) -> Estimate:
         disk=items * store_bytes(layout),
         memory=PROCESS_BYTES + 4 * (shadows * kept + 10 * updates * updates // 2),
     )
+
+
+POINT_SECONDS = 8.0
+"""What a point costs besides training and kernels: preparing, embedding, evaluating."""
+
+
+def estimate_points(config: Experiment, points: int, jobs: int) -> float:
+    """Return about how many minutes ``points`` federations with their attacks take, ``jobs`` at a time."""
+    split = config.split.model_copy(update={"priors": config.split.priors[:1]})
+    one = estimate(config.model_copy(update={"seeds": config.seeds[:1], "split": split}))
+    return points * (one.federate_s + max(one.attack_s, POINT_SECONDS)) / jobs / 60
