@@ -23,6 +23,7 @@ from fedprint.attacks.shadow import Problem, Validation, attack_problem, validat
 from fedprint.attacks.view import AttackerView
 from fedprint.component import Component
 from fedprint.data.dataset import Task
+from fedprint.data.splits import Prior
 from fedprint.federation.store import UpdateStore
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError, Questions, User
@@ -134,7 +135,13 @@ class Scene:
 
 
 class Analysis(Component):
-    """Base of every analysis; ``name`` is unique inside an experiment."""
+    """Base of every analysis; ``name`` is unique inside an experiment.
+
+    ``priors`` are those under which it runs, all of the experiment's by default: the papers show some figures for one
+    prior only.
+    """
+
+    priors: tuple[Prior, ...] | None = None
 
     def ask(self, facts: Facts) -> Iterable[Asked]:
         """Return question sets with their answers; none where :data:`~fedprint.analyses.trials.UPDATES` suffices."""

@@ -91,7 +91,7 @@ class ThreatConfig(Component):
     """
 
     defended: Literal["everyone", "anonymous"] = "everyone"
-    adversaries: Annotated[tuple[AdversaryName, ...], AfterValidator(_all_differ)] = Field(
+    adversaries: Annotated[tuple[AdversaryName, ...], AfterValidator(all_differ)] = Field(
         default=("naive", "adaptive"), min_length=1
     )
     shadow_rounds: int = Field(default=10, ge=1)

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedprint.data.splits import Prior
 from fedprint.pipeline.config import Experiment, read_resolved
+from fedprint.pipeline.registry import Analysis
 from fedprint.types import AdversaryName, FedprintError
 
 
@@ -66,6 +67,11 @@ class Job:
     prior: Prior
     seed: int
     paths: Paths
+
+    @property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """The configured analyses that run under this prior."""
+        return tuple(one for one in self.config.analyses if one.priors is None or self.prior in one.priors)
 
 
 def artifacts(experiment: str) -> Path:
