@@ -21,18 +21,9 @@ from torch import Generator
 from fedprint import params as algebra
 from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
+from fedprint.defences.points import ROLES, defend_data, settle
 from fedprint.federation.backends import make_backend
-from fedprint.federation.rounds import (
-    ROLES,
-    Defence,
-    FederationPlan,
-    cohort_size,
-    defend_data,
-    federate,
-    pseudonym,
-    sample_cohort,
-    settle,
-)
+from fedprint.federation.rounds import Defence, FederationPlan, cohort_size, federate, pseudonym, sample_cohort
 from fedprint.federation.store import StoreWriter
 from fedprint.types import (
     ClientJob,

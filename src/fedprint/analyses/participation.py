@@ -20,7 +20,7 @@ from fedprint.analyses.base import Analysis, Bench, Facts
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates
 from fedprint.attacks.view import AttackerView
-from fedprint.federation.rounds import has_guarantee
+from fedprint.defences.points import has_guarantee
 from fedprint.params import flatten
 from fedprint.rng import numpy_rng
 from fedprint.types import Examples, View

@@ -21,7 +21,7 @@ from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import concat
 from fedprint.data.splits import num_albums, split_albums
-from fedprint.federation.rounds import Defence, defend_data, send, settle
+from fedprint.defences.points import Defence, defend_data, send, settle
 from fedprint.params import flatten
 from fedprint.rng import numpy_rng, seed_for, torch_rng
 from fedprint.types import ClientJob, Device, Examples, FedprintError, Params, Questions, User

@@ -14,15 +14,14 @@ import torch
 from torch import Tensor
 
 from fedprint import params as algebra
+from fedprint.defences.points import ROLES, Defence, has_guarantee, send, settle
 from fedprint.federation.store import StoreWriter
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import (
     Backend,
     ClientJob,
     ClientResult,
-    DataDefence,
     Device,
-    Examples,
     FedprintError,
     LocalTraining,
     Observation,
@@ -31,10 +30,6 @@ from fedprint.types import (
     Truth,
     UpdateDefence,
 )
-
-Defence = DataDefence | UpdateDefence
-ROLES: tuple[Role, ...] = ("anonymous", "prior")
-"""Whose devices are defended: all that take part, unless a setting of the papers leaves the adversary's own clean."""
 
 DIVERGED = 20.0
 """A round whose mean loss exceeds this multiple of the first round's has diverged."""
@@ -72,36 +67,6 @@ def _check_cohort(size: int, devices: int) -> None:
         raise FedprintError(
             f"federation.fraction: a cohort of {size} does not fit a population of {devices} devices; use at most 1.0"
         )
-
-
-def settle(defences: Sequence[Defence], device_id: str, seed: int) -> tuple[Defence, ...]:
-    """Return the defences as one device runs them: where strengths are a distribution, it draws its own, for good."""
-    return tuple(
-        defence.settled(torch_rng(seed, "strength", position, device_id)) for position, defence in enumerate(defences)
-    )
-
-
-def defend_data(
-    devices: Sequence[Device],
-    defences: Sequence[Defence],
-    background: Examples,
-    seed: int,
-    roles: Collection[Role] = ROLES,
-) -> tuple[Device, ...]:
-    """Point 1: apply the data defences, in list order, to each device of ``roles`` on its own."""
-    return tuple(
-        _defend_device(device, defences, background, seed) if device.role in roles else device for device in devices
-    )
-
-
-def _defend_device(device: Device, defences: Sequence[Defence], background: Examples, seed: int) -> Device:
-    examples = device.examples
-    for position, defence in enumerate(settle(defences, device.device_id, seed)):
-        if isinstance(defence, DataDefence):
-            examples = defence.on_data(
-                examples, background, torch_rng(seed, "defence-data", position, device.device_id)
-            )
-    return Device(device_id=device.device_id, user_id=device.user_id, role=device.role, examples=examples)
 
 
 def federate(
@@ -198,11 +163,6 @@ def _mean_loss(results: Sequence[ClientResult], first: float | None, plan: Feder
     return mean
 
 
-def has_guarantee(defences: Sequence[Defence]) -> bool:
-    """Return whether a defence claims a privacy event, so that all devices have equal weight."""
-    return any(isinstance(defence, UpdateDefence) and defence.event() is not None for defence in defences)
-
-
 def _weights(results: Sequence[ClientResult], defences: Sequence[UpdateDefence]) -> list[float]:
     """Return the devices' weights in the mean: their numbers of examples, or all equal where a guarantee is claimed.
 
@@ -216,13 +176,6 @@ def _weights(results: Sequence[ClientResult], defences: Sequence[UpdateDefence])
 def _badness(result: ClientResult) -> float:
     """Return the loss, infinite where the loss or any entry of the update is not finite."""
     return result.loss if math.isfinite(result.loss + algebra.norm(result.update)) else math.inf
-
-
-def send(update: Params, defences: Sequence[Defence], seed: int, t: int, device_id: str) -> Params:
-    """Point 2: return what a device sends in round t, given its settled defences."""
-    for position, defence in enumerate(d for d in defences if isinstance(d, UpdateDefence)):
-        update = defence.on_device(update, torch_rng(seed, "defence-device", position, t, device_id))
-    return update
 
 
 def _records(

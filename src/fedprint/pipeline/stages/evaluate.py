@@ -153,7 +153,9 @@ def _adversaries(
                 yield replace(found, keys={**found.keys, **keys})
 
 
-def _details(job: Job, meta: Meta, attacks: Mapping[str, Mapping[str, Any]], answers: Answers) -> dict[str, Any]:
+def _details(
+    job: Job, meta: Meta, attacks: Mapping[AdversaryName, Mapping[str, Any]], answers: Answers
+) -> dict[str, Any]:
     """Return what the page needs besides measurements; ``answers`` are those of the last of the adversaries."""
     config, attack = job.config, attacks[job.config.adversaries[-1]]
     selected = attack["selected"]
