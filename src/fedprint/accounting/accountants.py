@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any, Protocol
 
 from fedprint.accounting.events import Event, SampledGaussian, Sampling, counted
@@ -98,6 +99,15 @@ ACCOUNTANTS: Mapping[str, Accountant] = {
     found.name: found for found in (OpacusPrv(), OpacusRdp(), DpAccountingPld(), DpAccountingRdp(), Moments())
 }
 """By name, in the order of tables."""
+
+_BY_DP_ACCOUNTING = ("pld", "rdp-wor")
+
+
+def accountants_for(sampling: Sampling) -> tuple[tuple[Accountant, ...], tuple[str, ...]]:
+    """Return all accountants with a theorem for ``sampling``, and the names of those whose package is not installed."""
+    able = [accountant for accountant in ACCOUNTANTS.values() if sampling in accountant.samplings]
+    absent = [a.name for a in able if a.name in _BY_DP_ACCOUNTING and find_spec("dp_accounting") is None]
+    return tuple(a for a in able if a.name not in absent), tuple(absent)
 
 
 def accountant_named(name: str) -> Accountant:

@@ -54,7 +54,7 @@ def estimate(config: Experiment) -> Estimate:
     done = len(list(make_backend(name, model).run(jobs, params, plan.training)))
     per_update = (time.perf_counter() - started) / done
     items = len(config.split.priors) * len(config.seeds)
-    updates = plan.rounds * plan.cohort
+    updates = sum(plan.expected(t) for t in range(plan.rounds))
     shadows = min(config.selection.shadow_rounds, plan.rounds) * len(prior)
     kept = sum(layout.sizes[name] for name in layout.kept)
     return Estimate(
