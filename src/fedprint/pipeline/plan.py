@@ -40,7 +40,9 @@ def estimate(config: Experiment) -> Estimate:
     """Load the data, time eight client updates with the configured backend, and multiply."""
     torch.set_num_threads(1)
     dataset = config.data.load(data_dir(), seed_for(config.seeds[0], "data"))
-    split = split_users(dataset.users, seed=0, prior="random", test_fraction=config.split.test_fraction)
+    split = split_users(
+        dataset.users, seed=0, prior="random", test_fraction=config.split.test_fraction, test=dataset.test
+    )
     dtype = recipes.DTYPES[config.federation.dtype]
     prior, private = (recipes.ready(users, dtype, best_device()) for users in (split.prior, split.private))
     devices = recipes.make_devices(prior, private)

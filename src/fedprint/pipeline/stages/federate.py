@@ -33,6 +33,8 @@ from fedprint.types import Device, Examples, User
 SECTIONS = ("data", "split", "model", "federation", "store", "defences", "threat.defended")
 """What a store depends on in the configuration; with prior and seed it names the store's checkpoint."""
 KNN_NEIGHBOURS = 10
+KNN_EXAMPLES = 60_000
+"""Of more training examples 10-NN knows this many, evenly spaced."""
 
 
 def run(job: Job, tracked: TrackedRun | None = None) -> None:
@@ -181,10 +183,11 @@ def _nearest_neighbours(train: Examples, x: torch.Tensor, labels: np.ndarray, me
     """10-NN on pixels: hits (n,), or for multi-label the share of neighbours with each label (n, classes)."""
     from sklearn.neighbors import NearestNeighbors
 
-    known = train["x"].flatten(1).cpu().numpy()
+    every = -(-len(train["y"]) // KNN_EXAMPLES)
+    known = train["x"][::every].flatten(1).cpu().numpy()
     k = min(KNN_NEIGHBOURS, len(known))
     found = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(known).kneighbors(x.flatten(1).cpu().numpy())[1]
-    neighbours = train["y"].cpu().numpy()[found]
+    neighbours = train["y"][::every].cpu().numpy()[found]
     if meta.task == "multi_label":
         return np.asarray(neighbours.mean(1))
     votes = np.stack([(neighbours == c).sum(1) for c in range(len(meta.class_names))], axis=1)
