@@ -20,7 +20,7 @@ from fedprint.defences.schedules import Linear
 from fedprint.federation.backends import make_backend
 from fedprint.federation.cohorts import FederationPlan, largest_cohort, sample_cohort
 from fedprint.federation.diagnostics import between_clients
-from fedprint.federation.store import StoreWriter
+from fedprint.federation.store import StoreWriter, UpdateStore
 from fedprint.types import ClientJob, ClientResult, FedprintError, LocalTraining, Params
 
 CROWD = cases.devices(sizes=(1,) * 20)
@@ -123,6 +123,23 @@ def test_an_empty_round_is_noise_and_nothing_else(rule: Any) -> None:
             noise = (writer.globals[t + 1]["w"] - writer.globals[t]["w"]).numpy()
             assert stats.kstest(noise, "norm", args=(0, 2.0 * clip)).pvalue > 1e-4
     assert seen > 5
+
+
+def test_empty_rounds_are_stored_and_read_again(tmp_path: Path) -> None:
+    plan, initial = poisson(12, 1), {"w": torch.zeros(4)}
+    layout = replace(cases.layout(plan, initial), cohort=plan.rows)
+    with StoreWriter.open(tmp_path, layout) as writer:
+        writer.set_initial(initial)
+        cases.run(CROWD, Fixed(), writer, plan, [DpFedAvg(clip=0.5, z=1.0)])
+        writer.finalise()
+    store = UpdateStore.open(tmp_path / "observed")
+    counts = store.index.groupby("round").size().reindex(range(12), fill_value=0).tolist()
+    assert counts == [len(sample_cohort(by_id(), plan, t)) for t in range(12)] and 0 in counts
+    assert store.matrix().shape == (sum(counts), 4)
+
+
+def by_id() -> list[Any]:
+    return sorted(CROWD, key=lambda device: device.device_id)
 
 
 def test_noise_on_the_sum_does_not_grow_with_the_cohort() -> None:

@@ -26,7 +26,7 @@ def open_ledger(job: Job, plan: FederationPlan, folder: Path, identity: str, rel
     """Return the ledger beside the growing store, None where no noise claims a guarantee."""
     if _noisy(job) is None:
         return None
-    return Ledger(folder / LEDGER, identity, released=released, allowed=plan.rounds)
+    return Ledger(folder / LEDGER, _run(job, identity), released=released, allowed=plan.rounds)
 
 
 def write_privacy(job: Job, plan: FederationPlan, devices: int, folder: Path, identity: str) -> None:
@@ -37,7 +37,7 @@ def write_privacy(job: Job, plan: FederationPlan, devices: int, folder: Path, id
     defence, out = _noisy(job), job.paths.updates
     if defence is None:
         return
-    spent = read_ledger(folder / LEDGER, identity, lines=plan.rounds)
+    spent = read_ledger(folder / LEDGER, _run(job, identity), lines=plan.rounds)
     events = planned_events(defence, plan, devices, job.config.threat.defended_roles())
     if [entry.event for entry in spent] != list(events) and job.config.threat.defended == "everyone":
         raise FedprintError(
@@ -58,6 +58,11 @@ def write_privacy(job: Job, plan: FederationPlan, devices: int, folder: Path, id
         "epsilons": list(_finite(found)),
     }
     write_json(out / "utility" / "privacy.json", values)
+
+
+def _run(job: Job, identity: str) -> str:
+    """Return what the ledger belongs to: configuration and data (``identity``), prior and seed."""
+    return f"{identity}-{job.paths.item}"
 
 
 def _noisy(job: Job) -> DpFedAvg | None:
