@@ -95,17 +95,25 @@ def with_order(table: Table, name: str) -> Table:
     return Table(name=table.name, columns=columns, sidecar=table.sidecar, folder=table.folder)
 
 
-def image_dataset(table: Table, users: tuple[User, ...], background: tuple[User, ...]) -> Dataset:
-    """Return the data set of an image table; its task follows from the labels' shape."""
+def image_dataset(
+    table: Table,
+    users: tuple[User, ...],
+    background: tuple[User, ...],
+    *,
+    test: tuple[User, ...] = (),
+    name: str | None = None,
+) -> Dataset:
+    """Return the data set of an image table, by default under its name; the task follows from the labels' shape."""
     label = label_column(table.columns) or "labels"
     values = table.columns[label]
     width = values.shape[1] if values.ndim == 2 else int(values.max()) + 1
     names = class_names_of(table.sidecar, label, values) or tuple(map(str, range(width)))
     return Dataset(
-        name=table.name,
+        name=name or table.name,
         task="multi_label" if values.ndim == 2 else "single_label",
         users=users,
         background=background,
+        test=test,
         class_names=names,
         has_time=bool(time_columns(table.columns)),
         shareable=table.sidecar.shareable,

@@ -14,7 +14,12 @@ import torch
 from torch import Tensor
 
 from fedprint import params as algebra
+from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.points import ROLES, Defence, has_guarantee, send, settle
+from fedprint.federation.cohorts import FederationPlan, check_cohort, cohort_size, sample_cohort
+from fedprint.federation.diagnostics import between_clients
+from fedprint.federation.ledger import Ledger
+from fedprint.federation.privacy import Privacy, PrivateRound, private_defence
 from fedprint.federation.store import StoreWriter
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import (
@@ -23,7 +28,6 @@ from fedprint.types import (
     ClientResult,
     Device,
     FedprintError,
-    LocalTraining,
     Observation,
     Params,
     Role,
@@ -31,18 +35,10 @@ from fedprint.types import (
     UpdateDefence,
 )
 
+__all__ = ["FederationPlan", "cohort_size", "federate", "pseudonym", "sample_cohort"]
+
 DIVERGED = 20.0
 """A round whose mean loss exceeds this multiple of the first round's has diverged."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FederationPlan:
-    """FedAvg's constants: T ``rounds``, ``cohort`` = M devices a round, local training, and the root seed."""
-
-    rounds: int
-    cohort: int
-    training: LocalTraining
-    seed: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,20 +51,6 @@ class RoundReport:
     defence_seconds: float = 0.0
 
 
-def cohort_size(devices: int, fraction: float) -> int:
-    """Return M = max(1, C * K) (papers.md, section 1); more than the population is an error."""
-    size = max(1, round(fraction * devices))
-    _check_cohort(size, devices)
-    return size
-
-
-def _check_cohort(size: int, devices: int) -> None:
-    if size > devices:
-        raise FedprintError(
-            f"federation.fraction: a cohort of {size} does not fit a population of {devices} devices; use at most 1.0"
-        )
-
-
 def federate(
     *,
     devices: Sequence[Device],
@@ -79,12 +61,15 @@ def federate(
     utility: Callable[[int, Params], Mapping[str, float]],
     report: Callable[[RoundReport], None],
     roles: Collection[Role] = ROLES,
+    ledger: Ledger | None = None,
 ) -> dict[str, Tensor]:
     """Train ``plan.rounds`` rounds of FedAvg, record every update as sent, and return the final parameters.
 
     Resumes after the last complete round of ``writer``. The result depends on the plan, the devices and the defences
     only: all randomness of round t comes from ``seed_for(seed, ..., t, ...)``. ``utility(t, params)`` gives metrics of
-    the new global model (empty when it is not t's turn). Raises FedprintError when training diverges.
+    the new global model (empty when it is not t's turn). Where there is a ``ledger``, a round that its budget does not
+    allow is not begun: training ends with the model of the round before; and what a round spends is on the disk before
+    its model is. Raises FedprintError when training diverges.
     """
     updates = [defence for defence in defences if isinstance(defence, UpdateDefence)]
     shields = {
@@ -92,27 +77,76 @@ def federate(
         for device in devices
     }
     population = sorted(devices, key=lambda device: device.device_id)
-    _check_cohort(plan.cohort, len(population))
+    check_cohort(max(plan.expected(t) for t in range(plan.rounds)), len(population))
     where = population[0].examples["x"].device
     params: dict[str, Tensor] = {name: tensor.to(where) for name, tensor in writer.latest_params().items()}
-    first_loss = writer.metrics()[0]["loss"] if writer.next_round else None
+    velocity = _velocity(params, writer, plan)
+    history = writer.metrics()
+    first_loss = next((metrics["loss"] for metrics in history if "loss" in metrics), None)
+    private = private_defence(updates)
+    privacy = None if private is None else Privacy(private, plan, len(population), history)
     with _recording(writer) as record:
         for t in range(writer.next_round, plan.rounds):
+            if ledger is not None and not ledger.allows(t):
+                break
             cohort = sample_cohort(population, plan, t)
             results = _run_clients(cohort, params, plan, backend, t)
-            loss = _mean_loss(results, first_loss, plan, t)
-            first_loss = loss if first_loss is None else first_loss
+            metrics = _mean_loss(results, first_loss, plan, t)
+            first_loss = metrics.get("loss") if first_loss is None else first_loss
+            now = None if privacy is None else privacy.round(t, [algebra.norm(result.update) for result in results])
             started = time.perf_counter()
-            sent = [send(r.update, shields[r.device_id], plan.seed, t, r.device_id) for r in results]
+            sent = [send(r.update, _at(shields[r.device_id], now), plan.seed, t, r.device_id) for r in results]
             seconds = time.perf_counter() - started
-            mean = algebra.weighted_mean(sent, _weights(results, updates))
-            for position, defence in reversed(list(enumerate(updates))):
-                mean = dict(defence.on_server(mean, len(cohort), torch_rng(plan.seed, "defence-server", position, t)))
-            params = algebra.add(params, mean)
-            metrics = {"loss": loss, "update_norm": algebra.norm(mean), **utility(t, params)}
+            step = _aggregate(sent, _weights(results, updates), _at(updates, now), plan, t, like=params)
+            velocity = algebra.add(step, velocity, plan.momentum) if velocity else step
+            params, before = algebra.add(params, velocity), params
+            metrics |= {"update_norm": algebra.norm(velocity), **({} if now is None else now.metrics)}
+            metrics |= between_clients([result.update for result in results]) if plan.diagnostics else {}
+            metrics |= utility(t, params)
+            if ledger is not None and now is not None:
+                ledger.spend(now.entry)
             record(t, *_records(cohort, results, sent, plan, t), params, metrics)
             report(RoundReport(round=t, clients=len(cohort), metrics=metrics, defence_seconds=seconds))
+            velocity = algebra.add(params, before, -1.0) if plan.momentum else {}
     return params
+
+
+def _velocity(params: Params, writer: StoreWriter, plan: FederationPlan) -> dict[str, Tensor]:
+    """Return the last change of the global model, empty before the first: what the server's momentum goes on with.
+
+    Always the difference of two models as they are stored, so that a resumed run has the same one to the bit.
+    """
+    if not plan.momentum or not writer.next_round:
+        return {}
+    before = writer.params_before_last()
+    return algebra.add(params, {name: tensor.to(params[name]) for name, tensor in before.items()}, -1.0)
+
+
+def _at(defences: Sequence[Any], now: PrivateRound | None) -> tuple[Any, ...]:
+    """Return the defences with dp-fedavg as this round runs it."""
+    return tuple(now.defence if now is not None and isinstance(d, DpFedAvg) else d for d in defences)
+
+
+def _aggregate(
+    sent: Sequence[Params],
+    weights: Sequence[float],
+    defences: Sequence[UpdateDefence],
+    plan: FederationPlan,
+    t: int,
+    *,
+    like: Params,
+) -> dict[str, Tensor]:
+    """Return what the server adds to the global model: the mean of what was sent, through the server's defences.
+
+    Where a guarantee is claimed, a Poisson sample's sum is divided by the planned m_t: how many came is a secret.
+    """
+    expected = plan.expected(t)
+    secret = plan.sampling == "poisson" and any(defence.event() is not None for defence in defences)
+    mean = algebra.weighted_mean(sent, weights, total=float(expected) if secret else None)
+    mean = mean or {name: torch.zeros_like(tensor) for name, tensor in like.items()}
+    for position, defence in reversed(list(enumerate(defences))):
+        mean = dict(defence.on_server(mean, expected, torch_rng(plan.seed, "defence-server", position, t)))
+    return mean
 
 
 @contextmanager
@@ -135,12 +169,6 @@ def _recording(writer: StoreWriter) -> Iterator[Callable[..., None]]:
             pending.result()
 
 
-def sample_cohort(population: Sequence[Device], plan: FederationPlan, t: int) -> list[Device]:
-    """Return round t's cohort: M devices without replacement, in random order (slots carry no identity)."""
-    order = torch.randperm(len(population), generator=torch_rng(plan.seed, "cohort", t))
-    return [population[i] for i in order[: plan.cohort].tolist()]
-
-
 def _run_clients(
     cohort: Sequence[Device], params: Params, plan: FederationPlan, backend: Backend, t: int
 ) -> list[ClientResult]:
@@ -151,7 +179,10 @@ def _run_clients(
     return list(backend.run(jobs, params, plan.training))
 
 
-def _mean_loss(results: Sequence[ClientResult], first: float | None, plan: FederationPlan, t: int) -> float:
+def _mean_loss(results: Sequence[ClientResult], first: float | None, plan: FederationPlan, t: int) -> dict[str, float]:
+    """Return the mean ``loss`` over examples, nothing for an empty round. Raises FedprintError where it explodes."""
+    if not results:
+        return {}
     worst = max(results, key=_badness)
     mean = sum(result.loss * result.num_examples for result in results) / sum(r.num_examples for r in results)
     if math.isinf(_badness(worst)) or (first is not None and mean > DIVERGED * first):
@@ -160,7 +191,7 @@ def _mean_loss(results: Sequence[ClientResult], first: float | None, plan: Feder
             f"training diverged in round {t}: device {worst.device_id} has loss {worst.loss:.4g}{before} and update "
             f"norm {algebra.norm(worst.update):.4g}; lower federation.lr (now {plan.training.lr})"
         )
-    return mean
+    return {"loss": mean}
 
 
 def _weights(results: Sequence[ClientResult], defences: Sequence[UpdateDefence]) -> list[float]:
@@ -187,7 +218,7 @@ def _records(
 ) -> tuple[list[Observation], list[Truth]]:
     observations, truths = [], []
     for slot, (device, result, update) in enumerate(zip(cohort, results, sent, strict=True)):
-        obs_id = t * plan.cohort + slot
+        obs_id = t * plan.rows + slot
         observations.append(
             Observation(
                 obs_id=obs_id,

@@ -238,6 +238,46 @@ def clean(
     print(f"{'would free' if dry_run else 'freed'} {freed / 2**20:.0f} MiB")
 
 
+@app.command(
+    epilog="Example: fedprint budget --clients 1000 --cohort 220 --rounds 54 --delta 1e-5 --epsilon 8 --plot budget.png"
+)
+def budget(
+    clients: Annotated[int, typer.Option("--clients", min=1, help="K: how many clients there are.")],
+    cohort: Annotated[int, typer.Option("--cohort", min=1, help="m: how many take part in a round (on average).")],
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="T: how many rounds are planned.")],
+    delta: Annotated[float, typer.Option("--delta", help="Far below 1 / clients.")],
+    epsilon: Annotated[
+        Optional[float], typer.Option("--epsilon", help="A budget: how much noise does it need?")
+    ] = None,
+    sigma: Annotated[
+        Optional[float], typer.Option("--sigma", help="Noise on the sum over the clipping norm: what does it cost?")
+    ] = None,
+    sampling: Annotated[
+        str, typer.Option("--sampling", help="poisson (add/remove) or fixed (replace one).")
+    ] = "poisson",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    plot: Annotated[Optional[Path], typer.Option("--plot", help="Draw epsilon by rounds to a .png or .svg.")] = None,
+) -> None:
+    """Price client-level differential privacy: noise for a budget, epsilon of a noise, or with both the rounds."""
+    from fedprint.pipeline import budget as design
+
+    question = design.Question(
+        clients=clients, cohort=cohort, rounds=rounds, delta=delta, epsilon=epsilon, sigma=sigma,
+        sampling=design.sampling_named(sampling),
+    )  # fmt: skip
+    found = design.answer(question)
+    if plot is not None:
+        design.write_plot(found, plot)
+    if as_json:
+        print(design.as_json(found))
+        return
+    from rich.console import Console
+
+    Console().print(design.table(found))
+    if found.absent:
+        print(f"not installed: dp-accounting, for {', '.join(found.absent)} (see constraints.txt)", file=sys.stderr)
+
+
 @app.command("config", epilog="Example: fedprint config mnist-writers --set federation.rounds=20")
 def show_config(
     experiment: Annotated[str, typer.Argument(help="Name of an experiment in configs/experiments.")],

@@ -14,11 +14,14 @@ import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from fedprint.accounting.events import Sampling
 from fedprint.component import Component
 from fedprint.data.splits import Prior
 from fedprint.defences.on_data import MmAug
+from fedprint.defences.on_update import DpFedAvg
+from fedprint.defences.schedules import Constant, Schedule
 from fedprint.pipeline.registry import Analysis, Attack, Defence, Model, Source
-from fedprint.types import AdversaryName, FedprintError, Linkage, LocalTraining, Role
+from fedprint.types import AdversaryName, FedprintError, Linkage, LocalTraining, Role, UpdateDefence
 
 Entries = TypeVar("Entries", bound=tuple[object, ...])
 
@@ -46,13 +49,21 @@ class SplitConfig(Component):
 
 
 class FederationConfig(Component):
-    """FedAvg's constants (papers.md, section 1). ``fraction`` is C, ``batch_size`` examples per batch, ``lr`` eta."""
+    """FedAvg's constants (papers.md, section 1). ``fraction`` is C, ``batch_size`` examples per batch, ``lr`` eta.
+
+    ``sampling`` fixed draws a cohort of M = C K, poisson takes each device with probability C; ``growth`` multiplies M
+    over training. ``momentum`` is the server's. ``diagnostics`` adds V_c and U_s to the history (papers.md, section 3).
+    """
 
     rounds: int = Field(default=100, ge=1)
     fraction: float = Field(default=0.1, gt=0, le=1)
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=10, ge=1)
     lr: float = Field(default=0.01, gt=0)
+    sampling: Sampling = "fixed"
+    growth: Schedule = Constant()
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    diagnostics: bool = False
     backend: str = Field(default="auto", pattern=r"^(auto|sequential|(threaded|vectorised)(:[1-9][0-9]*)?)$")
     dtype: Literal["float32", "float64"] = "float32"
     evaluate_every: int = Field(default=10, ge=1)
@@ -159,6 +170,16 @@ class Experiment(Component):
         found = {(d.clusters, d.features, d.weights) for d in self.defences if isinstance(d, MmAug)}
         if len(found) > 1:
             raise ValueError("defences: all mm-aug of an experiment share one clustering; give them the same clusters")
+        return self
+
+    @model_validator(mode="after")
+    def _one_private_mechanism(self) -> Experiment:
+        on_update = [d for d in self.defences if isinstance(d, UpdateDefence)]
+        private = [d for d in on_update if isinstance(d, DpFedAvg)]
+        if len(private) > 1:
+            raise ValueError("defences: one dp-fedavg is enough; give it all the noise")
+        if private and private[0].z and on_update[-1] != private[0]:
+            raise ValueError("defences: dp-fedavg goes last, as what follows it would undo its clipping")
         return self
 
     def section_digest(self, *sections: str) -> str:
