@@ -88,7 +88,7 @@ class Point:
 def point_of(key: str, rows: Sequence[Row], by_user: Mapping[str, Any], overhead: Mapping[str, float | None]) -> Point:
     """Return the point of an evaluation's ``rows``.
 
-    ``by_user`` is details.json's ``ap_by_user``: attack -> user -> AP, or adversary -> attack -> user -> AP.
+    ``by_user`` is details.json's ``ap_by_user``: adversary -> attack -> user -> AP.
     Raises FedprintError when a number is missing.
     """
     utility = next((row for row in rows if row["attack"] is None and _is_utility(row)), None)
@@ -174,5 +174,5 @@ def _is_utility(row: Row) -> bool:
 
 
 def _users_of(by_user: Mapping[str, Any], adversary: str, attack: str) -> dict[str, float]:
-    found = by_user.get(adversary, by_user).get(attack, {})
+    found = by_user.get(adversary, {}).get(attack, {})
     return {str(user): float(ap) for user, ap in found.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def run(job: Job) -> list[Row]:
     measured = (m for name in adversaries for m in _attacks(job, name, attacks[name], replies[name]))
     rows = [to_row(m) for m in (*_utility(job, meta), *measured)]
     (out / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    details = _details(job, meta, attacks, answers)
+    details = _details(job, meta, attacks, replies)
     write_json(out / "details.json", details)
     strengths = (replace(m, keys={**condition(job), **m.keys}) for m in measure_strengths(job, attack, answers))
     added = [*strengths, *_adversaries(job, attacks, replies)]
@@ -153,11 +153,20 @@ def _adversaries(
                 yield replace(found, keys={**found.keys, **keys})
 
 
+def _ap_of_users(answers: Answers, attack: str, options: Sequence[int]) -> dict[str, float]:
+    rows = ap_by_user(answers.scores("update", attack), answers.truth["update"], options)
+    return {str(row.user_id): row.ap for row in rows}
+
+
 def _details(
-    job: Job, meta: Meta, attacks: Mapping[AdversaryName, Mapping[str, Any]], answers: Answers
+    job: Job,
+    meta: Meta,
+    attacks: Mapping[AdversaryName, Mapping[str, Any]],
+    replies: Mapping[AdversaryName, Answers],
 ) -> dict[str, Any]:
-    """Return what the page needs besides measurements; ``answers`` are those of the last of the adversaries."""
+    """Return what the page needs besides measurements; most is about the last of the adversaries."""
     config, attack = job.config, attacks[job.config.adversaries[-1]]
+    answers = replies[job.config.adversaries[-1]]
     selected = attack["selected"]
     history = read_json(job.paths.updates / "utility" / "history.json")
     return {
@@ -186,11 +195,8 @@ def _details(
             for linkage, truth in answers.truth.items()
         },
         "ap_by_user": {
-            name: {
-                str(row.user_id): row.ap
-                for row in ap_by_user(answers.scores("update", name), answers.truth["update"], attack["options"])
-            }
-            for name in attack["attacks"]
+            adversary: {name: _ap_of_users(replies[adversary], name, found["options"]) for name in found["attacks"]}
+            for adversary, found in attacks.items()
         },
         "by_round": _by_round(job, attack, answers),
         "checks": {
