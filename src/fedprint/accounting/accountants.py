@@ -154,10 +154,12 @@ def _dp_accounting() -> Any:
         import dp_accounting
         import dp_accounting.pld
         import dp_accounting.rdp
+        from absl import logging
     except ImportError as error:
         raise FedprintError(
             f"accountants pld and rdp-wor need the package dp-accounting ({error}); install what constraints.txt pins"
         ) from None
+    logging.set_verbosity(logging.ERROR)  # it tells of every order that it leaves out
     return dp_accounting
 
 
