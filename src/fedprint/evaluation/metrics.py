@@ -143,6 +143,12 @@ METRICS: Mapping[str, MetricInfo] = {
         description="mean absolute error of the predicted rating",
         high=np.inf,
     ),
+    "epsilon": MetricInfo(
+        unit="nats",
+        higher_is_better=False,
+        description="privacy loss that differential privacy allows at a given delta, as an accountant bounds it",
+        high=np.inf,
+    ),
     "mae_gain_over_median": MetricInfo(
         unit="stars",
         higher_is_better=True,

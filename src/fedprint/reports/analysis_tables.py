@@ -55,6 +55,7 @@ METRICS: Mapping[str, str] = {
     "unseen_auroc": "AUROC of “unseen”",
     "mtl_gain": "gain in top-1",
     "mtl_gain_ap": "gain in AP",
+    "epsilon": "epsilon",
 }
 _METRIC_ORDER = tuple(METRICS)
 

@@ -26,6 +26,11 @@ TEXTS: Mapping[str, tuple[str, str]] = {
         "The naive adversary does not know that updates are defended; the adaptive one knows how, and chooses on prior "
         "data whether to learn from clean updates, from defended ones, or from both (column recipe).",
     ),
+    "privacy": (
+        "Privacy budget",
+        "What client-level differential privacy lets those learn who see the released models only; never those who see "
+        "single updates. Bounds by accountant, beside what they do not cover.",
+    ),
     "strengths": ("Chosen strengths", "Users who protect themselves, and how strongly, beside those who do not."),
     "layers": ("Layers", "Each attack is tuned anew on each layer alone, on prior data."),
     "epochs": ("Training epochs", "Does an update's place in training matter?"),

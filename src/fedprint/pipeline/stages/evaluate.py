@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedprint.data.prepared import Meta, load_meta, load_users
 from fedprint.evaluation.chance import expected_top_k
 from fedprint.evaluation.measure import ap_by_round, ap_by_user, measure_reidentification
+from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import Row, to_row
 from fedprint.evaluation.shuffled import PermutationTest, permutation_test
 from fedprint.evaluation.utility import hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
@@ -50,7 +51,7 @@ def run(job: Job) -> list[Row]:
     details = _details(job, meta, attacks, replies)
     write_json(out / "details.json", details)
     strengths = (replace(m, keys={**condition(job), **m.keys}) for m in measure_strengths(job, attack, answers))
-    added = [*strengths, *_adversaries(job, attacks, replies)]
+    added = [*strengths, *_privacy(job), *_adversaries(job, attacks, replies)]
     write_analyses(job, meta, condition(job), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, added)
     _write_tsne(job, out)
     shutil.copytree(job.paths.prepared / "samples", out / "samples", dirs_exist_ok=True)
@@ -138,6 +139,30 @@ def _attacks(job: Job, adversary: AdversaryName, attack: Mapping[str, Any], answ
             )
             for measurement in measured:
                 yield replace(measurement, keys=keys)
+
+
+def _privacy(job: Job) -> Iterator[Measurement]:
+    """Yield what was spent of a privacy budget, one epsilon per accountant: bounds, so without an interval."""
+    path = job.paths.updates / "utility" / "privacy.json"
+    if not path.is_file():
+        return
+    clients = 2 * len(load_users(job.paths.prepared / "private"))  # a device each for the two halves of a user's data
+    for found in read_json(path)["epsilons"]:
+        if found["value"] is None:
+            continue
+        names = ("accountant", "delta", "sampling", "adjacency", "rounds")
+        keys = {"analysis": "privacy", "training": "federated", **{name: found[name] for name in names}}
+        yield Measurement(
+            metric="epsilon",
+            unit=METRICS["epsilon"].unit,
+            value=found["value"],
+            lo=found["value"],
+            hi=found["value"],
+            chance=None,
+            n_questions=found["rounds"],
+            n_users=clients,
+            keys={**condition(job), **keys, "view": "central", "not_covered": "; ".join(found["not_covered"])},
+        )
 
 
 def _adversaries(
