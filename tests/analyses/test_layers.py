@@ -24,7 +24,7 @@ def test_every_layer_is_asked_alone_with_its_depth_and_size(tiny_run: Job) -> No
     ]
     from fedprint.pipeline.stages.attack import open_view
 
-    sizes = open_view(tiny_run)[0].store.sizes
+    sizes = open_view(tiny_run, "naive")[0].store.sizes
     assert {t.keys["layer"]: t.keys["parameters"] for t in trials}["head"] == sizes["head.weight"] + sizes["head.bias"]
     assert sum(int(str(t.keys["parameters"])) for t in trials) == 2 * sum(sizes.values())
 

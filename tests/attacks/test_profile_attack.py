@@ -39,7 +39,7 @@ SIZES = {"body.weight": 20, "head.weight": 12, "head.bias": 4}
 def view(tiny_run: Job) -> AttackerView:
     from fedprint.pipeline.stages.attack import open_view
 
-    return open_view(tiny_run)[0]
+    return open_view(tiny_run, "naive")[0]
 
 
 def test_labels_of_every_task_are_found() -> None:

@@ -48,7 +48,7 @@ class Spy:
 def asked(tiny_run: Job) -> tuple[AttackerView, Questions]:
     from fedprint.pipeline.stages.attack import open_view
 
-    return open_view(tiny_run)
+    return open_view(tiny_run, "naive")
 
 
 @pytest.fixture

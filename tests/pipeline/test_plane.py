@@ -137,5 +137,5 @@ def test_every_shipped_sweep_resolves() -> None:
     for name in names:
         for fast in (False, True):
             plane = load_plane(CHECKOUT, name, fast=fast)
-            assert len(plane.settings.strategies) == 8 and {len(s.strengths) for s in plane.settings.strategies} == {4}
+            assert len(plane.settings.strategies) == 9 and {len(s.strengths) for s in plane.settings.strategies} == {4}
             assert any(s.name == "mm-aug" and 0.5 in s.strengths for s in plane.settings.strategies)

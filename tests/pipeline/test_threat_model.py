@@ -104,7 +104,7 @@ def test_the_attack_does_use_the_prior_users(tiny: Job, tiny_run: Job, tmp_path:
     attack.run(tiny)
     with (
         np.load(tiny.paths.attack_of("naive") / "scores.npz") as new,
-        np.load(tiny_run.paths.attack / "scores.npz") as old,
+        np.load(tiny_run.paths.attack_of("naive") / "scores.npz") as old,
     ):
         assert not np.array_equal(new["update/ridge"], old["update/ridge"])
 
