@@ -27,10 +27,10 @@ from fedprint.data.dataset import Task
 from fedprint.data.sources import AnySource
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
-from fedprint.models.components import MobileNet, NextWordLstm, SmallCnn, StarLstm
+from fedprint.models.components import AlexNet, DlNet, MobileNet, NextWordLstm, SmallCnn, StarLstm, Vgg16
 
 Source = AnySource
-Model = Annotated[SmallCnn | MobileNet | NextWordLstm | StarLstm, Field(discriminator="name")]
+Model = Annotated[SmallCnn | MobileNet | DlNet | AlexNet | Vgg16 | NextWordLstm | StarLstm, Field(discriminator="name")]
 Defence = Annotated[
     BkgRepl | RandAug | MmAug | Noise | DpLocal | DpFedAvg | TopK | Quantise | Sign, Field(discriminator="name")
 ]
