@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,17 +12,17 @@ import torch
 from torch import Tensor
 
 from fedprint import params as algebra
+from fedprint.federation.client_state import ClientState
+from fedprint.federation.round_engine import Defence, FederationPlan, RoundEngine
 from fedprint.federation.store import StoreWriter
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import (
     Backend,
-    ClientJob,
     ClientResult,
     DataDefence,
     Device,
     Examples,
     FedprintError,
-    LocalTraining,
     Observation,
     Params,
     Role,
@@ -32,22 +30,8 @@ from fedprint.types import (
     UpdateDefence,
 )
 
-Defence = DataDefence | UpdateDefence
 ROLES: tuple[Role, ...] = ("anonymous", "prior")
 """Whose devices are defended: all that take part, unless a setting of the papers leaves the adversary's own clean."""
-
-DIVERGED = 20.0
-"""A round whose mean loss exceeds this multiple of the first round's has diverged."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FederationPlan:
-    """FedAvg's constants: T ``rounds``, ``cohort`` = M devices a round, local training, and the root seed."""
-
-    rounds: int
-    cohort: int
-    training: LocalTraining
-    seed: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,18 +98,27 @@ def federate(
     utility: Callable[[int, Params], Mapping[str, float]],
     report: Callable[[RoundReport], None],
     roles: Collection[Role] = ROLES,
+    private: ClientState | None = None,
 ) -> dict[str, Tensor]:
     """Train ``plan.rounds`` rounds of FedAvg, record every update as sent, and return the final parameters.
+
+    ``private`` keeps what devices with a secret head never send; it is read and written here and recorded nowhere.
 
     Resumes after the last complete round of ``writer``. The result depends on the plan, the devices and the defences
     only: all randomness of round t comes from ``seed_for(seed, ..., t, ...)``. ``utility(t, params)`` gives metrics of
     the new global model (empty when it is not t's turn). Raises FedprintError when training diverges.
     """
-    updates = [defence for defence in defences if isinstance(defence, UpdateDefence)]
     shields = {
         device.device_id: settle(defences, device.device_id, plan.seed) if device.role in roles else ()
         for device in devices
     }
+    engine = RoundEngine(
+        plan=plan,
+        backend=backend,
+        shields=shields,
+        updates=[defence for defence in defences if isinstance(defence, UpdateDefence)],
+        private=private,
+    )
     population = sorted(devices, key=lambda device: device.device_id)
     _check_cohort(plan.cohort, len(population))
     where = population[0].examples["x"].device
@@ -134,19 +127,12 @@ def federate(
     with _recording(writer) as record:
         for t in range(writer.next_round, plan.rounds):
             cohort = sample_cohort(population, plan, t)
-            results = _run_clients(cohort, params, plan, backend, t)
-            loss = _mean_loss(results, first_loss, plan, t)
-            first_loss = loss if first_loss is None else first_loss
-            started = time.perf_counter()
-            sent = [_send(result, shields[result.device_id], plan.seed, t) for result in results]
-            seconds = time.perf_counter() - started
-            mean = algebra.weighted_mean(sent, _weights(results, updates))
-            for position, defence in reversed(list(enumerate(updates))):
-                mean = dict(defence.on_server(mean, len(cohort), torch_rng(plan.seed, "defence-server", position, t)))
-            params = algebra.add(params, mean)
-            metrics = {"loss": loss, "update_norm": algebra.norm(mean), **utility(t, params)}
-            record(t, *_records(cohort, results, sent, plan, t), params, metrics)
-            report(RoundReport(round=t, clients=len(cohort), metrics=metrics, defence_seconds=seconds))
+            done = engine.run(cohort, params, first_loss, t)
+            params = done.params
+            first_loss = done.loss if first_loss is None else first_loss
+            metrics = {"loss": done.loss, "update_norm": algebra.norm(done.step), **utility(t, params)}
+            record(t, *_records(cohort, done.results, done.sent, plan, t), params, metrics)
+            report(RoundReport(round=t, clients=len(cohort), metrics=metrics, defence_seconds=done.seconds))
     return params
 
 
@@ -174,50 +160,6 @@ def sample_cohort(population: Sequence[Device], plan: FederationPlan, t: int) ->
     """Return round t's cohort: M devices without replacement, in random order (slots carry no identity)."""
     order = torch.randperm(len(population), generator=torch_rng(plan.seed, "cohort", t))
     return [population[i] for i in order[: plan.cohort].tolist()]
-
-
-def _run_clients(
-    cohort: Sequence[Device], params: Params, plan: FederationPlan, backend: Backend, t: int
-) -> list[ClientResult]:
-    jobs = [
-        ClientJob(device_id=d.device_id, examples=d.examples, seed=seed_for(plan.seed, "client", t, d.device_id))
-        for d in cohort
-    ]
-    return list(backend.run(jobs, params, plan.training))
-
-
-def _mean_loss(results: Sequence[ClientResult], first: float | None, plan: FederationPlan, t: int) -> float:
-    worst = max(results, key=_badness)
-    mean = sum(result.loss * result.num_examples for result in results) / sum(r.num_examples for r in results)
-    if math.isinf(_badness(worst)) or (first is not None and mean > DIVERGED * first):
-        before = "" if first is None else f" (mean of the first round {first:.4g})"
-        raise FedprintError(
-            f"training diverged in round {t}: device {worst.device_id} has loss {worst.loss:.4g}{before} and update "
-            f"norm {algebra.norm(worst.update):.4g}; lower federation.lr (now {plan.training.lr})"
-        )
-    return mean
-
-
-def _weights(results: Sequence[ClientResult], defences: Sequence[UpdateDefence]) -> list[float]:
-    """Return the devices' weights in the mean: their numbers of examples, or all equal where a guarantee is claimed.
-
-    Noise that hides one clipped update in a sum must not meet a device that counts for several (client-dp, alg. 1).
-    """
-    if any(defence.event() is not None for defence in defences):
-        return [1.0] * len(results)
-    return [float(result.num_examples) for result in results]
-
-
-def _badness(result: ClientResult) -> float:
-    """Return the loss, infinite where the loss or any entry of the update is not finite."""
-    return result.loss if math.isfinite(result.loss + algebra.norm(result.update)) else math.inf
-
-
-def _send(result: ClientResult, defences: Sequence[Defence], seed: int, t: int) -> Params:
-    update: Params = result.update
-    for position, defence in enumerate(d for d in defences if isinstance(d, UpdateDefence)):
-        update = defence.on_device(update, torch_rng(seed, "defence-device", position, t, result.device_id))
-    return update
 
 
 def _records(

@@ -39,10 +39,13 @@ class ImageClassifier(FedModule):
 
     def per_example_loss(self, batch: Examples) -> Tensor:
         """Cross-entropy, or the mean binary cross-entropy over classes: (b,)."""
-        scores = self.scores(batch["x"])
+        return self.loss_of(self.scores(batch["x"]), batch["y"])
+
+    def loss_of(self, scores: Tensor, y: Tensor) -> Tensor:
+        """The loss (b,) of class scores (b, classes)."""
         if self.multi_label:
-            return functional.binary_cross_entropy_with_logits(scores, batch["y"], reduction="none").mean(1)
-        return functional.cross_entropy(scores, batch["y"], reduction="none")
+            return functional.binary_cross_entropy_with_logits(scores, y, reduction="none").mean(1)
+        return functional.cross_entropy(scores, y, reduction="none")
 
     def per_example_utility(self, batch: Examples) -> Tensor:
         """Hits (b,) of the arg max, or the scores (b, classes) where mean AP needs them."""

@@ -17,8 +17,9 @@ from pydantic_core import ErrorDetails
 from fedprint.component import Component
 from fedprint.data.splits import Prior
 from fedprint.defences.on_data import MmAug
+from fedprint.defences.secret_head import secret_head
 from fedprint.pipeline.registry import Analysis, Attack, Defence, Model, Source
-from fedprint.types import FedprintError, Linkage, LocalTraining, Role
+from fedprint.types import Aggregation, FedprintError, Linkage, LocalTraining, Role
 
 Entries = TypeVar("Entries", bound=tuple[object, ...])
 
@@ -45,13 +46,17 @@ class SplitConfig(Component):
 
 
 class FederationConfig(Component):
-    """FedAvg's constants (papers.md, section 1). ``fraction`` is C, ``batch_size`` examples per batch, ``lr`` eta."""
+    """FedAvg's constants (papers.md, section 1). ``fraction`` is C, ``batch_size`` examples per batch, ``lr`` eta.
+
+    ``aggregation``: the mean weighted by examples (fedavg), the plain mean, or the clients in turn (round-robin).
+    """
 
     rounds: int = Field(default=100, ge=1)
     fraction: float = Field(default=0.1, gt=0, le=1)
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=10, ge=1)
     lr: float = Field(default=0.01, gt=0)
+    aggregation: Aggregation = "fedavg"
     backend: str = Field(default="auto", pattern=r"^(auto|sequential|(threaded|vectorised)(:[1-9][0-9]*)?)$")
     dtype: Literal["float32", "float64"] = "float32"
     evaluate_every: int = Field(default=10, ge=1)
@@ -144,6 +149,15 @@ class Experiment(Component):
         found = {(d.clusters, d.features, d.weights) for d in self.defences if isinstance(d, MmAug)}
         if len(found) > 1:
             raise ValueError("defences: all mm-aug of an experiment share one clustering; give them the same clusters")
+        return self
+
+    @model_validator(mode="after")
+    def _secret_head_has_classes(self) -> Experiment:
+        if secret_head(self.defences) and not {"single_label", "multi_label"} & set(self.model.tasks):
+            raise ValueError(
+                f"defences: spn needs classes with a code each, which '{self.model.name}' has not (a next-word model "
+                "would need a code per word of a text, a regression has no classes); choose an image classifier"
+            )
         return self
 
     def section_digest(self, *sections: str) -> str:

@@ -90,6 +90,7 @@ def _train(
             utility=recipes.utility_probe(job.config, meta, model, test),
             report=watch,
             roles=job.config.threat.defended_roles(),
+            private=recipes.client_state(model, folder / "private", seed),
         )
         writer.finalise()
         watch.flush()
