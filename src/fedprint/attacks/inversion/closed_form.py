@@ -24,9 +24,7 @@ def layer_input(weight: Tensor, bias: Tensor, rows: Rows = "least-squares") -> T
     weighted mean of the images. A layer whose biases have no gradient at all is an error.
     """
     if not bool((bias != 0).any(1).all()):
-        raise FedprintError(
-            "closed form: the bias gradient of a layer is all zero and hides its input; use another"
-        )
+        raise FedprintError("closed form: the bias gradient of a layer is all zero and hides its input; use another")
     if rows == "best":
         best = bias.abs().argmax(1)[:, None]
         picked = weight.gather(1, best[..., None].expand(-1, -1, weight.shape[2]))[:, 0]

@@ -17,7 +17,7 @@ from torch.func import grad_and_value, vmap
 from torch.nn import functional
 
 from fedprint.attacks.inversion.adam import Adam
-from fedprint.attacks.inversion.labels import labels_from
+from fedprint.attacks.inversion.labels import Expected, expected_from, labels_from
 from fedprint.attacks.inversion.lbfgs import Lbfgs
 from fedprint.attacks.inversion.minimise import Limits, Minimiser, Minimum
 from fedprint.attacks.inversion.objectives import Distance, Knowledge, Prior, distance, prior_cost
@@ -98,7 +98,7 @@ class GradientMatching(Component):
     name: Literal["gradient-matching"] = "gradient-matching"
     distance: Distance = "l2"
     start: Start = "grey"
-    labels: Literal["known", "row-sum", "sign", "bias", "joint"] = "row-sum"
+    labels: Literal["known", "row-sum", "sign", "bias", "counts", "joint"] = "row-sum"
     optimiser: Literal["lbfgs", "adam"] = "lbfgs"
     evaluations: int = Field(default=800, ge=2)
     target: float = Field(default=1e-10, ge=0)
@@ -225,7 +225,9 @@ class _Search:
         elif victims.multi_label:
             raise FedprintError(f"attack.labels: rule '{labels}' is for one label per image; choose known or joint")
         else:
-            found = labels_from(labels, victims.select(self._index)[1], victims.images)
+            params, descents = victims.select(self._index)
+            expected = expected_of(victims, params) if labels == "counts" else None
+            found = labels_from(labels, descents, victims.images, expected)
         return found.to(self.like) if victims.multi_label else functional.one_hot(found, victims.classes).to(self.like)
 
 
@@ -257,6 +259,15 @@ class _Log:
         self._values.append(self._last[1].clone())
         if self._pixels:
             self._images.append(self._last[0][:, : self._pixels].clone())
+
+
+def expected_of(victims: Victims, params: Params) -> Expected:
+    """Return what models of ``params`` make of a grey image of the victims' shape (labels.py, rule counts)."""
+    like = next(iter(params.values()))
+    grey = like.new_full((1, *victims.shape), 0.5)
+    first = functional.one_hot(torch.zeros(1, dtype=torch.long), victims.classes).to(like)
+    each = {name: p[None] for name, p in params.items()} if victims.shared else params
+    return expected_from(vmap(simulation(victims.model), in_dims=(0, None, None))(each, grey, first))
 
 
 def _lower(found: Minimum, other: Minimum, rows: Tensor) -> Minimum:

@@ -45,16 +45,23 @@ def distance(kind: Distance, found: Params, observed: Params, *, masked: bool = 
     """Return how far ``found`` is from ``observed``, () and free of their scale.
 
     l2: ``|found - observed|^2 / |observed|^2`` over all entries (deep leakage); cosine: one minus the cosine of both
-    read as single vectors (Geiping et al. 2020, eq. 4). ``masked`` compares the entries that are not zero in
-    ``observed``.
+    read as single vectors (Geiping et al. 2020, eq. 4). ``masked``: of entries that were not sent it counts by how much
+    they exceed the smallest that was, in the same tensor: had they, they would have been sent.
     """
-    if masked:
-        found = {name: found[name] * (tensor != 0) for name, tensor in observed.items()}
     size = _dot(observed, observed)
+    if masked:
+        found = {name: _as_sent(found[name], tensor) for name, tensor in observed.items()}
     if kind == "l2":
         apart = {name: found[name] - tensor for name, tensor in observed.items()}
         return _dot(apart, apart) / size
     return 1 - _dot(found, observed) / (_dot(found, found) * size).clamp(min=1e-30).sqrt()
+
+
+def _as_sent(found: Tensor, observed: Tensor) -> Tensor:
+    sent = observed != 0
+    least = torch.where(sent, observed.abs(), torch.inf).min()
+    excess = found - found.clamp(-least, least)
+    return torch.where(sent, found, excess)
 
 
 def prior_cost(x: Tensor, prior: Prior, knowledge: Knowledge, observed: Params) -> Tensor:
