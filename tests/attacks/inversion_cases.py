@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional
 
-from fedprint.attacks.inversion.matching import Victims
 from fedprint.attacks.inversion.simulate import LocalSteps, simulation
+from fedprint.attacks.inversion.victims import Victims
 from fedprint.models.base import FedModule
 from fedprint.models.components import DlNet
 from fedprint.rng import torch_rng

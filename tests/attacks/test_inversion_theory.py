@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.func import vmap
 from torch.nn import functional
 
-from fedprint.attacks.inversion.closed_form import layer_input, noisy_bound, solve_noisy
+from fedprint.attacks.inversion.closed_form import ClosedForm, layer_input, noisy_bound, solve_noisy
 from fedprint.attacks.inversion.labels import expected_from, labels_from
+from fedprint.attacks.inversion.simulate import simulation
+from fedprint.attacks.inversion.victims import Victims
 from fedprint.models.base import initialise
-from fedprint.models.components import DlNet
+from fedprint.models.components import DlNet, FullyConnected
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError
 
@@ -59,6 +64,23 @@ def test_the_head_of_dlnet_gives_its_features() -> None:
     x = torch.rand(1, 3, 32, 32, generator=torch_rng(1)).double()
     weight, bias = torch.autograd.grad(net({"x": x, "y": torch.tensor([3])}).mean(), list(net.parameters())[-2:])
     assert torch.allclose(layer_input(weight[None], bias[None]), net.features(x), rtol=1e-9)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_attack_gives_the_images_of_a_network_without_convolutions(centred: bool) -> None:
+    net = FullyConnected(centred=centred, activation="sigmoid").build((3, 8, 8), 5, False).double()
+    net.reset(torch_rng(0))
+    x, y = torch.rand(6, 1, 3, 8, 8, generator=torch_rng(1)).double(), torch.arange(6)[:, None] % 5
+    params = {name: p.detach() for name, p in net.named_parameters()}
+    descents = vmap(simulation(net), in_dims=(None, 0, 0))(params, x, functional.one_hot(y, 5).double())
+    victims = Victims(model=net, params=params, descents=descents, shape=(3, 8, 8), classes=5)
+    for rows in ("best", "least-squares"):
+        found = ClosedForm(rows=rows).run(victims)  # type: ignore[arg-type]
+        assert float((found - x).abs().max()) < 1e-10
+    with pytest.raises(FedprintError, match="is no fully connected layer on all pixels"):
+        ClosedForm(layer="head").run(victims)
+    with pytest.raises(FedprintError, match="for gradients of one image"):
+        ClosedForm().run(replace(victims, images=2))
 
 
 def test_a_layer_without_a_gradient_is_refused() -> None:

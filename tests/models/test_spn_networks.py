@@ -10,15 +10,22 @@ from torch.nn import functional
 
 from fedprint.component import Component
 from fedprint.models.base import FedModule
-from fedprint.models.components import AlexNet, DlNet, Vgg16
+from fedprint.models.components import AlexNet, DlNet, FullyConnected, Vgg16
 from fedprint.rng import torch_rng
 from fedprint.types import Examples, FedprintError
 
-NETWORKS = (DlNet(), DlNet(activation="tanh"), AlexNet(), Vgg16())
+NETWORKS = (
+    DlNet(),
+    DlNet(activation="tanh"),
+    AlexNet(),
+    Vgg16(),
+    FullyConnected(),
+    FullyConnected(activation="sigmoid"),
+)
 
 
 def built(config: Component, shape: tuple[int, int, int] = (3, 32, 32), classes: int = 10) -> FedModule:
-    assert isinstance(config, DlNet | AlexNet | Vgg16)
+    assert isinstance(config, DlNet | AlexNet | Vgg16 | FullyConnected)
     net = config.build(shape, classes, False)
     net.reset(torch_rng(0, config.name))
     return net

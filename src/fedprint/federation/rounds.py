@@ -1,4 +1,4 @@
-"""The federated loop: the only caller of both defence points."""
+"""The federated loop: with its engine (round_engine.py) the only caller of both defence points."""
 
 from __future__ import annotations
 

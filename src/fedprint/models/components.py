@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
@@ -61,6 +62,26 @@ class MobileNet(Component):
 
         channels, height, width = shape
         return MobileNetClassifier((channels, height, width), classes, multi_label, self)
+
+
+class FullyConnected(Component):
+    """``mlp``: one hidden layer, whose gradient holds the image in closed form (papers.md 4.2).
+
+    ``centred`` maps inputs [0, 1] to [-1, 1].
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
+
+    name: Literal["mlp"] = "mlp"
+    hidden: int = Field(default=64, ge=1)
+    activation: Literal["relu", "sigmoid"] = "relu"
+    centred: bool = False
+
+    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
+        from fedprint.models.convnets import MlpClassifier
+
+        return MlpClassifier(math.prod(shape), classes, multi_label, self)
 
 
 class DlNet(Component):

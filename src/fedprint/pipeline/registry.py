@@ -28,10 +28,22 @@ from fedprint.data.sources import AnySource
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
 from fedprint.defences.secret_head import SecretHead
-from fedprint.models.components import AlexNet, DlNet, MobileNet, NextWordLstm, SmallCnn, StarLstm, Vgg16
+from fedprint.models.components import (
+    AlexNet,
+    DlNet,
+    FullyConnected,
+    MobileNet,
+    NextWordLstm,
+    SmallCnn,
+    StarLstm,
+    Vgg16,
+)
 
 Source = AnySource
-Model = Annotated[SmallCnn | MobileNet | DlNet | AlexNet | Vgg16 | NextWordLstm | StarLstm, Field(discriminator="name")]
+Model = Annotated[
+    SmallCnn | FullyConnected | MobileNet | DlNet | AlexNet | Vgg16 | NextWordLstm | StarLstm,
+    Field(discriminator="name"),
+]
 Defence = Annotated[
     BkgRepl | RandAug | MmAug | Noise | DpLocal | DpFedAvg | TopK | Quantise | Sign | SecretHead,
     Field(discriminator="name"),

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from fedprint.attacks.inversion.victims import Victims
+from fedprint.component import Component
 from fedprint.types import FedprintError
 
 Rows = Literal["best", "least-squares"]
@@ -30,6 +33,29 @@ def layer_input(weight: Tensor, bias: Tensor, rows: Rows = "least-squares") -> T
         picked = weight.gather(1, best[..., None].expand(-1, -1, weight.shape[2]))[:, 0]
         return picked / bias.gather(1, best)
     return torch.einsum("vo,voi->vi", bias, weight) / bias.square().sum(1, keepdim=True)
+
+
+class ClosedForm(Component):
+    """``closed-form``: the image from the first layer's gradient, for networks whose first layer is fully connected.
+
+    ``rows``: the best row, or least squares over all of them. No label is needed and nothing is searched.
+    """
+
+    name: Literal["closed-form"] = "closed-form"
+    layer: str = "fc1"
+    rows: Rows = "least-squares"
+
+    def run(self, victims: Victims) -> Tensor:
+        """Return the images (v, 1, c, h, w) in [0, 1]. Raises FedprintError where the layer does not hold one image."""
+        weight, bias = (victims.descents.get(f"{self.layer}.{kind}") for kind in ("weight", "bias"))
+        if weight is None or bias is None or weight.dim() != 3 or weight.shape[2] != math.prod(victims.shape):
+            raise FedprintError(
+                f"attack.layer: '{self.layer}' is no fully connected layer on all pixels; choose model mlp"
+            )
+        if victims.images > 1 or victims.steps is not None:
+            raise FedprintError("attack.name: closed-form is for gradients of one image; choose gradient-matching")
+        x = layer_input(weight, bias, self.rows).reshape(-1, 1, *victims.shape)
+        return ((x + 1) / 2 if getattr(victims.model, "centred", False) else x).clamp(0, 1)
 
 
 @dataclass(frozen=True, kw_only=True)

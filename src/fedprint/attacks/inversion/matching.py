@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -21,46 +21,14 @@ from fedprint.attacks.inversion.labels import Expected, expected_from, labels_fr
 from fedprint.attacks.inversion.lbfgs import Lbfgs
 from fedprint.attacks.inversion.minimise import Limits, Minimiser, Minimum
 from fedprint.attacks.inversion.objectives import Distance, Knowledge, Prior, distance, prior_cost
-from fedprint.attacks.inversion.simulate import LocalSteps, simulation
+from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.starts import Start, start_images
+from fedprint.attacks.inversion.victims import Victims
 from fedprint.component import Component
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError, Params
 
-if TYPE_CHECKING:
-    from fedprint.models.base import FedModule
-
 NAIVE = Knowledge()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Victims:
-    """What the adversary has of v clients.
-
-    ``descents`` (v, ...) as sent; ``params`` as received, (v, ...) each or the same for all where ``shared``; ``shape``
-    (c, h, w) of an image and ``images`` b, their number; ``steps`` of local training, None for a gradient;
-    ``labels`` (v, b) where the adversary knows them.
-    """
-
-    model: FedModule
-    params: Params
-    descents: Params
-    shape: tuple[int, int, int]
-    classes: int
-    images: int = 1
-    shared: bool = True
-    multi_label: bool = False
-    steps: LocalSteps | None = None
-    labels: Tensor | None = None
-
-    def __len__(self) -> int:
-        """Return v."""
-        return len(next(iter(self.descents.values())))
-
-    def select(self, index: Tensor) -> tuple[Params, Params]:
-        """Return parameters and descents of the victims ``index``."""
-        params = self.params if self.shared else {name: p[index] for name, p in self.params.items()}
-        return params, {name: d[index] for name, d in self.descents.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +104,7 @@ class GradientMatching(Component):
         for restart in range(1, self.restarts + 1):
             again = (found.values > self.target).nonzero()[:, 0]
             if len(again):
-                other = self._minimise(search.only(again), index[again], "pattern", _starts(seed, restart))
+                other = self._minimise(search.only(again), index[again.cpu()], "pattern", _starts(seed, restart))
                 found = _lower(found, other, again)
         images, targets = search.split(found.points)
         return Reconstruction(
