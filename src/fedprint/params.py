@@ -31,9 +31,12 @@ def clip(a: Params, max_norm: float) -> dict[str, Tensor]:
     return scale(a, 1.0 / max(1.0, norm(a) / max_norm))
 
 
-def weighted_mean(updates: Iterable[Params], weights: Sequence[float]) -> dict[str, Tensor]:
-    """Return ``sum_k (n_k / n) update_k`` with n the sum of the weights (papers.md, section 1, erratum 1)."""
-    total = float(sum(weights))
+def weighted_mean(updates: Iterable[Params], weights: Sequence[float], total: float | None = None) -> dict[str, Tensor]:
+    """Return ``sum_k (n_k / n) update_k`` with n the sum of the weights (papers.md, section 1, erratum 1).
+
+    Where ``total`` is given it is n. The mean of no updates is empty.
+    """
+    total = float(sum(weights)) if total is None else total
     mean: dict[str, Tensor] = {}
     for update, weight in zip(updates, weights, strict=True):
         for name, tensor in update.items():

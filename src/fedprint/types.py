@@ -26,6 +26,7 @@ Params = Mapping[str, Tensor]
 Role = Literal["anonymous", "prior"]
 Linkage = Literal["update", "device"]
 View = Literal["local", "central", "aggregate"]
+AdversaryName = Literal["naive", "adaptive"]
 
 Aggregation = Literal["fedavg", "mean", "round-robin"]
 """How a round's updates are applied: their mean weighted by examples, their plain mean, or one after another.

@@ -13,7 +13,8 @@ from analysis_cases import answered, ap, bench
 from fedprint.analyses import amounts as module
 from fedprint.analyses.amounts import PriorExamples, amounts, limited, rehearse, some_of
 from fedprint.analyses.base import Bench
-from fedprint.attacks.shadow import MemoryUpdates, ShadowDevice
+from fedprint.attacks.shadow import ShadowDevice
+from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.types import User
 

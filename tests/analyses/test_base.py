@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from analysis_cases import bench
 
-from fedprint.analyses.base import SELECTED, Joined, among, restricted
+from fedprint.analyses.base import SELECTED, among, restricted
 from fedprint.analyses.trials import UPDATES
-from fedprint.attacks.shadow import MemoryUpdates, Problem
+from fedprint.attacks.shadow import Problem
+from fedprint.attacks.updates import Joined, MemoryUpdates
 from fedprint.types import FedprintError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def test_the_bench_resolves_the_selected_attack(tiny_run: Job) -> None:
 
 def test_the_bench_answers_as_the_attack_stage_did(tiny_run: Job) -> None:
     desk = bench(tiny_run)
-    with np.load(tiny_run.paths.attack / "scores.npz") as archive:
+    with np.load(tiny_run.paths.attack_of("naive") / "scores.npz") as archive:
         known = archive["update/ridge"]
     np.testing.assert_allclose(desk.scores("ridge", desk.problem, "here"), known, atol=1e-4)  # the tie-break differs
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from fedprint.attacks.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
 from fedprint.attacks.reidentify import Attack, MlpTuned, Ridge
-from fedprint.attacks.shadow import MemoryUpdates, Problem, Validation
+from fedprint.attacks.shadow import Problem, Validation
+from fedprint.attacks.updates import MemoryUpdates
 
 SIZES = {"body.weight": 30, "body.bias": 6, "head.weight": 24}
 USERS, PER_DEVICE = 12, 8

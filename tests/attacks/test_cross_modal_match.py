@@ -24,7 +24,8 @@ from fedprint.attacks.metric import Gram, grams
 from fedprint.attacks.open_set import folds_of
 from fedprint.attacks.pairs import balanced_pairs
 from fedprint.attacks.sentences import captions_of, sentence_transformer, tfidf, user_features
-from fedprint.attacks.shadow import MemoryUpdates, Validation
+from fedprint.attacks.shadow import Validation
+from fedprint.attacks.updates import MemoryUpdates
 from fedprint.data.text_columns import encode_captions
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError, User

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedprint.attacks import features
 from fedprint.attacks.features import TRANSFORMS, Transform, in_span, kernel, layer_groups, matrix, products
 from fedprint.attacks.reidentify import Workspace
-from fedprint.attacks.shadow import MemoryUpdates
+from fedprint.attacks.updates import MemoryUpdates
 from fedprint.params import select
 
 FIT = np.arange(0, 40, 2)

@@ -9,8 +9,8 @@ from fedprint.attacks.features import matrix
 from fedprint.attacks.match import PRESETS, PairProblem
 from fedprint.attacks.metric import choose_metric, choose_temperature, grams, learn, similarity
 from fedprint.attacks.pairs import balanced_pairs
-from fedprint.attacks.shadow import MemoryUpdates
 from fedprint.attacks.towers import Towers, TowerSettings
+from fedprint.attacks.updates import MemoryUpdates
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError
 

@@ -23,7 +23,8 @@ from fedprint.attacks.profile import (
     pool_by,
 )
 from fedprint.attacks.reidentify import Workspace
-from fedprint.attacks.shadow import MemoryUpdates, ShadowDevice
+from fedprint.attacks.shadow import ShadowDevice
+from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError

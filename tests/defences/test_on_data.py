@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from fedprint.data.examples import CODE, CODE_WEIGHT
+from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug
 from fedprint.defences.on_update import Noise
 from fedprint.defences.secret_head import SecretHead, secret_head
@@ -18,8 +19,9 @@ from fedprint.pipeline.registry import Defence
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, Examples, FedprintError, UpdateDefence
 
-IDENTITY = [BkgRepl(alpha=0), RandAug(alpha=0), MmAug(alpha=0)]
+IDENTITY = [BkgRepl(alpha=0), RandAug(alpha=0), MmAug(alpha=0), CounterAug(alpha=0)]
 ADDING = [RandAug(alpha=0.5), RandAug(alpha=4), MmAug(alpha=0.5), MmAug(alpha=2.2)]
+ADDING += [CounterAug(alpha=0.5), CounterAug(alpha=2.2, candidates=30)]
 ACTIVE = [BkgRepl(alpha=0.3), BkgRepl(alpha=1), *ADDING]
 OWN, STRANGE = 1000, -1000
 MODES = 4
@@ -105,7 +107,9 @@ def test_what_was_given_is_left_alone(defence: DataDefence) -> None:
     assert all(torch.equal(pool[column], background()[column]) for column in pool)
 
 
-@pytest.mark.parametrize("defence", [BkgRepl(alpha=0.3), RandAug(alpha=1), MmAug(alpha=1)])
+@pytest.mark.parametrize(
+    "defence", [BkgRepl(alpha=0.3), RandAug(alpha=1), MmAug(alpha=1), CounterAug(alpha=1, candidates=20)]
+)
 def test_randomness_is_the_generators_only(defence: DataDefence) -> None:
     torch.manual_seed(1)
     first = defence.on_data(own(), background(), torch_rng(0, "a"))
@@ -145,7 +149,7 @@ def test_each_example_is_as_likely_to_go_and_each_stranger_to_come() -> None:
 def test_own_examples_come_first_and_exactly_alpha_n_strangers_after_them(
     n: int, alpha: float, pool: int, seed: int
 ) -> None:
-    for defence in (RandAug(alpha=alpha), MmAug(alpha=alpha)):
+    for defence in (RandAug(alpha=alpha), MmAug(alpha=alpha), CounterAug(alpha=alpha, candidates=10)):
         kept = defence.on_data(own(n), background(pool), torch.Generator().manual_seed(seed))
         assert len(kept["y"]) == n + round(alpha * n)
         assert all(torch.equal(kept[column][:n], own(n)[column]) for column in ("x", "y"))
@@ -204,7 +208,7 @@ def test_mm_aug_without_clusters_is_an_error_with_a_remedy() -> None:
 # ---- all -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("defence", [BkgRepl(alpha=1), RandAug(alpha=1), MmAug(alpha=1)])
+@pytest.mark.parametrize("defence", [BkgRepl(alpha=1), RandAug(alpha=1), MmAug(alpha=1), CounterAug(alpha=1)])
 def test_pixels_from_the_background_take_the_users_type(defence: DataDefence) -> None:
     mine = {"x": torch.zeros(4, 1, 2, 2, dtype=torch.float64), "y": torch.zeros(4, 3, dtype=torch.float64)}
     pool = {"x": torch.ones(9, 1, 2, 2), "y": torch.ones(9, 3), CLUSTER: torch.zeros(9, dtype=torch.int64)}
@@ -213,7 +217,7 @@ def test_pixels_from_the_background_take_the_users_type(defence: DataDefence) ->
     assert float(kept["x"][-4:].min()) == float(kept["y"][-4:].min()) == 1
 
 
-@pytest.mark.parametrize("defence", [BkgRepl(alpha=0.5), RandAug(alpha=0.5), MmAug(alpha=0.5)])
+@pytest.mark.parametrize("defence", [BkgRepl(alpha=0.5), RandAug(alpha=0.5), MmAug(alpha=0.5), CounterAug(alpha=0.5)])
 @pytest.mark.parametrize("pool", [{}, {"x": torch.zeros(0, 1, 3, 3), "y": torch.zeros(0)}])
 def test_no_background_is_an_error_with_a_remedy(defence: DataDefence, pool: Examples) -> None:
     with pytest.raises(FedprintError, match=r"defences\.[a-z-]+: .* no background examples; choose a source"):
@@ -226,7 +230,7 @@ def test_an_impossible_alpha_is_refused(alpha: float) -> None:
         BkgRepl(alpha=alpha)
 
 
-@pytest.mark.parametrize("kind", [RandAug, MmAug])
+@pytest.mark.parametrize("kind", [RandAug, MmAug, CounterAug])
 @pytest.mark.parametrize("alpha", [-0.1, float("nan"), float("inf"), (), (1, -1)])
 def test_an_impossible_amount_is_refused(kind: type, alpha: object) -> None:
     with pytest.raises(ValidationError, match="alpha"):

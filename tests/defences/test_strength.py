@@ -10,8 +10,8 @@ from scipy import stats
 
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
+from fedprint.defences.points import settle
 from fedprint.defences.strength import Defence, one
-from fedprint.federation.rounds import settle
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError
 

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedprint.defences.points import ROLES
 from fedprint.federation.backends import make_backend
-from fedprint.federation.rounds import ROLES, Defence, FederationPlan, federate
+from fedprint.federation.rounds import Defence, FederationPlan, federate
 from fedprint.federation.store import StoreLayout
 from fedprint.models.base import FedModule, initialise
 from fedprint.models.components import NextWordLstm, SmallCnn

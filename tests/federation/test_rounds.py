@@ -21,18 +21,9 @@ from torch import Generator
 from fedprint import params as algebra
 from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
+from fedprint.defences.points import ROLES, defend_data, settle
 from fedprint.federation.backends import make_backend
-from fedprint.federation.rounds import (
-    ROLES,
-    Defence,
-    FederationPlan,
-    cohort_size,
-    defend_data,
-    federate,
-    pseudonym,
-    sample_cohort,
-    settle,
-)
+from fedprint.federation.rounds import Defence, FederationPlan, cohort_size, federate, pseudonym, sample_cohort
 from fedprint.federation.store import StoreWriter
 from fedprint.types import (
     ClientJob,
@@ -371,15 +362,23 @@ def test_point_1_gives_a_device_the_same_whatever_the_others_hold(defences: list
         assert all(torch.equal(among.examples[c], alone.examples[c]) for c in ("x", "y"))
 
 
-def test_the_defence_points_are_called_in_the_loop_and_by_the_adversary_on_devices_of_its_own() -> None:
-    calls = {
-        (point, path.relative_to(ROOT / "src" / "fedprint").as_posix())
-        for path in (ROOT / "src").rglob("*.py")
-        for point in re.findall(r"\.(on_data|on_device|on_server)\(", path.read_text(encoding="utf-8"))
+def test_the_defence_points_are_called_in_one_place_each() -> None:
+    def callers(pattern: str) -> set[tuple[str, str]]:
+        return {
+            (point, path.relative_to(ROOT / "src" / "fedprint").as_posix())
+            for path in (ROOT / "src").rglob("*.py")
+            for point in re.findall(pattern, path.read_text(encoding="utf-8"))
+        }
+
+    device = {(point, "defences/points.py") for point in ("on_data", "on_device")}
+    assert callers(r"\.(on_data|on_device|on_server)\(") == device | {("on_server", "federation/round_engine.py")}
+    # a run's devices, and those that the adversary trains off line on its own users' data
+    assert callers(r"(?<!def )\b(defend_data|send)\(") == {
+        ("send", "federation/round_engine.py"),
+        ("defend_data", "pipeline/protection.py"),
+        ("send", "attacks/shadow.py"),
+        ("defend_data", "attacks/shadow.py"),
     }
-    imitated = {(point, "attacks/adversary.py") for point in ("on_data", "on_device")}
-    in_the_loop = {(point, "federation/round_engine.py") for point in ("on_device", "on_server")}
-    assert calls - imitated == {("on_data", "federation/rounds.py"), *in_the_loop}
 
 
 IDENTITIES: list[list[Defence]] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,24 @@ import federation_cases as cases
 import numpy as np
 import pytest
 import torch
+from tiny_project import TINY
 from torch import Tensor
 
 from fedprint import params as algebra
 from fedprint.data.examples import CODE
+from fedprint.defences.clipping import MedianClip
 from fedprint.defences.on_update import DpFedAvg, Noise
+from fedprint.defences.points import defend_data
 from fedprint.defences.secret_head import SecretHead
 from fedprint.federation.backends import make_backend
 from fedprint.federation.client_state import ClientFiles
-from fedprint.federation.round_engine import FederationPlan
-from fedprint.federation.rounds import defend_data, federate
+from fedprint.federation.cohorts import FederationPlan, largest_cohort
+from fedprint.federation.ledger import Ledger
+from fedprint.federation.rounds import federate
 from fedprint.federation.standalone import train_alone
 from fedprint.federation.store import StoreWriter
 from fedprint.models.dual_head import SECRET, DualHead
+from fedprint.pipeline.config import check_experiment
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import ClientJob, FedprintError, Params, Role
 
@@ -283,6 +289,60 @@ def test_server_noise_of_a_round_robin_is_fresh_for_every_client() -> None:
     found = aggregated("round-robin", 1, [DpFedAvg(clip=1e-9, z=1e6)])
     step = algebra.flatten(algebra.add(found.globals[1], found.globals[0], -1.0))
     assert float(step.std()) == pytest.approx(1e-3 * 4**0.5, rel=0.1)
+
+
+def test_an_empty_round_robin_changes_nothing() -> None:
+    plan = replace(cases.plan(rounds=30, cohort=1), sampling="poisson", aggregation="round-robin")
+    found = cases.federated(of=replace(plan, slots=largest_cohort(8, plan)))
+    empty = [t for t, observed in enumerate(found.observed) if not observed]
+    assert empty and len(empty) < 30
+    for t, observed in enumerate(found.observed):
+        assert (cases.distance(found.globals[t + 1], found.globals[t]) == 0) is (not observed)
+
+
+@pytest.mark.parametrize(("changes", "defences", "said"), [
+    ({"momentum": 0.5}, [], "round-robin takes no mean"),
+    ({}, [DpFedAvg(clip=MedianClip(), z=1)], "no rule sees a whole round"),
+    ({"sampling": "poisson"}, [DpFedAvg(clip=1, z=1)], "shows how many clients came"),
+])  # fmt: skip
+def test_what_needs_a_whole_round_is_refused_in_round_robin(changes: Any, defences: list[Any], said: str) -> None:
+    plan = replace(cases.plan(), aggregation="round-robin", **changes)
+    with pytest.raises(FedprintError, match=said):
+        cases.federated(of=plan, defences=defences)
+    values = {**TINY, "name": "x", "defences": [d.model_dump(mode="json") for d in defences]}
+    federation = {**TINY["federation"], "aggregation": "round-robin", **changes}
+    with pytest.raises(FedprintError, match=said):
+        check_experiment({**values, "federation": federation}, "x.yaml")
+
+
+def test_a_round_robin_is_paid_before_its_first_client_sends(tmp_path: Path) -> None:
+    """A budget's line is there although the round dies in the middle: what is released is never ahead of it."""
+    ledger = Ledger(tmp_path / "ledger.jsonl", "run")
+    plan = replace(cases.plan(rounds=2), aggregation="round-robin")
+    inner = make_backend("sequential", cases.model("cnn"))
+
+    class Dying:
+        name, calls = "dying", 0
+
+        def run(self, *args: Any) -> Any:
+            self.calls += 1
+            if self.calls == plan.cohort + 2:
+                raise Stop
+            return inner.run(*args)
+
+    writer = cases.MemoryWriter(public(network()))
+    with pytest.raises(Stop):
+        federate(
+            devices=cases.devices(),
+            plan=plan,
+            backend=Dying(),
+            defences=[DpFedAvg(clip=1.0, z=0.01)],
+            writer=writer,
+            utility=lambda t, params: {},
+            report=lambda report: None,
+            ledger=ledger,
+        )
+    assert [entry.round for entry in ledger.entries] == [0, 1] and len(writer.observed) == 1
 
 
 @pytest.mark.parametrize("defences", [(), (SPN,)])

@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from fedprint.attacks.features import layer_groups
-from fedprint.attacks.shadow import MemoryUpdates
+from fedprint.attacks.updates import MemoryUpdates
 from fedprint.federation.backends import make_backend
 from fedprint.models.components import MobileNet
 from fedprint.models.mobilenet import BLOCKS, MobileNetClassifier, seen, strides_for

@@ -17,6 +17,7 @@ from fedprint.pipeline.config import (
     apply_assignments,
     check_experiment,
     dump_yaml,
+    is_plane,
     is_suite,
     load_experiment,
     merge,
@@ -25,7 +26,8 @@ from fedprint.pipeline.config import (
 from fedprint.types import FedprintError
 
 FOLDER = CHECKOUT / "configs" / "experiments"
-SHIPPED = sorted(path.stem for path in FOLDER.glob("*.yaml") if not is_suite(CHECKOUT, path.stem))
+NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+SHIPPED = [name for name in NAMES if not (is_suite(CHECKOUT, name) or is_plane(CHECKOUT, name))]
 
 
 def _tiny(**changed: Any) -> Experiment:

@@ -65,7 +65,7 @@ def test_the_adversary_sees_the_modes_that_devices_drew_from(job: Job) -> None:
     seen = with_clusters(background, job.paths.updates / "public")
     modes = torch.cat([user.examples[CLUSTER] for user in seen])
     assert torch.unique(modes).tolist() == list(range(6))
-    view, _ = attack.open_view(job)
+    view, _ = attack.open_view(job, "adaptive")
     assert torch.equal(torch.cat([user.examples[CLUSTER] for user in view.background]), modes)
     shown = read_json(job.paths.updates / "public" / "clusters.json")
     assert shown["clusters"] == 6
@@ -146,7 +146,7 @@ def test_every_device_has_its_strength_in_the_truth(job: Job) -> None:
     assert found.keys() == {f"user-{user}-{role}" for user in users for role in ("prior", "anonymous")}
     sizes = {role: {u.user_id: len(u.examples["y"]) for u in load_users(job.paths.prepared / folder)}
              for role, folder in (("prior", "prior"), ("anonymous", "private"))}  # fmt: skip
-    view, _ = attack.open_view(job)
+    view, _ = attack.open_view(job, "adaptive")
     index = UpdateStore.open(job.paths.updates / "observed").index
     for device, chosen in found.items():
         (settings,) = chosen["defences"]
@@ -183,10 +183,10 @@ def test_ap_is_reported_apart_for_those_who_protect_themselves(job: Job) -> None
 
 
 def test_the_parts_add_up_to_the_whole(job: Job) -> None:
-    rows = lines(job.paths.evaluation / "analysis_rows.jsonl")
+    rows = [row for row in lines(job.paths.evaluation / "analysis_rows.jsonl") if row["analysis"] == "strengths"]
     parts = [r for r in rows if r["metric"] == "ap" and r["strength"] == "any" and r["linkage"] == "update"]
-    selected = read_json(job.paths.attack / "attack.json")["selected"]
-    answers = Answers.load(job)
+    selected = read_json(job.paths.attack_of("adaptive") / "attack.json")["selected"]
+    answers = Answers.load(job, "adaptive")
     whole = np.nanmean(average_precision(answers.scores("update", selected), answers.truth["update"]))
     assert sum(row["value"] * row["n_users"] for row in parts) == pytest.approx(
         whole * sum(r["n_users"] for r in parts)

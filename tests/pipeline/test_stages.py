@@ -79,7 +79,7 @@ def test_chance_is_given_with_every_attack_number_that_has_one(tiny_run: Job) ->
 
 
 def test_exactly_one_attack_is_selected_per_linkage_and_it_is_the_validated_one(tiny_run: Job) -> None:
-    found = read_json(tiny_run.paths.attack / "attack.json")
+    found = read_json(tiny_run.paths.attack_of("naive") / "attack.json")
     best = min(found["attacks"], key=lambda name: found["attacks"][name]["log_loss"])
     for linkage in ("update", "device"):
         chosen = {r["attack"] for r in _rows(tiny_run) if r["selected"] and r["linkage"] == linkage}
@@ -108,7 +108,7 @@ def test_the_condition_is_that_of_the_experiment(tiny_run: Job) -> None:
 def test_obvious_people_are_recognised_and_the_chance_attack_recognises_nobody(tiny_run: Job) -> None:
     ap = {row["attack"]: row for row in _rows(tiny_run) if row["metric"] == "ap" and row["linkage"] == "update"}
     assert ap["ridge"]["lo"] > 2 * ap["ridge"]["chance"]
-    answers = evaluate.Answers.load(tiny_run)
+    answers = evaluate.Answers.load(tiny_run, "naive")
     null = permutation_test(answers.scores("update", "chance"), answers.truth["update"], np.random.default_rng(0))
     assert null.p_two_sided > 0.01
 
@@ -158,7 +158,7 @@ def test_shuffled_labels_of_the_run_are_at_chance(tiny_run: Job) -> None:
 
 def test_written_scores_have_no_ties(tiny_run: Job) -> None:
     """Three votes among eight users tie everywhere; the random tie-break must survive the file."""
-    scores = evaluate.Answers.load(tiny_run).scores("update", "knn")
+    scores = evaluate.Answers.load(tiny_run, "naive").scores("update", "knn")
     assert all(len(np.unique(column)) == len(scores) for column in scores.T)
 
 
@@ -200,7 +200,7 @@ def test_every_attack_gives_the_same_bytes_in_two_processes_with_one_and_two_thr
     project.write("tiny", {**TINY, "attacks": attacks})
     job = project.job("tiny")
     one, two = (_attack_in_a_process(job, project.root, threads) for threads in (1, 2))
-    assert one.keys() == {"attack.json", "scores.npz", "embedding.npz"}
+    assert one.keys() == {"naive/attack.json", "naive/scores.npz", "embedding.npz"}
     assert one == two
 
 
@@ -261,7 +261,7 @@ def _null(project: Project, bias: float, seed: int) -> dict[str, PermutationTest
     project.write(name, {**values, "attacks": attacks, "federation": {**TINY["federation"], "rounds": 12}})
     job = project.job(name, seed=seed)
     run_job(job)
-    answers = evaluate.Answers.load(job)
+    answers = evaluate.Answers.load(job, "naive")
     rng = np.random.default_rng([seed, 5])
     return {
         f"{attack}/{linkage}/{seed}": permutation_test(

@@ -33,7 +33,7 @@ def test_questions_hold_no_answers() -> None:
 
 
 def test_observations_name_the_user_of_prior_devices_only(tiny_run: Job) -> None:
-    view, _ = attack.open_view(tiny_run)
+    view, _ = attack.open_view(tiny_run, "naive")
     index = view.store.index
     assert index["user_id"][index["role"] == "anonymous"].isna().all()
     assert index["user_id"][index["role"] == "prior"].notna().all()
@@ -43,14 +43,14 @@ def test_observations_name_the_user_of_prior_devices_only(tiny_run: Job) -> None
 
 
 def test_prior_and_anonymous_device_of_a_user_have_unrelated_pseudonyms(tiny_run: Job) -> None:
-    index = attack.open_view(tiny_run)[0].store.index
+    index = attack.open_view(tiny_run, "naive")[0].store.index
     names = {role: set(index["pseudonym"][index["role"] == role]) for role in ("prior", "anonymous")}
     assert not names["prior"] & names["anonymous"]
 
 
 def test_the_options_are_in_no_order_that_follows_the_devices(tiny_run: Job) -> None:
     """Sorted by id: a list in the order of the private devices would tell who sent what."""
-    _, questions = attack.open_view(tiny_run)
+    _, questions = attack.open_view(tiny_run, "naive")
     assert list(questions.options) == sorted(questions.options)
 
 
@@ -86,7 +86,9 @@ def test_without_truth_and_private_data_the_attack_gives_the_same_scores(tiny: J
     attack.run(tiny)
     analyse.run(tiny)
     for name in ("scores.npz", "attack.json"):
-        assert (tiny.paths.attack / name).read_bytes() == (tiny_run.paths.attack / name).read_bytes()
+        assert (tiny.paths.attack_of("naive") / name).read_bytes() == (
+            tiny_run.paths.attack_of("naive") / name
+        ).read_bytes()
     assert list(tiny_run.paths.analysis.glob("*.npz"))
     for path in tiny_run.paths.analysis.iterdir():
         assert (tiny.paths.analysis / path.name).read_bytes() == path.read_bytes()
@@ -100,7 +102,10 @@ def test_the_attack_does_use_the_prior_users(tiny: Job, tiny_run: Job, tmp_path:
     turned = [replace(u, examples=v.examples) for u, v in zip(users, (*users[1:], users[0]), strict=True)]
     save_users(tiny.paths.prepared / "prior", turned)
     attack.run(tiny)
-    with np.load(tiny.paths.attack / "scores.npz") as new, np.load(tiny_run.paths.attack / "scores.npz") as old:
+    with (
+        np.load(tiny.paths.attack_of("naive") / "scores.npz") as new,
+        np.load(tiny_run.paths.attack / "scores.npz") as old,
+    ):
         assert not np.array_equal(new["update/ridge"], old["update/ridge"])
 
 

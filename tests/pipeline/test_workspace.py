@@ -32,7 +32,8 @@ from fedprint.types import FedprintError
 PROJECT = Path(__file__).parents[2]
 SECTIONS = ("data", "split", "model", "federation", "store", "defences", "attacks", "analyses", "selection",
             "evaluation", "report")  # fmt: skip
-CODE = ("data", "models", "defences", "federation", "attacks", "analyses", "evaluation", "reports", "pipeline")
+CODE = ("accounting", "data", "models", "defences", "federation", "attacks", "analyses", "evaluation", "reports",
+        "pipeline")  # fmt: skip
 REQUEST = Request(experiment="quickstart", priors=["random"], seeds=[0], dataset_sha256="embedded")
 
 STUB = '''

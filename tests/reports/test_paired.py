@@ -29,17 +29,20 @@ def evaluations(tmp_path: Path) -> list[Evaluation]:
             details={
                 **item.details,
                 "selected": "ridge",
+                "adversary": "naive",
                 "ap_by_user": {
-                    attack: {
-                        str(user): float(
-                            base[user]
-                            + gain
-                            - 0.03 * (item.prior == "chrono")
-                            + noise[int(item.prior == "chrono"), j, user]
-                        )
-                        for user in range(USERS)
+                    "naive": {
+                        attack: {
+                            str(user): float(
+                                base[user]
+                                + gain
+                                - 0.03 * (item.prior == "chrono")
+                                + noise[int(item.prior == "chrono"), j, user]
+                            )
+                            for user in range(USERS)
+                        }
+                        for j, (attack, gain) in enumerate((("knn", 0.0), ("mlp", 0.04), ("ridge", 0.1)))
                     }
-                    for j, (attack, gain) in enumerate((("knn", 0.0), ("mlp", 0.04), ("ridge", 0.1)))
                 },
             },
         )
@@ -69,8 +72,8 @@ def test_priors_are_compared_in_both_directions_and_never_with_the_control(evalu
 
 def test_users_with_questions_in_one_prior_only_are_left_out(evaluations: list[Evaluation]) -> None:
     details = evaluations[0].details
-    fewer = {attack: dict(list(aps.items())[:40]) for attack, aps in details["ap_by_user"].items()}
-    some = [replace(evaluations[0], details={**details, "ap_by_user": fewer}), *evaluations[1:]]
+    fewer = {attack: dict(list(aps.items())[:40]) for attack, aps in details["ap_by_user"]["naive"].items()}
+    some = [replace(evaluations[0], details={**details, "ap_by_user": {"naive": fewer}}), *evaluations[1:]]
     assert row(paired_rows(some), prior="random", versus_prior="chrono", attack="knn")["n_users"] == 40
 
 

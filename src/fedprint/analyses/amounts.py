@@ -8,15 +8,13 @@ from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 
-from fedprint.analyses.base import SELECTED, Analysis, Bench, Joined
+from fedprint.analyses.base import SELECTED, Analysis, Bench
 from fedprint.analyses.curves import doubling
-from fedprint.analyses.trials import UPDATES, Ints, Key, Trial
+from fedprint.analyses.trials import UPDATES, Key, Trial
 from fedprint.attacks.reidentify import Attack, Tuned, Workspace, answer, tune
 from fedprint.attacks.shadow import (
-    MemoryUpdates,
     Problem,
     ShadowDevice,
     Validation,
@@ -25,8 +23,8 @@ from fedprint.attacks.shadow import (
     shadow_updates,
     spread_rounds,
 )
+from fedprint.attacks.updates import Joined, MemoryUpdates, Recorded
 from fedprint.attacks.view import AttackerView
-from fedprint.federation.store import UpdateStore
 from fedprint.rng import torch_rng
 from fedprint.types import Examples
 
@@ -72,35 +70,13 @@ def amounts(most: int) -> list[int]:
     return [k for k in doubling(most) if k == most or 3 * k < 2 * most]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Anonymous:
-    """The anonymous rows of the store alone."""
-
-    store: UpdateStore
-    rows: Ints
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """Names of the parameter tensors."""
-        return self.store.layers
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Columns of each layer."""
-        return self.store.sizes
-
-    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
-        """Yield the chosen layers in column blocks (rows, <= columns)."""
-        yield from self.store.blocks(layers, self.rows, columns=columns)
-
-
 def limited(bench: Bench, k: int, rounds: int) -> Problem:
     """Return the problem of naming all anonymous updates from devices with k prior examples per user."""
     view = bench.view
     known = {user.user_id: some_of(view, user.user_id, user.examples, k) for user in view.prior_users}
     made, names = _train(view, known, spread_rounds(view, rounds), f"{k}-known")
     position = {user: i for i, user in enumerate(bench.everyone.options)}
-    anonymous = Anonymous(store=view.store, rows=view.anonymous_rows)
+    anonymous = Recorded(store=view.store, rows=view.anonymous_rows)
     return Problem(
         updates=Joined(first=made, second=anonymous),
         fit=np.arange(len(names)),

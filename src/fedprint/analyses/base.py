@@ -7,7 +7,7 @@ known and attacks nothing. An analysis implements what it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,12 +18,12 @@ import torch
 from numpy.typing import NDArray
 
 from fedprint.analyses.trials import UPDATES, Asked, Ints, Key, QuestionSet, Trial
-from fedprint.attacks.features import Updates
 from fedprint.attacks.reidentify import Attack, Scores, Tuned, Workspace, answer
 from fedprint.attacks.shadow import Problem, Validation, attack_problem, validations
 from fedprint.attacks.view import AttackerView
 from fedprint.component import Component
 from fedprint.data.dataset import Task
+from fedprint.data.splits import Prior
 from fedprint.federation.store import UpdateStore
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError, Questions, User
@@ -135,7 +135,13 @@ class Scene:
 
 
 class Analysis(Component):
-    """Base of every analysis; ``name`` is unique inside an experiment."""
+    """Base of every analysis; ``name`` is unique inside an experiment.
+
+    ``priors`` are those under which it runs, all of the experiment's by default: the papers show some figures for one
+    prior only.
+    """
+
+    priors: tuple[Prior, ...] | None = None
 
     def ask(self, facts: Facts) -> Iterable[Asked]:
         """Return question sets with their answers; none where :data:`~fedprint.analyses.trials.UPDATES` suffices."""
@@ -165,29 +171,3 @@ def among(problem: Problem, columns: Sequence[int], ask: Ints) -> Problem:
     keep = np.isin(problem.labels, columns)
     labels = np.array([place[int(label)] for label in problem.labels[keep]], dtype=np.int64)
     return replace(problem, fit=problem.fit[keep], labels=labels, ask=ask, options=len(columns))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Joined:
-    """Rows of two tables of updates as one, first ``first`` and then ``second``: fit in memory, ask in the store."""
-
-    first: Updates
-    second: Updates
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """Names of the parameter tensors."""
-        return self.second.layers
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Columns of each layer."""
-        return {name: self.second.sizes[name] for name in self.layers}
-
-    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
-        """Yield the chosen layers in column blocks (rows of both, <= columns)."""
-        pairs = zip(
-            self.first.blocks(layers, columns=columns), self.second.blocks(layers, columns=columns), strict=True
-        )
-        for upper, lower in pairs:
-            yield np.concatenate([np.asarray(upper, np.float32), np.asarray(lower, np.float32)])

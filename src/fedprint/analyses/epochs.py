@@ -10,11 +10,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedprint.analyses.base import SELECTED, Analysis, Bench, Joined
+from fedprint.analyses.base import SELECTED, Analysis, Bench
 from fedprint.analyses.trials import UPDATES, Ints, Key, Trial
 from fedprint.attacks.reidentify import answer
 from fedprint.attacks.shadow import Problem, ShadowDevice, shadow_updates
 from fedprint.attacks.slices import SlicedWorkspace
+from fedprint.attacks.updates import Joined
 from fedprint.federation.store import UpdateStore
 
 Spans = list[tuple[int, int]]

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedprint.analyses.base import Analysis, Bench, Facts, Joined, Scene
+from fedprint.analyses.base import Analysis, Bench, Facts, Scene
 from fedprint.analyses.trials import AnswerSet, Asked, Ints, QuestionSet, Trial
 from fedprint.attacks.profile import (
     Plan,
@@ -29,6 +29,7 @@ from fedprint.attacks.profile import (
     pool_by,
 )
 from fedprint.attacks.reidentify import Workspace
+from fedprint.attacks.updates import Joined
 from fedprint.data.dataset import TEXT_TASKS, Task
 from fedprint.data.examples import as_input
 from fedprint.data.query import read_query

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import log_softmax
 
+from fedprint.attacks.denoise import Denoise, denoised
 from fedprint.attacks.features import (
     TRANSFORMS,
     Products,
@@ -49,10 +50,20 @@ class Workspace:
     def __init__(self) -> None:
         self._products: dict[tuple[int, bytes, tuple[str, ...]], dict[Transform, Products]] = {}
         self._kernels: dict[tuple[int, bytes, Block], NDArray[np.float32]] = {}
+        self._denoised: dict[tuple[int, bytes, tuple[Block, Denoise]], NDArray[np.float32]] = {}
         self._alive: list[Updates] = []  # an id stays unique while its object lives
 
     def kernel(self, problem: Problem, block: Block) -> NDArray[np.float32]:
         """Return the kernel (n, p) of one block; several layers are the sum of their products."""
+        if problem.denoise is None:
+            return self._kernel(problem, block)
+        key = (id(problem.updates), problem.fit.tobytes(), (block, problem.denoise))
+        if key not in self._denoised:
+            wide = self._kernel(_with_nuisance(problem), block)
+            self._denoised[key] = denoised(wide, problem.fit, problem.nuisance, problem.denoise)
+        return self._denoised[key]
+
+    def _kernel(self, problem: Problem, block: Block) -> NDArray[np.float32]:
         key = (id(problem.updates), problem.fit.tobytes(), block)
         if key not in self._kernels:
             self._alive.append(problem.updates)
@@ -66,6 +77,7 @@ class Workspace:
 
         They stay in memory (n x p numbers for each layer and transform): meant for small validation problems.
         """
+        problem = _with_nuisance(problem)
         transforms = {transform: None for _, transform in blocks}
         for group in dict.fromkeys(group for layers, _ in blocks for group in layers):
             key = (id(problem.updates), problem.fit.tobytes(), group)
@@ -80,6 +92,13 @@ class Workspace:
             if transform in known
             else products(problem.updates, names, problem.fit, (transform,))[transform]
         )
+
+
+def _with_nuisance(problem: Problem) -> Problem:
+    """Return the problem whose kernels reach the nuisance rows too."""
+    if problem.denoise is None:
+        return problem
+    return replace(problem, fit=np.concatenate([problem.fit, problem.nuisance]), denoise=None)
 
 
 class Attack(Protocol):

@@ -8,56 +8,42 @@ the recorded global models, and validates from one half to the other: another de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedprint.attacks.denoise import Denoise
 from fedprint.attacks.features import Updates
+from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
+from fedprint.data.examples import concat
 from fedprint.data.splits import num_albums, split_albums
-from fedprint.params import flatten, select
+from fedprint.defences.points import Defence, defend_data, send, settle
+from fedprint.params import flatten
 from fedprint.rng import numpy_rng, seed_for, torch_rng
-from fedprint.types import ClientJob, Examples, FedprintError, Questions, User
+from fedprint.types import ClientJob, Device, Examples, FedprintError, Params, Questions, User
 
 _MORE = "train more rounds (federation.rounds) or raise federation.fraction"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MemoryUpdates:
-    """Updates held in memory: ``values`` (n, d), layers side by side."""
-
-    sizes: dict[str, int]
-    values: NDArray[np.float32]
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """Names of the parameter tensors."""
-        return tuple(self.sizes)
-
-    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.float32]]:
-        """Yield the chosen layers side by side in column blocks, cut where the store cuts them."""
-        ends = np.cumsum([0, *self.sizes.values()])
-        wanted = set(select(self.layers, layers))
-        spans = [(int(a), int(b)) for name, a, b in zip(self.sizes, ends, ends[1:], strict=False) if name in wanted]
-        chosen = np.concatenate([np.arange(a, b) for a, b in spans])
-        for first in range(0, len(chosen), columns):
-            part = chosen[first : first + columns]
-            whole = part[-1] - part[0] + 1 == len(part)
-            yield self.values[:, part[0] : part[-1] + 1] if whole else self.values[:, part]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Name the sender of the ``ask`` rows, given ``fit`` rows with ``labels`` (p,) in [0, m)."""
+    """Name the sender of the ``ask`` rows, given ``fit`` rows with ``labels`` (p,) in [0, m).
+
+    ``nuisance`` are rows of devices without any user's data, which kernel attacks take out of the others as ``denoise``
+    says (attacks/denoise.py); None takes nothing out.
+    """
 
     updates: Updates
     fit: NDArray[np.int64]
     labels: NDArray[np.int64]
     ask: NDArray[np.int64]
     options: int
+    nuisance: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    denoise: Denoise | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,12 +149,20 @@ class ShadowDevice:
     """A device that the adversary runs off line: whose ``examples`` train from the global model of which ``round``.
 
     ``tag`` tells several devices of a user in a round apart, in their names; their batches come in equal orders.
+    A ``defended`` one applies the defences that the adversary knows, with randomness of its own: it draws a strength,
+    background examples and noise as any device would.
     """
 
     user_id: int
     examples: Examples
     round: int
     tag: str = ""
+    defended: bool = False
+
+    @property
+    def device_id(self) -> str:
+        """Name from which the device's randomness comes."""
+        return f"shadow-{self.user_id}-{self.tag}"
 
 
 def spread_rounds(view: AttackerView, count: int) -> list[int]:
@@ -192,24 +186,64 @@ def shadow_updates(
     sizes = {name: view.store.sizes[name] for name in names}
     values = np.empty((len(devices), sum(sizes.values())), dtype=np.float32)
     backend = make_backend("threaded", view.model)
+    defend = _Defend.of(view) if any(device.defended for device in devices) else None
     done = 0
     for t in sorted({device.round for device in devices}):
         params = view.store.global_params(t)
         dtype = next(iter(params.values())).dtype
         places = [i for i, device in enumerate(devices) if device.round == t]
-        jobs = [_job(view, devices[i], dtype) for i in places]
+        jobs = [_job(view, devices[i], dtype, defend) for i in places]
         for i, result in zip(places, backend.run(jobs, params, view.training), strict=True):
-            values[i] = flatten({name: result.update[name] for name in names}).float().numpy()
+            update = result.update
+            if defend is not None and devices[i].defended:
+                update = defend.update(devices[i], update)
+            values[i] = flatten({name: update[name] for name in names}).float().numpy()
         done += len(jobs)
         progress(done)
     return MemoryUpdates(sizes=sizes, values=values)
 
 
-def _job(view: AttackerView, device: ShadowDevice, dtype: torch.dtype) -> ClientJob:
+@dataclass(frozen=True, kw_only=True)
+class _Defend:
+    """Both points of the known defences, as a device off line applies them."""
+
+    view: AttackerView
+    defences: tuple[Defence, ...]
+    pool: Examples
+
+    @classmethod
+    def of(cls, view: AttackerView) -> _Defend:
+        pool = concat([user.examples for user in view.background]) if view.background else {}
+        return cls(view=view, defences=view.defences or (), pool=pool)
+
+    def data(self, device: ShadowDevice) -> Examples:
+        examples = {name: column for name, column in device.examples.items() if name in ("x", "y")}
+        plain = Device(device_id=device.device_id, user_id=device.user_id, role="prior", examples=examples)
+        return defend_data([plain], self.defences, self.pool, self._seed(device))[0].examples
+
+    def private(self, device: ShadowDevice) -> Params:
+        """Return a secret head as a device begins with: what earlier rounds made of it the adversary cannot know."""
+        from fedprint.models.dual_head import DualHead  # late: it brings Lightning
+
+        if not isinstance(self.view.model, DualHead):
+            return {}
+        return self.view.model.draw_private(torch_rng(self._seed(device), "secret-head", device.device_id))
+
+    def update(self, device: ShadowDevice, update: Params) -> Params:
+        settled = settle(self.defences, device.device_id, self._seed(device))
+        return send(update, settled, self._seed(device), device.round, device.device_id)
+
+    def _seed(self, device: ShadowDevice) -> int:
+        return seed_for(self.view.seed, "shadow-defence", device.round)
+
+
+def _job(view: AttackerView, device: ShadowDevice, dtype: torch.dtype, defend: _Defend | None) -> ClientJob:
+    guard = defend if device.defended else None
     return ClientJob(
-        device_id=f"shadow-{device.user_id}-{device.tag}",
-        examples=_as(device.examples, dtype),
+        device_id=device.device_id,
+        examples=_as(device.examples if guard is None else guard.data(device), dtype),
         seed=seed_for(view.seed, "shadow", device.round, device.user_id),
+        private={} if guard is None else guard.private(device),
     )
 
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprint.component import Component
 from fedprint.federation.store import UpdateStore
-from fedprint.types import FedprintError, LocalTraining, Questions, User
+from fedprint.types import DataDefence, FedprintError, LocalTraining, Questions, UpdateDefence, User
 
 if TYPE_CHECKING:
     from fedprint.models.base import FedModule
@@ -34,7 +33,7 @@ class AttackerView:
     model: FedModule
     training: LocalTraining
     chronological: bool
-    defences: tuple[Component, ...] | None
+    defences: tuple[DataDefence | UpdateDefence, ...] | None
     seed: int
     labels: Mapping[int, int]
     by_album: bool = False

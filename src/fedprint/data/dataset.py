@@ -29,7 +29,9 @@ class Dataset:
     ``scale`` (lowest, highest), which is None for other tasks. Always ``t`` int64 (n,), ascending in time (0.. where
     the source has none) and ``album`` int64 (n,) (event, session or post; all different where the source has none).
     Images may have ``caption`` uint8 (n, bytes), a text about each (data/text_columns.py), which no model sees.
-    ``class_names`` are the labels, or the vocabulary of a text model (index = token id).
+    ``test`` are examples that the source itself holds out, by the same users in the same order; empty where a share of
+    each user's examples is to test the model. ``class_names`` are the labels, or the vocabulary of a text model (index
+    = token id).
     """
 
     name: str
@@ -42,3 +44,4 @@ class Dataset:
     licence: str
     sha256: str
     scale: tuple[float, float] | None = None
+    test: tuple[User, ...] = ()

@@ -25,7 +25,7 @@ class MnistWriters(Component):
     """All of MNIST by writer. ``t`` is the position on the writer's form; attribute ``series``: 0 census, 1 students.
 
     ``users`` of the writers with at least ``min_examples`` digits: those with most (ties by id), with the lowest id, or
-    at random. Background: of the other writers, the ``background_users`` with most digits.
+    at random. Background: of the other writers, the ``background_users`` with most digits after ``background_skip``.
     """
 
     name: Literal["mnist_writers"] = "mnist_writers"
@@ -33,6 +33,7 @@ class MnistWriters(Component):
     selection: Selection = "most_examples"
     min_examples: int = Field(default=3, ge=3)
     background_users: int = Field(default=300, ge=0)
+    background_skip: int = Field(default=0, ge=0)
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
         """Return the SHA-256 that the sidecar declares; the data are not read."""
@@ -46,7 +47,7 @@ class MnistWriters(Component):
         fitting = [user for user in ranked if len(rows[user]) >= self.min_examples]
         require(fitting, self.users, table, "ask for fewer users or lower min_examples")
         chosen = select(fitting, self.users, self.selection, seed)
-        others = [user for user in ranked if user not in set(chosen)][: self.background_users]
+        others = [user for user in ranked if user not in set(chosen)][self.background_skip :][: self.background_users]
         series = {"series": (table.columns["series"] > 1).astype(np.int64)} if "series" in table.columns else {}
         users = image_users(table, rows, chosen, series)
         return image_dataset(table, users, image_users(table, rows, others, series))
@@ -94,17 +95,25 @@ def with_order(table: Table, name: str) -> Table:
     return Table(name=table.name, columns=columns, sidecar=table.sidecar, folder=table.folder)
 
 
-def image_dataset(table: Table, users: tuple[User, ...], background: tuple[User, ...]) -> Dataset:
-    """Return the data set of an image table; its task follows from the labels' shape."""
+def image_dataset(
+    table: Table,
+    users: tuple[User, ...],
+    background: tuple[User, ...],
+    *,
+    test: tuple[User, ...] = (),
+    name: str | None = None,
+) -> Dataset:
+    """Return the data set of an image table, by default under its name; the task follows from the labels' shape."""
     label = label_column(table.columns) or "labels"
     values = table.columns[label]
     width = values.shape[1] if values.ndim == 2 else int(values.max()) + 1
     names = class_names_of(table.sidecar, label, values) or tuple(map(str, range(width)))
     return Dataset(
-        name=table.name,
+        name=name or table.name,
         task="multi_label" if values.ndim == 2 else "single_label",
         users=users,
         background=background,
+        test=test,
         class_names=names,
         has_time=bool(time_columns(table.columns)),
         shareable=table.sidecar.shareable,

@@ -17,6 +17,7 @@ from fedprint.data.openimages_source import OpenImages
 from fedprint.data.openmoji_source import OpenMoji
 from fedprint.data.pipa_source import Pipa
 from fedprint.data.review_sources import RateBeer
+from fedprint.data.shard_source import MnistShards
 from fedprint.data.text_sources import Blog, Presidents
 from fedprint.data.yelp_source import Yelp
 
@@ -38,6 +39,7 @@ class Source(Protocol):
 AnySource = Annotated[
     Albums
     | MnistWriters
+    | MnistShards
     | AhcdWriters
     | OpenMoji
     | Blog
@@ -55,6 +57,7 @@ AnySource = Annotated[
 SOURCES: Mapping[str, type[Any]] = {
     "albums": Albums,
     "mnist_writers": MnistWriters,
+    "mnist_shards": MnistShards,
     "ahcd_writers": AhcdWriters,
     "openmoji": OpenMoji,
     "blog": Blog,

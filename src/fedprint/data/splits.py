@@ -41,6 +41,7 @@ def split_users(
     test_fraction: float = 0.2,
     prior_fraction: float = 0.5,
     max_prior_examples: int | None = None,
+    test: Sequence[User] = (),
 ) -> Split:
     """Split each user's examples into test (``test_fraction``), prior (``prior_fraction`` of the rest) and private.
 
@@ -53,16 +54,18 @@ def split_users(
 
     The test examples are the same under every prior, drawn at random and not by album: utility compares across priors,
     and no attack ever sees them. Only where that would leave a user of several albums a single one, ``photoset``
-    exchanges one test example. Raises FedprintError for a user with fewer than three examples, under ``photoset`` for a
-    user with a single album, and for fractions outside (0, 1).
+    exchanges one test example. Where the source brings a ``test`` set, of the same users in the same order, that is the
+    test and users keep all of their examples for training. Raises FedprintError for a user with fewer than three
+    examples, under ``photoset`` for a user with a single album, and for fractions outside (0, 1).
     """
     _check_fractions(test_fraction, prior_fraction, max_prior_examples)
-    rows = [_split_rows(user, seed, prior, (test_fraction, prior_fraction)) for user in users]
+    share = 0.0 if test else test_fraction
+    rows = [_split_rows(user, seed, prior, (share, prior_fraction)) for user in users]
     kept = [_limit(row.prior, max_prior_examples, seed, user.user_id) for row, user in zip(rows, users, strict=True)]
     split = Split(
         prior=_select(users, kept),
         private=_select(users, [row.private for row in rows]),
-        test=_select(users, [row.test for row in rows]),
+        test=tuple(test) or _select(users, [row.test for row in rows]),
     )
     if prior != "iid":
         return split
@@ -84,7 +87,7 @@ def _split_rows(user: User, seed: int, prior: Prior, fractions: tuple[float, flo
         remedy = "each of test, prior and private needs one: drop the user or raise min_examples to 3 or more"
         raise FedprintError(f"user {user.user_id} has {n} example(s); {remedy}")
     shuffled = numpy_rng(seed, "split", user.user_id).permutation(n)
-    n_test = _share(n, fractions[0], keep=2)
+    n_test = _share(n, fractions[0], keep=2) if fractions[0] else 0
     test, rest = np.sort(shuffled[:n_test]), shuffled[n_test:]
     n_prior = _share(n - n_test, fractions[1], keep=1)
     if prior == "photoset":

@@ -32,7 +32,7 @@ class BkgRepl(Defence):
         if replaced == 0:
             return examples
         positions = torch.randperm(n, generator=rng)[:replaced]
-        drawn = _draw(_everything(background, self.name), replaced, rng)
+        drawn = draw(everything(background, self.name), replaced, rng)
         out = {}
         for column in ("x", "y"):
             values = examples[column].clone()
@@ -54,7 +54,7 @@ class RandAug(Defence):
         added = round(one(self.alpha) * len(examples["y"]))
         if added == 0:
             return examples
-        return _joined(examples, background, _draw(_everything(background, self.name), added, rng))
+        return joined(examples, background, draw(everything(background, self.name), added, rng))
 
 
 class MmAug(Defence):
@@ -79,16 +79,16 @@ class MmAug(Defence):
         added = round(one(self.alpha) * len(examples["y"]))
         if added == 0:
             return examples
-        _everything(background, self.name)
+        everything(background, self.name)
         if CLUSTER not in background:
             raise FedprintError(f"defences.{self.name}: the background has no clusters; run the stage federate again")
         modes = torch.unique(background[CLUSTER])
         mode = modes[int(torch.randint(len(modes), (), generator=rng))]
         members = torch.nonzero(background[CLUSTER] == mode)[:, 0]
-        return _joined(examples, background, _draw(members, added, rng))
+        return joined(examples, background, draw(members, added, rng))
 
 
-def _everything(background: Examples, name: str) -> Tensor:
+def everything(background: Examples, name: str) -> Tensor:
     """Return the positions of all background examples; none is an error."""
     available = len(background.get("y", ()))
     if available == 0:
@@ -96,14 +96,14 @@ def _everything(background: Examples, name: str) -> Tensor:
     return torch.arange(available)
 
 
-def _draw(members: Tensor, count: int, rng: Generator) -> Tensor:
+def draw(members: Tensor, count: int, rng: Generator) -> Tensor:
     """Draw ``count`` of the positions without replacement; when all are used up, all come in again."""
     rounds = math.ceil(count / len(members))
     order = torch.cat([torch.randperm(len(members), generator=rng) for _ in range(rounds)])
     return members[order[:count]]
 
 
-def _joined(examples: Examples, background: Examples, drawn: Tensor) -> dict[str, Tensor]:
+def joined(examples: Examples, background: Examples, drawn: Tensor) -> dict[str, Tensor]:
     """Return the user's examples and, after them, the drawn ones."""
     return {
         column: torch.cat([examples[column], background[column][drawn].to(examples[column])]) for column in ("x", "y")

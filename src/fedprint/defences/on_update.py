@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
+from fedprint.accounting.budget import Budget
+from fedprint.defences.clipping import MedianClip, QuantileClip
+from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.strength import Amount, Defence, one
 from fedprint.params import clip, flatten, norm, unflatten
 from fedprint.types import FedprintError, GaussianEvent, Params
@@ -61,23 +64,39 @@ class DpLocal(UpdateDefenceBase):
 
 
 class DpFedAvg(Defence):
-    """``dp-fedavg``: updates are clipped on the device, the server noises the mean (client-dp, algorithm 1).
+    """``dp-fedavg``: updates are clipped to norm S on the device, the server noises their sum (client-dp, algorithm 1).
 
-    The mean over m devices, all of equal weight, gets N(0, (z clip / m)^2) per coordinate, so z is the noise multiplier
-    of the sum. The server sees every clipped update before it adds the noise: this hides a client from those who see
-    released models, not from the server. The guarantee needs every device of a cohort clipped (``defended: everyone``).
+    The sum gets N(0, (z S)^2) per coordinate and is divided by the planned cohort m, all devices of equal weight. z may
+    follow a schedule, S is ``clip`` or follows a rule (defences/clipping.py), training ends with the ``budget``. The
+    server sees every clipped update before it adds the noise: this hides a client from those who see released models,
+    not from the server. The guarantee needs every device of a cohort clipped (``defended: everyone``), and real noise:
+    ours is a simulation from a seed.
     """
 
     name: Literal["dp-fedavg"] = "dp-fedavg"
-    clip: float = Field(default=50.0, gt=0)
+    clip: Annotated[float, Field(gt=0)] | MedianClip | QuantileClip = 50.0
     z: float = Field(ge=0)
+    z_schedule: Schedule = Constant()
+    budget: Budget | None = None
+
+    def at(self, t: int, rounds: int, norm: float) -> Self:
+        """Return the defence as round ``t`` of ``rounds`` planned ones runs it: S is ``norm``, z a single number."""
+        z = self.z * self.z_schedule.factor(t, rounds)
+        return self.model_copy(update={"clip": norm, "z": z, "z_schedule": Constant()})
+
+    def multiplier(self, t: int, rounds: int, expected: int) -> float:
+        """Return the noise multiplier of all that round ``t`` releases: of the update, and of a bit on its norm."""
+        z = self.z * self.z_schedule.factor(t, rounds)
+        return self.clip.multiplier(z, expected) if z and isinstance(self.clip, QuantileClip) else z
 
     def on_device(self, update: Params, rng: Generator) -> Params:
-        """Return the clipped update."""
-        return clipped(update, self.clip)
+        """Return the clipped update, or the whole one where the rule has yet to find S (see :meth:`at`)."""
+        return clipped(update, self.clip) if isinstance(self.clip, float) else update
 
     def on_server(self, mean: Params, cohort_size: int, rng: Generator) -> Params:
-        """Return the mean plus ``N(0, (z clip / m)^2)`` per coordinate."""
+        """Return the mean plus ``N(0, (z S / m)^2)`` per coordinate."""
+        if not isinstance(self.clip, float):
+            raise FedprintError(f"defences.{self.name}: {self.clip.name} has found no clipping norm; settle the round")
         return _noisy(mean, self.z * self.clip / cohort_size, rng)
 
     def event(self) -> GaussianEvent | None:

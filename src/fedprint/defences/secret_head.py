@@ -10,9 +10,8 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from fedprint.data.examples import CODE, CODE_WEIGHT
-from fedprint.defences.on_data import BkgRepl, MmAug, RandAug
 from fedprint.defences.strength import Amount, Defence, one
-from fedprint.types import Examples
+from fedprint.types import DataDefence, Examples
 
 
 class SecretHead(Defence):
@@ -56,9 +55,10 @@ def secret_head(defences: Sequence[object]) -> SecretHead | None:
         return None
     if len(found) > 1:
         raise ValueError("defences: a network has one secret head; keep one spn")
-    for later in defences[found[0] :]:
-        if isinstance(later, BkgRepl | RandAug | MmAug):
-            raise ValueError(f"defences: {later.name} after spn would add examples without codes; put spn behind it")
+    for later in defences[found[0] + 1 :]:
+        if isinstance(later, DataDefence):
+            name = getattr(later, "name", type(later).__name__)
+            raise ValueError(f"defences: {name} after spn would add examples without codes; put spn behind it")
     head = defences[found[0]]
     assert isinstance(head, SecretHead)
     return head

@@ -191,6 +191,7 @@ _JUDGES: Mapping[str, Callable[[str, Judged], Measurement]] = {
     "matching_ap": _pairs,
     "cross_modal_ap": _pairs,
     "fits_ap": _pairs,
+    "participation_ap": _pairs,
     "attribute_ap": _attribute_ap,
     "attribute_top1": _attribute_top1,
     "mtl_gain": _gain,

@@ -89,6 +89,11 @@ METRICS: Mapping[str, MetricInfo] = {
         description="AP of learning user and attribute together minus that of learning each alone, seed by seed",
         low=-1.0,
     ),
+    "participation_ap": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="average precision of naming the users that took part in a round, over pairs of user and round",
+    ),
     "fits_ap": MetricInfo(
         unit="fraction",
         higher_is_better=True,
@@ -118,6 +123,19 @@ METRICS: Mapping[str, MetricInfo] = {
         unit="fraction",
         higher_is_better=True,
         description="share of words among the model's five best guesses",
+    ),
+    "normalised_utility": MetricInfo(
+        unit="ratio",
+        higher_is_better=True,
+        description="utility over that of the same federation without a defence (for errors: share of the gain kept)",
+        low=-np.inf,
+        high=np.inf,
+    ),
+    "ap_reduction": MetricInfo(
+        unit="fraction",
+        higher_is_better=False,
+        description="share of the undefended AP that a defence takes from an adversary, paired user by user",
+        low=-np.inf,
     ),
     "mae": MetricInfo(
         unit="stars",

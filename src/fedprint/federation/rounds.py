@@ -1,4 +1,4 @@
-"""The federated loop: with its engine (round_engine.py) the only caller of both defence points."""
+"""The federated loop: whose turn it is, what is recorded, and what a budget allows (a round: round_engine.py)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fedprint import params as algebra
+from fedprint.defences.points import ROLES, Defence, settle
 from fedprint.federation.client_state import ClientState
-from fedprint.federation.round_engine import Defence, FederationPlan, RoundEngine
+from fedprint.federation.cohorts import FederationPlan, check_cohort, cohort_size, refused_in_turn, sample_cohort
+from fedprint.federation.diagnostics import between_clients
+from fedprint.federation.ledger import Ledger
+from fedprint.federation.privacy import Privacy, private_defence
+from fedprint.federation.round_engine import RoundEngine
 from fedprint.federation.store import StoreWriter
-from fedprint.rng import seed_for, torch_rng
+from fedprint.rng import seed_for
 from fedprint.types import (
     Backend,
     ClientResult,
-    DataDefence,
     Device,
-    Examples,
     FedprintError,
     Observation,
     Params,
@@ -30,8 +32,7 @@ from fedprint.types import (
     UpdateDefence,
 )
 
-ROLES: tuple[Role, ...] = ("anonymous", "prior")
-"""Whose devices are defended: all that take part, unless a setting of the papers leaves the adversary's own clean."""
+__all__ = ["FederationPlan", "cohort_size", "federate", "pseudonym", "sample_cohort"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,50 +45,6 @@ class RoundReport:
     defence_seconds: float = 0.0
 
 
-def cohort_size(devices: int, fraction: float) -> int:
-    """Return M = max(1, C * K) (papers.md, section 1); more than the population is an error."""
-    size = max(1, round(fraction * devices))
-    _check_cohort(size, devices)
-    return size
-
-
-def _check_cohort(size: int, devices: int) -> None:
-    if size > devices:
-        raise FedprintError(
-            f"federation.fraction: a cohort of {size} does not fit a population of {devices} devices; use at most 1.0"
-        )
-
-
-def settle(defences: Sequence[Defence], device_id: str, seed: int) -> tuple[Defence, ...]:
-    """Return the defences as one device runs them: where strengths are a distribution, it draws its own, for good."""
-    return tuple(
-        defence.settled(torch_rng(seed, "strength", position, device_id)) for position, defence in enumerate(defences)
-    )
-
-
-def defend_data(
-    devices: Sequence[Device],
-    defences: Sequence[Defence],
-    background: Examples,
-    seed: int,
-    roles: Collection[Role] = ROLES,
-) -> tuple[Device, ...]:
-    """Point 1: apply the data defences, in list order, to each device of ``roles`` on its own."""
-    return tuple(
-        _defend_device(device, defences, background, seed) if device.role in roles else device for device in devices
-    )
-
-
-def _defend_device(device: Device, defences: Sequence[Defence], background: Examples, seed: int) -> Device:
-    examples = device.examples
-    for position, defence in enumerate(settle(defences, device.device_id, seed)):
-        if isinstance(defence, DataDefence):
-            examples = defence.on_data(
-                examples, background, torch_rng(seed, "defence-data", position, device.device_id)
-            )
-    return Device(device_id=device.device_id, user_id=device.user_id, role=device.role, examples=examples)
-
-
 def federate(
     *,
     devices: Sequence[Device],
@@ -98,42 +55,66 @@ def federate(
     utility: Callable[[int, Params], Mapping[str, float]],
     report: Callable[[RoundReport], None],
     roles: Collection[Role] = ROLES,
+    ledger: Ledger | None = None,
     private: ClientState | None = None,
 ) -> dict[str, Tensor]:
     """Train ``plan.rounds`` rounds of FedAvg, record every update as sent, and return the final parameters.
 
-    ``private`` keeps what devices with a secret head never send; it is read and written here and recorded nowhere.
-
     Resumes after the last complete round of ``writer``. The result depends on the plan, the devices and the defences
     only: all randomness of round t comes from ``seed_for(seed, ..., t, ...)``. ``utility(t, params)`` gives metrics of
-    the new global model (empty when it is not t's turn). Raises FedprintError when training diverges.
+    the new global model (empty when it is not t's turn). Where there is a ``ledger``, a round that its budget does not
+    allow is not begun: training ends with the model of the round before; and what a round spends is on the disk before
+    its model is. ``private`` keeps what devices with a secret head never send; it is read and written here and recorded
+    nowhere. Raises FedprintError when training diverges, and for settings that exclude each other.
     """
-    shields = {
-        device.device_id: settle(defences, device.device_id, plan.seed) if device.role in roles else ()
-        for device in devices
-    }
+    updates = [defence for defence in defences if isinstance(defence, UpdateDefence)]
+    population = sorted(devices, key=lambda device: device.device_id)
+    check_cohort(max(plan.expected(t) for t in range(plan.rounds)), len(population))
+    noised = private_defence(updates)
+    if refused := refused_in_turn(plan.aggregation, plan.sampling, plan.momentum, [noised] if noised else []):
+        raise FedprintError(refused)
+    where = population[0].examples["x"].device
+    params: dict[str, Tensor] = {name: tensor.to(where) for name, tensor in writer.latest_params().items()}
+    velocity = _velocity(params, writer, plan)
+    history = writer.metrics()
+    first_loss = next((metrics["loss"] for metrics in history if "loss" in metrics), None)
     engine = RoundEngine(
         plan=plan,
         backend=backend,
-        shields=shields,
-        updates=[defence for defence in defences if isinstance(defence, UpdateDefence)],
+        shields={
+            device.device_id: settle(defences, device.device_id, plan.seed) if device.role in roles else ()
+            for device in devices
+        },
+        updates=updates,
         private=private,
+        privacy=None if noised is None else Privacy(noised, plan, len(population), history),
+        ledger=ledger,
     )
-    population = sorted(devices, key=lambda device: device.device_id)
-    _check_cohort(plan.cohort, len(population))
-    where = population[0].examples["x"].device
-    params: dict[str, Tensor] = {name: tensor.to(where) for name, tensor in writer.latest_params().items()}
-    first_loss = writer.metrics()[0]["loss"] if writer.next_round else None
     with _recording(writer) as record:
         for t in range(writer.next_round, plan.rounds):
+            if ledger is not None and not ledger.allows(t):
+                break
             cohort = sample_cohort(population, plan, t)
-            done = engine.run(cohort, params, first_loss, t)
-            params = done.params
-            first_loss = done.loss if first_loss is None else first_loss
-            metrics = {"loss": done.loss, "update_norm": algebra.norm(done.step), **utility(t, params)}
+            before, done = params, engine.run(cohort, params, first_loss, t, velocity)
+            params, metrics = done.params, done.metrics
+            first_loss = metrics.get("loss") if first_loss is None else first_loss
+            metrics |= between_clients([result.update for result in done.results]) if plan.diagnostics else {}
+            metrics |= utility(t, params)
             record(t, *_records(cohort, done.results, done.sent, plan, t), params, metrics)
             report(RoundReport(round=t, clients=len(cohort), metrics=metrics, defence_seconds=done.seconds))
+            velocity = algebra.add(params, before, -1.0) if plan.momentum else {}
     return params
+
+
+def _velocity(params: Params, writer: StoreWriter, plan: FederationPlan) -> dict[str, Tensor]:
+    """Return the last change of the global model, empty before the first: what the server's momentum goes on with.
+
+    Always the difference of two models as they are stored, so that a resumed run has the same one to the bit.
+    """
+    if not plan.momentum or not writer.next_round:
+        return {}
+    before = writer.params_before_last()
+    return algebra.add(params, {name: tensor.to(params[name]) for name, tensor in before.items()}, -1.0)
 
 
 @contextmanager
@@ -156,12 +137,6 @@ def _recording(writer: StoreWriter) -> Iterator[Callable[..., None]]:
             pending.result()
 
 
-def sample_cohort(population: Sequence[Device], plan: FederationPlan, t: int) -> list[Device]:
-    """Return round t's cohort: M devices without replacement, in random order (slots carry no identity)."""
-    order = torch.randperm(len(population), generator=torch_rng(plan.seed, "cohort", t))
-    return [population[i] for i in order[: plan.cohort].tolist()]
-
-
 def _records(
     cohort: Sequence[Device],
     results: Sequence[ClientResult],
@@ -171,7 +146,7 @@ def _records(
 ) -> tuple[list[Observation], list[Truth]]:
     observations, truths = [], []
     for slot, (device, result, update) in enumerate(zip(cohort, results, sent, strict=True)):
-        obs_id = t * plan.cohort + slot
+        obs_id = t * plan.rows + slot
         observations.append(
             Observation(
                 obs_id=obs_id,

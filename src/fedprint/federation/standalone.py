@@ -8,7 +8,8 @@ from dataclasses import replace
 from torch import Tensor
 
 from fedprint.federation.client_state import ClientState
-from fedprint.federation.round_engine import FederationPlan, RoundEngine
+from fedprint.federation.cohorts import FederationPlan
+from fedprint.federation.round_engine import RoundEngine
 from fedprint.types import Backend, Device, Params
 
 
@@ -22,7 +23,8 @@ def train_alone(
     """Yield each device with the parameters it reaches in ``plan.rounds`` rounds on its own examples.
 
     All start from ``initial`` and draw the batches that they would draw in the federation of the same plan. Nothing is
-    sent, so no defence of the update acts; a secret head (``private``) regularises here as it does there.
+    sent, so neither a defence of the update nor the server's momentum acts; a secret head (``private``) regularises
+    here as it does there.
     """
     engine = RoundEngine(plan=replace(plan, cohort=1), backend=backend, shields={}, updates=(), private=private)
     for device in devices:
@@ -30,5 +32,5 @@ def train_alone(
         first_loss: float | None = None
         for t in range(plan.rounds):
             done = engine.run([device], params, first_loss, t)
-            params, first_loss = done.params, done.loss if first_loss is None else first_loss
+            params, first_loss = done.params, done.metrics["loss"] if first_loss is None else first_loss
         yield device, params

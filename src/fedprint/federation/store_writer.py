@@ -6,6 +6,7 @@ import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -128,9 +129,14 @@ class StoreWriter:
         """Return the global parameters that the next round starts from, checked against the journal."""
         if self._journal.last is None:
             raise FedprintError(f"{self._observed}: no parameters yet; call set_initial first")
-        file, checks = self.layout.global_file, self._journal.last.body["checks"]
-        data = read_block(self._observed, file, self._journal.length - 1, checks[file.path])
-        return unpack(self.layout, np.frombuffer(data, file.dtype))
+        return self._global(self._journal.length - 1, self._journal.last.body)
+
+    def params_before_last(self) -> dict[str, Tensor]:
+        """Return the global parameters that the last stored round started from, checked against the journal."""
+        if self.next_round == 0:
+            raise FedprintError(f"{self._observed}: no round is stored; append one first")
+        *_, body = islice(self._lines(), self._journal.length - 1)
+        return self._global(self._journal.length - 2, body)
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return ``{"round": t, **metrics}`` of every stored round."""
@@ -161,6 +167,11 @@ class StoreWriter:
     def __exit__(self, *_: object) -> None:
         """Close; a store that was not finalised stays resumable."""
         self.close()
+
+    def _global(self, line: int, body: Mapping[str, Any]) -> dict[str, Tensor]:
+        file = self.layout.global_file
+        data = read_block(self._observed, file, line, body["checks"][file.path])
+        return unpack(self.layout, np.frombuffer(data, file.dtype))
 
     def _lines(self) -> Iterator[Mapping[str, Any]]:
         return (line.body for line in read_journal(self._journal.path, self._journal.seed, torn_ok=True))

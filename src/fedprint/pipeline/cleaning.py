@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from fedprint.pipeline.point_pool import in_use
 from fedprint.pipeline.workspace import experiments_folder, stage_environment, workspace_lock
 from fedprint.types import FedprintError
 
@@ -28,9 +29,10 @@ def reported(root: Path) -> frozenset[str]:
 def clean(root: Path, keep: Collection[str], *, dry_run: bool = False) -> int:
     """Remove what no experiment of ``keep`` needs, and return the bytes this frees (would free, when ``dry_run``).
 
-    Goes: workspaces and outputs of other experiments, checkpoints of killed runs (work/checkpoints), and cached objects
-    that neither the project's present state nor a kept workspace refers to. Stays: reports, MLflow, what
-    dvc.lock and params.yaml of the project name. Raises FedprintError when an experiment is running.
+    Goes: workspaces and outputs of other experiments, checkpoints of killed runs (work/checkpoints), what points were
+    computed from (work/points/stages), and cached objects that neither the project's present state nor a kept workspace
+    refers to. Stays: reports, MLflow, finished points and studies, what dvc.lock and params.yaml of the project name.
+    Raises FedprintError when an experiment, a sweep or a study is running.
     """
     root = root.resolve()
     workspaces = sorted(path.parent for path in experiments_folder(root).glob("*/.dvc"))
@@ -38,6 +40,8 @@ def clean(root: Path, keep: Collection[str], *, dry_run: bool = False) -> int:
         for folder in workspaces:
             held.enter_context(workspace_lock(root, folder.name))
         _refuse_while_dvc_runs([root, *workspaces])
+        if in_use(root):
+            raise FedprintError("a sweep or a study is running: wait for it, or stop it, before cleaning")
         kept = [folder for folder in workspaces if folder.name in keep]
         doomed = _doomed_folders(root, keep)
         objects = _unused_objects(root, kept)
@@ -75,7 +79,8 @@ def _doomed_folders(root: Path, keep: Collection[str]) -> list[Path]:
     others = [path for path in experiments_folder(root).glob("*/") if path.name not in keep]
     present = _settings(root / "params.yaml").get("experiment")
     stale = [path for path in (root / "artifacts").glob("*/") if path.name not in keep and path.name != present]
-    return [*resumable, *others, *stale]
+    shared = [path for path in (root / "work" / "points" / "stages").glob("*/") if path.name != ".locks"]
+    return [*resumable, *others, *stale, *shared]
 
 
 def _unused_objects(root: Path, kept: Sequence[Path]) -> list[Path]:

@@ -47,7 +47,8 @@ def run(
     data_dir: DataDir = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate time, memory and disk, and stop.")] = False,
     jobs: Annotated[
-        Optional[int], typer.Option("--jobs", min=1, help="Members of a suite that run at a time (default: 2 or 1).")
+        Optional[int],
+        typer.Option("--jobs", min=1, help="Members of a suite, or points of a sweep, that run at a time."),
     ] = None,
 ) -> None:
     """Run an experiment end to end through DVC and publish its report to reports/<experiment>/."""
@@ -58,6 +59,12 @@ def run(
     root = find_root()
     if configs.is_suite(root, config):
         _run_suite(root, config, (fast, assign or []), dry_run, jobs)
+        return
+    if configs.is_plane(root, config):
+        from fedprint.pipeline.defence_commands import run_sweep
+
+        if run_sweep(root, config, (fast, assign or []), dry_run, jobs):
+            _print_summary(root, config)
         return
     settings = configs.load_experiment(root, config, fast=fast, assignments=assign or [])
     if dry_run:
@@ -141,6 +148,30 @@ def _print_estimate(settings: Any) -> None:
     Console().print(table)
 
 
+@app.command(epilog="Example: fedprint tune albums --trials 10 --set ceiling.times_chance=4")
+def tune(
+    study: Annotated[str, typer.Argument(help="Name of a study in configs/studies.")],
+    fast: Fast = False,
+    assign: Assignments = None,
+    data_dir: DataDir = None,
+    trials: Annotated[Optional[int], typer.Option("--trials", min=1, help="Trials of each strategy.")] = None,
+    workers: Annotated[
+        Optional[int], typer.Option("--workers", min=1, help="Processes at a time (default: one per core).")
+    ] = None,
+    timeout: Annotated[
+        Optional[float], typer.Option("--timeout", min=0.1, help="Minutes after which no further trial begins.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the time, and stop.")] = False,
+) -> None:
+    """Find the highest utility under a ceiling on the attack; a repeated command goes on where it was stopped."""
+    from fedprint.pipeline.defence_commands import run_study
+    from fedprint.pipeline.workspace import find_root
+
+    _use_data(data_dir)
+    budget = [f"trials={trials}"] if trials else []
+    run_study(find_root(), study, (fast, [*(assign or []), *budget]), workers, timeout, dry_run)
+
+
 @app.command(epilog="Example: fedprint summary quickstart")
 def summary(experiment: Annotated[str, typer.Argument(help="Name of an experiment that was run.")]) -> None:
     """Print an experiment's main numbers, where its report is, and how to open MLflow."""
@@ -207,6 +238,46 @@ def clean(
     print(f"{'would free' if dry_run else 'freed'} {freed / 2**20:.0f} MiB")
 
 
+@app.command(
+    epilog="Example: fedprint budget --clients 1000 --cohort 220 --rounds 54 --delta 1e-5 --epsilon 8 --plot budget.png"
+)
+def budget(
+    clients: Annotated[int, typer.Option("--clients", min=1, help="K: how many clients there are.")],
+    cohort: Annotated[int, typer.Option("--cohort", min=1, help="m: how many take part in a round (on average).")],
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="T: how many rounds are planned.")],
+    delta: Annotated[float, typer.Option("--delta", help="Far below 1 / clients.")],
+    epsilon: Annotated[
+        Optional[float], typer.Option("--epsilon", help="A budget: how much noise does it need?")
+    ] = None,
+    sigma: Annotated[
+        Optional[float], typer.Option("--sigma", help="Noise on the sum over the clipping norm: what does it cost?")
+    ] = None,
+    sampling: Annotated[
+        str, typer.Option("--sampling", help="poisson (add/remove) or fixed (replace one).")
+    ] = "poisson",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    plot: Annotated[Optional[Path], typer.Option("--plot", help="Draw epsilon by rounds to a .png or .svg.")] = None,
+) -> None:
+    """Price client-level differential privacy: noise for a budget, epsilon of a noise, or with both the rounds."""
+    from fedprint.pipeline import budget as design
+
+    question = design.Question(
+        clients=clients, cohort=cohort, rounds=rounds, delta=delta, epsilon=epsilon, sigma=sigma,
+        sampling=design.sampling_named(sampling),
+    )  # fmt: skip
+    found = design.answer(question)
+    if plot is not None:
+        design.write_plot(found, plot)
+    if as_json:
+        print(design.as_json(found))
+        return
+    from rich.console import Console
+
+    Console().print(design.table(found))
+    if found.absent:
+        print(f"not installed: dp-accounting, for {', '.join(found.absent)} (see constraints.txt)", file=sys.stderr)
+
+
 @app.command("config", epilog="Example: fedprint config mnist-writers --set federation.rounds=20")
 def show_config(
     experiment: Annotated[str, typer.Argument(help="Name of an experiment in configs/experiments.")],
@@ -214,7 +285,7 @@ def show_config(
     assign: Assignments = None,
 ) -> None:
     """Print the resolved configuration and its hash."""
-    from fedprint.pipeline.config import dump_yaml, is_suite, load_experiment
+    from fedprint.pipeline.config import dump_yaml, is_plane, is_suite, load_experiment
     from fedprint.pipeline.workspace import find_root
 
     root = find_root()
@@ -223,6 +294,10 @@ def show_config(
 
         suite = load_suite(root, experiment, fast=fast, assignments=assign or [])
         found = [member.config for member in suite.members]
+    elif is_plane(root, experiment):
+        from fedprint.pipeline.plane import load_plane
+
+        found = [place.config for place in load_plane(root, experiment, fast=fast, assignments=assign or []).places]
     else:
         found = [load_experiment(root, experiment, fast=fast, assignments=assign or [])]
     for position, settings in enumerate(found):

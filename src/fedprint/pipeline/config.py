@@ -14,17 +14,22 @@ import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from fedprint.accounting.events import Sampling
 from fedprint.component import Component
 from fedprint.data.splits import Prior
 from fedprint.defences.on_data import MmAug
+from fedprint.defences.on_update import DpFedAvg
+from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.secret_head import secret_head
+from fedprint.federation.cohorts import refused_in_turn
 from fedprint.pipeline.registry import Analysis, Attack, Defence, Model, Source
-from fedprint.types import Aggregation, FedprintError, Linkage, LocalTraining, Role
+from fedprint.types import AdversaryName, Aggregation, FedprintError, Linkage, LocalTraining, Role, UpdateDefence
 
 Entries = TypeVar("Entries", bound=tuple[object, ...])
 
 
-def _all_differ(entries: Entries) -> Entries:
+def all_differ(entries: Entries) -> Entries:
+    """Return the entries, which must differ (for pydantic)."""
     if len(set(entries)) < len(entries):
         raise ValueError("entries must differ")
     return entries
@@ -36,7 +41,7 @@ class SplitConfig(Component):
     Users with fewer than ``min_albums`` albums take no part, under any prior (photoset needs two of every user).
     """
 
-    priors: Annotated[tuple[Prior, ...], AfterValidator(_all_differ)] = Field(
+    priors: Annotated[tuple[Prior, ...], AfterValidator(all_differ)] = Field(
         default=("random", "chrono", "iid"), min_length=1
     )
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
@@ -49,6 +54,8 @@ class FederationConfig(Component):
     """FedAvg's constants (papers.md, section 1). ``fraction`` is C, ``batch_size`` examples per batch, ``lr`` eta.
 
     ``aggregation``: the mean weighted by examples (fedavg), the plain mean, or the clients in turn (round-robin).
+    ``sampling`` fixed draws a cohort of M = C K, poisson takes each device with probability C; ``growth`` multiplies M
+    over training. ``momentum`` is the server's. ``diagnostics`` adds V_c and U_s to the history (papers.md, section 3).
     """
 
     rounds: int = Field(default=100, ge=1)
@@ -57,6 +64,10 @@ class FederationConfig(Component):
     batch_size: int = Field(default=10, ge=1)
     lr: float = Field(default=0.01, gt=0)
     aggregation: Aggregation = "fedavg"
+    sampling: Sampling = "fixed"
+    growth: Schedule = Constant()
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    diagnostics: bool = False
     backend: str = Field(default="auto", pattern=r"^(auto|sequential|(threaded|vectorised)(:[1-9][0-9]*)?)$")
     dtype: Literal["float32", "float64"] = "float32"
     evaluate_every: int = Field(default=10, ge=1)
@@ -79,7 +90,7 @@ class SelectionConfig(Component):
     """How the adversary validates: number of recorded global models at which halves of the prior are trained."""
 
     shadow_rounds: int = Field(default=8, ge=2)
-    linkages: Annotated[tuple[Linkage, ...], AfterValidator(_all_differ)] = Field(
+    linkages: Annotated[tuple[Linkage, ...], AfterValidator(all_differ)] = Field(
         default=("update", "device"), min_length=1
     )
 
@@ -88,9 +99,18 @@ class ThreatConfig(Component):
     """Whose devices are defended: everyone's, or those of anonymous users alone.
 
     In the papers the adversary's own devices take part in the federation undefended: that is ``anonymous``.
+
+    ``adversaries`` attack where there are defences, the naive one that does not know of them and the adaptive one that
+    does; the last is the one of the headlines. They train their prior users' data off line from ``shadow_rounds``
+    recorded global models; ``shadow_draws`` devices with a defence of their own draw stand beside each clean one.
     """
 
     defended: Literal["everyone", "anonymous"] = "everyone"
+    adversaries: Annotated[tuple[AdversaryName, ...], AfterValidator(all_differ)] = Field(
+        default=("naive", "adaptive"), min_length=1
+    )
+    shadow_rounds: int = Field(default=10, ge=1)
+    shadow_draws: int = Field(default=2, ge=1)
 
     def defended_roles(self) -> tuple[Role, ...]:
         """The roles whose devices are defended."""
@@ -129,7 +149,7 @@ class Experiment(Component):
     selection: SelectionConfig = SelectionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     report: ReportConfig
-    seeds: Annotated[tuple[int, ...], AfterValidator(_all_differ)] = Field(default=(0,), min_length=1)
+    seeds: Annotated[tuple[int, ...], AfterValidator(all_differ)] = Field(default=(0,), min_length=1)
     fast: bool = False
 
     @model_validator(mode="after")
@@ -143,6 +163,11 @@ class Experiment(Component):
     def digest(self) -> str:
         """Return 12 hex digits that identify the configuration, but for the wording of the report."""
         return _hash(self.model_dump(mode="json", exclude={"report"}))
+
+    @property
+    def adversaries(self) -> tuple[AdversaryName, ...]:
+        """Who attacks, the one of the headlines last; without a defence there is nothing to know."""
+        return self.threat.adversaries if self.defences else ("naive",)
 
     @model_validator(mode="after")
     def _one_clustering(self) -> Experiment:
@@ -158,6 +183,19 @@ class Experiment(Component):
                 f"defences: spn needs classes with a code each, which '{self.model.name}' has not (a next-word model "
                 "would need a code per word of a text, a regression has no classes); choose an image classifier"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _one_private_mechanism(self) -> Experiment:
+        on_update = [d for d in self.defences if isinstance(d, UpdateDefence)]
+        private = [d for d in on_update if isinstance(d, DpFedAvg)]
+        if len(private) > 1:
+            raise ValueError("defences: one dp-fedavg is enough; give it all the noise")
+        if private and private[0].z and on_update[-1] != private[0]:
+            raise ValueError("defences: dp-fedavg goes last, as what follows it would undo its clipping")
+        f = self.federation
+        if refused := refused_in_turn(f.aggregation, f.sampling, f.momentum, private):
+            raise ValueError(refused)
         return self
 
     def section_digest(self, *sections: str) -> str:
@@ -188,6 +226,11 @@ def is_suite(root: Path, name: str) -> bool:
     return "members" in read_yaml(experiment_file(root, name))
 
 
+def is_plane(root: Path, name: str) -> bool:
+    """Return whether an experiment's file lists strategies of defence (pipeline/plane.py)."""
+    return "strategies" in read_yaml(experiment_file(root, name))
+
+
 def load_experiment(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> Experiment:
     """Merge shared defaults, the experiment's file, its ``fast`` section where asked, and ``a.b=c`` assignments.
 
@@ -198,6 +241,10 @@ def load_experiment(root: Path, name: str, *, fast: bool = False, assignments: S
     own = read_yaml(path)
     if "members" in own:
         raise FedprintError(f"{path}: '{name}' is a suite of experiments and none itself; name one of its members")
+    if "strategies" in own:
+        raise FedprintError(
+            f"{path}: '{name}' is a sweep over defences and no single experiment; see `experiment` in it"
+        )
     values = resolved_values(root, own, fast, assignments)
     return check_experiment({**values, "name": name, "fast": fast}, str(path))
 

@@ -26,7 +26,7 @@ def list_table(data_dir: Path | None) -> Table:
     found = {*list_datasets(data_dir), *list_official(data_dir)}
     table = Table("name", "where", "ready experiment", title="Data sets")
     table.add_row("albums", "embedded (generated)", "quickstart")
-    for name in sorted({*found, *SOURCES} - {"albums", "folder"}):
+    for name in sorted({*found, *SOURCES} - {"albums", "folder", "mnist_shards"}):
         where = str(data_dir / name) if name in found and data_dir else "missing: --data-dir or FEDPRINT_DATA"
         table.add_row(name, where, name.replace("_", "-") if name in SOURCES else "use the source `folder`")
     return table

@@ -40,7 +40,9 @@ def estimate(config: Experiment) -> Estimate:
     """Load the data, time eight client updates with the configured backend, and multiply."""
     torch.set_num_threads(1)
     dataset = config.data.load(data_dir(), seed_for(config.seeds[0], "data"))
-    split = split_users(dataset.users, seed=0, prior="random", test_fraction=config.split.test_fraction)
+    split = split_users(
+        dataset.users, seed=0, prior="random", test_fraction=config.split.test_fraction, test=dataset.test
+    )
     dtype = recipes.DTYPES[config.federation.dtype]
     prior, private = (recipes.ready(users, dtype, best_device()) for users in (split.prior, split.private))
     devices = recipes.make_devices(prior, private)
@@ -54,7 +56,7 @@ def estimate(config: Experiment) -> Estimate:
     done = len(list(make_backend(name, model).run(jobs, params, plan.training)))
     per_update = (time.perf_counter() - started) / done
     items = len(config.split.priors) * len(config.seeds)
-    updates = plan.rounds * plan.cohort
+    updates = sum(plan.expected(t) for t in range(plan.rounds))
     shadows = min(config.selection.shadow_rounds, plan.rounds) * len(prior)
     kept = sum(layout.sizes[name] for name in layout.kept)
     return Estimate(
@@ -69,3 +71,14 @@ def estimate(config: Experiment) -> Estimate:
         disk=items * store_bytes(layout),
         memory=PROCESS_BYTES + 4 * (shadows * kept + 10 * updates * updates // 2),
     )
+
+
+POINT_SECONDS = 8.0
+"""What a point costs besides training and kernels: preparing, embedding, evaluating."""
+
+
+def estimate_points(config: Experiment, points: int, jobs: int) -> float:
+    """Return about how many minutes ``points`` federations with their attacks take, ``jobs`` at a time."""
+    split = config.split.model_copy(update={"priors": config.split.priors[:1]})
+    one = estimate(config.model_copy(update={"seeds": config.seeds[:1], "split": split}))
+    return points * (one.federate_s + max(one.attack_s, POINT_SECONDS)) / jobs / 60

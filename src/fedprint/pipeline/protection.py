@@ -10,8 +10,8 @@ from typing import Any
 
 from fedprint.data.examples import concat
 from fedprint.data.prepared import Meta, load_users
+from fedprint.defences.points import defend_data, settle
 from fedprint.defences.strength import Defence
-from fedprint.federation.rounds import defend_data, settle
 from fedprint.pipeline import recipes
 from fedprint.pipeline.clustering import with_clusters, write_clusters
 from fedprint.pipeline.stages.paths import Job, write_json

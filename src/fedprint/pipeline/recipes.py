@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,8 +17,8 @@ from fedprint.defences.on_data import CLUSTER
 from fedprint.defences.secret_head import secret_head
 from fedprint.federation.backends import best_device, make_backend, trial
 from fedprint.federation.client_state import ClientFiles, ClientState
-from fedprint.federation.round_engine import FederationPlan
-from fedprint.federation.rounds import cohort_size
+from fedprint.federation.cohorts import FederationPlan, check_cohort, cohort_size, largest_cohort
+from fedprint.federation.privacy import private_defence, rounds_allowed
 from fedprint.federation.store import StoreLayout
 from fedprint.models.base import FedModule
 from fedprint.models.dual_head import DualHead
@@ -87,15 +88,24 @@ def load_parameters(model: FedModule, params: Params) -> None:
 
 
 def make_plan(config: Experiment, devices: int, seed: int) -> FederationPlan:
-    """Return the federation's constants."""
+    """Return the federation's constants, with the rounds that a privacy budget allows."""
     f = config.federation
-    return FederationPlan(
+    plan = FederationPlan(
         rounds=f.rounds,
         cohort=cohort_size(devices, f.fraction),
         training=f.local_training(),
         seed=seed,
         aggregation=f.aggregation,
+        sampling=f.sampling,
+        growth=f.growth,
+        horizon=f.rounds,
+        momentum=f.momentum,
+        diagnostics=f.diagnostics,
     )
+    check_cohort(max(plan.expected(t) for t in range(plan.rounds)), devices)
+    allowed = rounds_allowed(private_defence(config.defences), plan, devices, config.threat.defended_roles())
+    plan = replace(plan, rounds=allowed)
+    return replace(plan, slots=largest_cohort(devices, plan))
 
 
 def client_state(model: FedModule, folder: Path, seed: int) -> ClientState | None:
@@ -113,7 +123,7 @@ def make_layout(config: Experiment, plan: FederationPlan, params: Params, finger
             raise FedprintError(f"store.layers: the model has no layer '{layer}'; choose of {', '.join(params)}")
     return StoreLayout(
         rounds=plan.rounds,
-        cohort=plan.cohort,
+        cohort=plan.rows,
         shapes={name: tuple(tensor.shape) for name, tensor in params.items()},
         kept=select(list(params), wanted),
         precision=config.store.precision,
@@ -173,11 +183,14 @@ def quick_utility(meta: Meta, values: Tensor, labels: Tensor) -> float:
 
 
 def utility_probe(
-    config: Experiment, meta: Meta, model: FedModule, test: Sequence[User]
+    config: Experiment, meta: Meta, model: FedModule, test: Sequence[User], rounds: int
 ) -> Callable[[int, Params], Mapping[str, float]]:
-    """Return what the loop calls after each round: the utility on the test set every ``evaluate_every`` rounds."""
+    """Return what the loop calls after each round: the utility on the test set every ``evaluate_every`` rounds.
+
+    And after the last of ``rounds``.
+    """
     labels = torch.cat([u.examples["y"] for u in test])
-    every, last = config.federation.evaluate_every, config.federation.rounds - 1
+    every, last = config.federation.evaluate_every, rounds - 1
 
     def probe(t: int, params: Params) -> Mapping[str, float]:
         if (t + 1) % every and t != last:

@@ -17,6 +17,7 @@ from fedprint.analyses.epochs import Epochs
 from fedprint.analyses.layers import Layers
 from fedprint.analyses.matching import Matching
 from fedprint.analyses.open_world import OpenWorld
+from fedprint.analyses.participation import Participation
 from fedprint.analyses.profile import Profile
 from fedprint.analyses.raw_features import RawFeatures
 from fedprint.analyses.recognisable import Recognisable
@@ -25,6 +26,7 @@ from fedprint.attacks.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmH
 from fedprint.attacks.reidentify import MlpTuned, Ridge
 from fedprint.data.dataset import Task
 from fedprint.data.sources import AnySource
+from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
 from fedprint.defences.secret_head import SecretHead
@@ -45,7 +47,7 @@ Model = Annotated[
     Field(discriminator="name"),
 ]
 Defence = Annotated[
-    BkgRepl | RandAug | MmAug | Noise | DpLocal | DpFedAvg | TopK | Quantise | Sign | SecretHead,
+    BkgRepl | RandAug | MmAug | CounterAug | Noise | DpLocal | DpFedAvg | TopK | Quantise | Sign | SecretHead,
     Field(discriminator="name"),
 ]
 Attack = Annotated[
@@ -73,6 +75,7 @@ Analysis = Annotated[
     | Attributes
     | DataSpace
     | Profile
+    | Participation
     | OpenWorld
     | CrossModal,
     Field(discriminator="name"),

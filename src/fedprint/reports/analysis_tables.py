@@ -18,6 +18,8 @@ UNVARIED = {*COLUMNS, "analysis", "config_hash", "n_seeds", "member", "seconds"}
     "layers",
     "linkage",
     "world",
+    "adversary",
+    "view",
 }
 """Columns that are no key of an analysis."""
 

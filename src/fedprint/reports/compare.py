@@ -84,6 +84,8 @@ def _single(folder: Path) -> dict[str, Any]:
     if "suite" in summary:
         names = ", ".join(f"{summary['suite']}/{member['name']}" for member in summary["members"])
         raise FedprintError(f"{folder} is the report of a suite; compare its members: {names}")
+    if "plane" in summary:
+        raise FedprintError(f"{folder} is the report of a sweep; compare reports of single experiments")
     return summary
 
 

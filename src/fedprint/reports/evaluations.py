@@ -130,7 +130,7 @@ def _pool_analyses(rows: Sequence[Row]) -> list[Row]:
     """
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(json.dumps([row[key] for key in ("analysis", "prior")]), []).append(row)
+        groups.setdefault(json.dumps([row.get(key) for key in ("analysis", "prior", "adversary")]), []).append(row)
     pooled = []
     for group in groups.values():
         attacks: dict[Any, set[Any]] = {}
@@ -139,15 +139,26 @@ def _pool_analyses(rows: Sequence[Row]) -> list[Row]:
         one_each = all(len(found) == 1 for found in attacks.values())
         mixed = one_each and len(set.union(*attacks.values())) > 1
         same = [{**row, "attack": CHOSEN} for row in group] if mixed else group
-        pooled += [row for row in pool_seeds(same, varying={"config_hash", "layers"}) if row["seed"] == POOLED]
+        pooled += [
+            row for row in pool_seeds(same, varying={"config_hash", "layers", "recipe"}) if row["seed"] == POOLED
+        ]
     return pooled
 
 
 def final_rows(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows to print but for analyses: the pooled ones of a prior that has any, else its single seed's."""
-    main = [row for row in rows if not row.get("analysis")]
+    """Return the rows to print but for analyses: the pooled ones of a prior that has any, else its single seed's.
+
+    Of several adversaries those of the strongest; the others stand in the section "adversaries".
+    """
+    main = of_headline([row for row in rows if not row.get("analysis")])
     pooled = {row["prior"] for row in main if row.get("seed") == POOLED}
     return [row for row in main if (row.get("seed") == POOLED) == (row["prior"] in pooled)]
+
+
+def of_headline(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of the adversary that knows most: of the adaptive one where there is any."""
+    found = {row.get("adversary") for row in rows}
+    return [row for row in rows if row.get("adversary") == "adaptive"] if "adaptive" in found else list(rows)
 
 
 def final_analyses(rows: Sequence[Row]) -> list[Row]:
@@ -169,7 +180,9 @@ def _pool(rows: Sequence[Row], varying: set[str]) -> list[Row]:
 
 
 def _condition(row: Row, *more: str) -> str:
-    return json.dumps([row.get(key) for key in ("prior", "world", "defence", "linkage", "metric", "training", *more)])
+    return json.dumps(
+        [row.get(key) for key in ("prior", "world", "defence", "adversary", "linkage", "metric", "training", *more)]
+    )
 
 
 def _read_json(path: Path) -> dict[str, Any]:

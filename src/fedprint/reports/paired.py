@@ -48,7 +48,7 @@ def _within(item: Evaluation) -> Iterator[Row]:
 
 
 def _attacks(item: Evaluation) -> Mapping[str, Aps]:
-    found: Mapping[str, Aps] = item.details.get("ap_by_user", {})
+    found: Mapping[str, Aps] = item.details.get("ap_by_user", {}).get(item.details.get("adversary"), {})
     return found
 
 

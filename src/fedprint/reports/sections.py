@@ -21,6 +21,11 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     ),
     "prior-examples": ("Prior examples", "How much of a user's data must the adversary have?"),
     "training-updates": ("Training updates", "How many labelled updates must the adversary have seen?"),
+    "adversaries": (
+        "Adversaries",
+        "The naive adversary does not know that updates are defended; the adaptive one knows how, and chooses on prior "
+        "data whether to learn from clean updates, from defended ones, or from both (column recipe).",
+    ),
     "strengths": ("Chosen strengths", "Users who protect themselves, and how strongly, beside those who do not."),
     "layers": ("Layers", "Each attack is tuned anew on each layer alone, on prior data."),
     "epochs": ("Training epochs", "Does an update's place in training matter?"),
@@ -42,6 +47,11 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     ),
     "data-space": ("Data space", "Naming the user from raw examples instead of an update."),
     "profile": ("Profile", "Devices ranked by how well they fit a profile, without data of any user."),
+    "participation": (
+        "Views: sums and released models",
+        "Did a user take part in a round? Asked of someone who sees only a cohort's sum (aggregate, before the "
+        "server's noise), or only the released models (central, after it).",
+    ),
     "distances": ("Distances", "How alike a user's own examples are, beside other users' ones."),
     "class-bias": ("Class bias", "Which labels' outputs an update moves, prior beside private."),
     "recognisable": ("Who is recognised, and why", "The users that are recognised most and least, and their labels."),

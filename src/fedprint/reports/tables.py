@@ -218,7 +218,8 @@ def _votes(line: Row, all_seeds: Sequence[Row]) -> str:
     same = [
         row
         for row in all_seeds
-        if isinstance(row["seed"], int) and all(row.get(key) == line.get(key) for key in ("prior", "attack", "layers"))
+        if isinstance(row["seed"], int)
+        and all(row.get(key) == line.get(key) for key in ("prior", "adversary", "attack", "layers"))
     ]
     seeds = {row["seed"] for row in same}
     chosen = {row["seed"] for row in same if row.get("selected")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ def summary_table(report_folder: Path) -> Table:
     summary = read_summary(folder)
     if "suite" in summary:
         return suite_table(folder, summary)
+    if "plane" in summary:
+        return plane_table(folder, summary)
     rows = final_rows(read_measurements(folder / "measurements.jsonl"))
     caption = _caption(folder, summary, rows)
     table = Table(title=escape(summary["title"]), caption=caption, caption_justify="left", box=SIMPLE_HEAD)
@@ -69,6 +72,32 @@ def suite_table(folder: Path, summary: Mapping[str, Any]) -> Table:
                 prior, _, *numbers = _cells(found.prior, "update", line.attack, line)
                 table.add_row(escape(member["name"]), prior, *map(escape, numbers))
         table.add_section()
+    return table
+
+
+def plane_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return every place of a sweep: utility, and AP over chance for each adversary; the front is marked."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    plane = json.loads((folder / "plane.json").read_text(encoding="utf-8"))
+    names = summary["adversaries"]
+    caption = "\n".join(
+        [*summary["verdict"], f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"]
+    )
+    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
+    for column in ("strategy", "strength", "utility", *(f"{name}: AP / chance" for name in names)):
+        table.add_column(column, overflow="fold")
+    for place in plane["places"]:
+        strength = MISSING if place["strength"] is None else f"{place['strength']:g}"
+        cells = [place["error"] or MISSING] if "utility" not in place else [f"{place['utility']['value']:.2f}"]
+        for name in names if "utility" in place else ():
+            found = place["adversaries"][name]
+            ratio = found["ap_over_chance"]
+            mark = "  on the front" if found["on_front"] else ""
+            cells.append(f"{ratio['value']:.1f} [{ratio['lo']:.1f}, {ratio['hi']:.1f}]{mark}")
+        table.add_row(*(escape(cell) for cell in (place["strategy"], strength, *cells)))
     return table
 
 

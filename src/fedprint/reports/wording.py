@@ -66,6 +66,7 @@ METRIC_TITLES: Mapping[str, str] = {
     "mtl_gain": "gain in top-1 by learning both together",
     "mtl_gain_ap": "gain in AP by learning both together",
     "fits_ap": "AP of devices that fit",
+    "participation_ap": "AP of “took part”",
 }
 
 

@@ -32,10 +32,10 @@ def _run(job: Job) -> None:
     out = job.paths.analysis
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    with meter(f"analyse {job.paths.item}", len(job.config.analyses)) as bar:
+    with meter(f"analyse {job.paths.item}", len(job.analyses)) as bar:
         done = [0]
         bench = open_bench(job, lambda note: bar.update(done[0], note))
-        for analysis in job.config.analyses:
+        for analysis in job.analyses:
             started = time.perf_counter()
             bar.update(done[0], analysis.name)
             trials = save_trials(out, analysis.name, analysis.trials(bench))
@@ -43,14 +43,15 @@ def _run(job: Job) -> None:
             seconds = time.perf_counter() - started
             print(f"{analysis.name}: {trials} trials, {seconds:.1f} s", file=sys.stderr, flush=True)
     # never empty: a folder without files would get lost on its way through a cache
-    (out / "finished.txt").write_text("".join(f"{analysis.name}\n" for analysis in job.config.analyses))
+    (out / "finished.txt").write_text("".join(f"{analysis.name}\n" for analysis in job.analyses))
 
 
 def open_bench(job: Job, progress: Any) -> Bench:
-    """Return the adversary's desk, with its attacks as the attack stage tuned them."""
-    view, everyone = open_view(job)
+    """Return the desk of the headlines' adversary, with its attacks as the attack stage tuned them."""
+    adversary = job.config.adversaries[-1]
+    view, everyone = open_view(job, adversary)
     meta = load_meta(job.paths.prepared)
-    found = read_json(job.paths.attack / "attack.json")
+    found = read_json(job.paths.attack_of(adversary) / "attack.json")
     attacks: dict[str, tuple[Attack, Tuned]] = {
         attack.name: (attack, read_tuned(found["attacks"][attack.name])) for attack in job.config.attacks
     }

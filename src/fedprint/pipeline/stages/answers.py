@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fedprint.federation.store import read_truth
 from fedprint.pipeline.stages.paths import Job, read_json
+from fedprint.types import AdversaryName
 
 
 class Answers:
@@ -19,10 +20,11 @@ class Answers:
         self._scores, self.truth = scores, truth
 
     @classmethod
-    def load(cls, job: Job) -> Answers:
-        """Join the attack's answers with the truth."""
-        attack = read_json(job.paths.attack / "attack.json")
-        with np.load(job.paths.attack / "scores.npz", allow_pickle=False) as archive:
+    def load(cls, job: Job, adversary: AdversaryName) -> Answers:
+        """Join an adversary's answers with the truth."""
+        folder = job.paths.attack_of(adversary)
+        attack = read_json(folder / "attack.json")
+        with np.load(folder / "scores.npz", allow_pickle=False) as archive:
             scores = {name: archive[name] for name in archive.files}
         table = read_truth(job.paths.updates / "truth")
         owner = dict(zip(table["obs_id"].tolist(), table["user_id"].tolist(), strict=True))

@@ -17,7 +17,7 @@ from fedprint.rng import seed_for
 def run(job: Job) -> None:
     """Write questions/ and answers/."""
     facts = gather(job)
-    asked = [about_updates(facts), *(found for analysis in job.config.analyses for found in analysis.ask(facts))]
+    asked = [about_updates(facts), *(found for analysis in job.analyses for found in analysis.ask(facts))]
     questions, answers = job.paths.updates / "questions", job.paths.updates / "answers"
     for folder in (questions, answers):
         shutil.rmtree(folder, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,22 +13,24 @@ from typing import Any
 import numpy as np
 import sklearn.manifold  # noqa: F401  (what is loaded later would escape the limit on threads)
 import torch
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from fedprint.attacks.adversary import Effort, Recipe, choose, recipes, relabelled
 from fedprint.attacks.embed import two_dimensions
 from fedprint.attacks.reidentify import Tuned, Workspace, answer, pool, tune
-from fedprint.attacks.shadow import Problem, Validation, attack_problem, validations
+from fedprint.attacks.shadow import Problem, Validation
 from fedprint.attacks.view import AttackerView, ask_all
 from fedprint.data.prepared import load_meta, load_users
 from fedprint.data.text_columns import CAPTION
 from fedprint.federation.store import UpdateStore
-from fedprint.pipeline import recipes
+from fedprint.pipeline import recipes as build
 from fedprint.pipeline.clustering import with_clusters
 from fedprint.pipeline.progress import meter
 from fedprint.pipeline.registry import Attack
 from fedprint.pipeline.stages.paths import Job, read_json, write_json
 from fedprint.rng import numpy_rng, torch_rng
-from fedprint.types import Questions, User
+from fedprint.types import AdversaryName, Questions, User
 
 
 def run(job: Job) -> None:
@@ -40,34 +43,55 @@ def run(job: Job) -> None:
 
 def _run(job: Job) -> None:
     out = job.paths.attack
-    out.mkdir(parents=True, exist_ok=True)
-    view, questions = open_view(job)
+    shutil.rmtree(out, ignore_errors=True)
+    for name in job.config.adversaries:
+        _attack_as(name, job)
+    store = UpdateStore.open(job.paths.updates / "observed", verify=False)
+    shown = two_dimensions(store, np.arange(len(store.index)), seed=job.seed)
+    np.savez(out / "embedding.npz", xy=shown, obs_id=store.index["obs_id"].to_numpy())
+
+
+def _attack_as(name: AdversaryName, job: Job) -> None:
+    """Choose what to learn from, then every attack's settings; write the folder of one adversary."""
+    view, questions = open_view(job, name)
     work = Workspace()
-    rounds = min(job.config.selection.shadow_rounds, view.store.rounds)
-    with meter(f"attack {job.paths.item}: shadow devices", rounds * len(view.prior_users)) as bar:
-        folds = validations(view, questions, rounds=rounds, progress=bar.update)
-    found: dict[str, dict[str, Any]] = {}
+    found = recipes_of(name, job, view, questions)
+    recipe, losses = choose(found, work, torch_rng(job.seed, "attack", "recipe", name))
+    real = recipe.problem
+    permuted = relabelled(real, permutation(job, questions))
+    settled: dict[str, dict[str, Any]] = {}
     scores: dict[str, np.ndarray] = {}
-    real = attack_problem(view, questions)
-    permuted = attack_problem(view.shuffled(permutation(job, questions)), questions)
-    with meter(f"attack {job.paths.item}", len(job.config.attacks)) as bar:
+    with meter(f"attack {job.paths.item}: {name}", len(job.config.attacks)) as bar:
         for i, attack in enumerate(job.config.attacks):
-            found[attack.name] = _run_attack(attack, job, real, permuted, folds, work, scores)
+            settled[attack.name] = _run_attack(attack, job, real, permuted, recipe.folds, work, scores)
             bar.update(i + 1, attack.name)
-    selected = min(found, key=lambda name: (found[name]["log_loss"], name))
-    _write(out, job, view, questions, scores, {"attacks": found, "selected": selected})
-    row = found[selected]
-    print(f"selected {selected}: {row['settings']}, log-loss {row['log_loss']:.3f}", file=sys.stderr, flush=True)
+    selected = min(settled, key=lambda attack: (settled[attack]["log_loss"], attack))
+    learnt = {"adversary": name, "recipe": recipe.name, "recipe_log_loss": losses}
+    summary = {"attacks": settled, "selected": selected, **learnt}
+    _write(job.paths.attack_of(name), view, questions, scores, summary)
+    row = settled[selected]
+    note = f"{name} adversary learns from {recipe.name} updates, selected {selected}: {row['settings']}"
+    print(f"{note}, log-loss {row['log_loss']:.3f}", file=sys.stderr, flush=True)
 
 
-def open_view(job: Job) -> tuple[AttackerView, Questions]:
+def recipes_of(name: AdversaryName, job: Job, view: AttackerView, questions: Questions) -> tuple[Recipe, ...]:
+    """Return what an adversary may learn from under this configuration."""
+    threat, rounds = job.config.threat, min(job.config.selection.shadow_rounds, view.store.rounds)
+    effort = Effort(rounds=threat.shadow_rounds, draws=threat.shadow_draws, validation_rounds=rounds)
+    clean = not job.config.defences or "prior" not in threat.defended_roles()
+    total = effort.devices(name, view, recorded=clean)
+    with meter(f"attack {job.paths.item}: {name}, shadow devices", total) as bar:
+        return recipes(name, view, questions, effort, recorded=clean, progress=bar.update)
+
+
+def open_view(job: Job, adversary: AdversaryName) -> tuple[AttackerView, Questions]:
     """Return all that the adversary may know, and what it is asked."""
     prepared, updates = job.paths.prepared, job.paths.updates
     meta = load_meta(prepared)
-    dtype = recipes.DTYPES[job.config.federation.dtype]
+    dtype = build.DTYPES[job.config.federation.dtype]
     prior = readable(load_users(prepared / "prior"), dtype)
     store = UpdateStore.open(updates / "observed")
-    model = recipes.build_model(job.config, meta, prior, recipes.federation_seed(job.seed))
+    model = build.build_model(job.config, meta, prior, build.federation_seed(job.seed))
     view = AttackerView(
         store=store,
         prior_users=prior,
@@ -76,7 +100,7 @@ def open_view(job: Job) -> tuple[AttackerView, Questions]:
         training=job.config.federation.local_training(),
         chronological=job.prior == "chrono",
         by_album=job.prior == "photoset",
-        defences=None,
+        defences=job.config.defences if adversary == "adaptive" else None,
         seed=job.seed,
         labels={user.user_id: user.user_id for user in prior},
     )
@@ -90,14 +114,13 @@ def readable(users: Sequence[User], dtype: torch.dtype) -> tuple[User, ...]:
         replace(ready, examples={**ready.examples, CAPTION: user.examples[CAPTION]})
         if CAPTION in user.examples
         else ready
-        for user, ready in zip(users, recipes.ready(users, dtype), strict=True)
+        for user, ready in zip(users, build.ready(users, dtype), strict=True)
     )
 
 
-def permutation(job: Job, questions: Questions) -> dict[int, int]:
-    """Return the users exchanged at random, for the shuffled-label check."""
-    exchanged = numpy_rng(job.seed, "shuffled-labels", job.prior).permutation(questions.options)
-    return dict(zip(questions.options, exchanged.tolist(), strict=True))
+def permutation(job: Job, questions: Questions) -> NDArray[np.int64]:
+    """Return the columns of the answers exchanged at random, for the shuffled-label check."""
+    return numpy_rng(job.seed, "shuffled-labels", job.prior).permutation(len(questions.options))
 
 
 def _run_attack(
@@ -126,7 +149,6 @@ def _run_attack(
 
 def _write(
     out: Path,
-    job: Job,
     view: AttackerView,
     questions: Questions,
     scores: Mapping[str, np.ndarray],
@@ -137,9 +159,8 @@ def _write(
     pooled = {name: pool(values, senders) for name, values in scores.items()}
     arrays = {f"update/{name}": values for name, values in scores.items()}  # float32 would bring back the ties
     arrays |= {f"device/{name}": values for name, (values, _) in pooled.items()}
+    out.mkdir(parents=True, exist_ok=True)
     np.savez(out / "scores.npz", **arrays)  # type: ignore[arg-type]
-    shown = two_dimensions(view.store, np.arange(len(view.store.index)), seed=job.seed)
-    np.savez(out / "embedding.npz", xy=shown, obs_id=view.store.index["obs_id"].to_numpy())
     write_json(
         out / "attack.json",
         {

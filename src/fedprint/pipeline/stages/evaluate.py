@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from fedprint.pipeline.stages.evaluate_analyses import write_analyses
 from fedprint.pipeline.stages.evaluate_strengths import measure_strengths
 from fedprint.pipeline.stages.paths import Job, read_json, write_json
 from fedprint.rng import numpy_rng, seed_for
-from fedprint.types import Measurement
+from fedprint.types import AdversaryName, Measurement
 
 UTILITY = {
     "single_label": "accuracy",
@@ -40,23 +40,25 @@ def run(job: Job) -> list[Row]:
     out = job.paths.evaluation
     out.mkdir(parents=True, exist_ok=True)
     meta = load_meta(job.paths.prepared)
-    attack = read_json(job.paths.attack / "attack.json")
-    answers = Answers.load(job)
-    rows = [to_row(m) for m in (*_utility(job, meta), *_attacks(job, attack, answers))]
+    adversaries = job.config.adversaries
+    attacks = {name: read_json(job.paths.attack_of(name) / "attack.json") for name in adversaries}
+    replies = {name: Answers.load(job, name) for name in adversaries}
+    attack, answers = attacks[adversaries[-1]], replies[adversaries[-1]]
+    measured = (m for name in adversaries for m in _attacks(job, name, attacks[name], replies[name]))
+    rows = [to_row(m) for m in (*_utility(job, meta), *measured)]
     (out / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    details = _details(job, meta, attack, answers)
+    details = _details(job, meta, attacks, replies)
     write_json(out / "details.json", details)
-    by_strength = [replace(m, keys={**condition(job), **m.keys}) for m in measure_strengths(job, attack, answers)]
-    write_analyses(
-        job, meta, condition(job), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, by_strength
-    )
+    strengths = (replace(m, keys={**condition(job), **m.keys}) for m in measure_strengths(job, attack, answers))
+    added = [*strengths, *_adversaries(job, attacks, replies)]
+    write_analyses(job, meta, condition(job), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, added)
     _write_tsne(job, out)
     shutil.copytree(job.paths.prepared / "samples", out / "samples", dirs_exist_ok=True)
     return rows
 
 
-def condition(job: Job) -> dict[str, Any]:
-    """Return the columns that all rows of this job share."""
+def condition(job: Job, adversary: AdversaryName | None = None) -> dict[str, Any]:
+    """Return the columns that all rows of this job share; the adversary is by default the one of the headlines."""
     config = job.config
     return {
         "experiment": config.name,
@@ -67,7 +69,7 @@ def condition(job: Job) -> dict[str, Any]:
         "defence": "+".join(d.name for d in config.defences) or "none",
         "defence_params": defence_params(config),
         "defended": config.threat.defended if config.defences else None,
-        "adversary": "naive",
+        "adversary": adversary or config.adversaries[-1],
         "view": "local",
         "seed": job.seed,
     }
@@ -114,13 +116,13 @@ def _utility_of(
     return hit_rate("accuracy", values, users, seed, chance=chance, confidence=confidence)
 
 
-def _attacks(job: Job, attack: Mapping[str, Any], answers: Answers) -> Iterator[Measurement]:
+def _attacks(job: Job, adversary: AdversaryName, attack: Mapping[str, Any], answers: Answers) -> Iterator[Measurement]:
     evaluation = job.config.evaluation
     for name, found in attack["attacks"].items():
         for linkage in job.config.selection.linkages:
             truth = answers.truth[linkage]
             keys = {
-                **condition(job),
+                **condition(job, adversary),
                 "linkage": linkage,
                 "attack": name,
                 "layers": ",".join(found["layers"]) if found["layers"] else "all",
@@ -138,8 +140,34 @@ def _attacks(job: Job, attack: Mapping[str, Any], answers: Answers) -> Iterator[
                 yield replace(measurement, keys=keys)
 
 
-def _details(job: Job, meta: Meta, attack: Mapping[str, Any], answers: Answers) -> dict[str, Any]:
-    config, selected = job.config, attack["selected"]
+def _adversaries(
+    job: Job, attacks: Mapping[AdversaryName, Mapping[str, Any]], replies: Mapping[AdversaryName, Answers]
+) -> Iterator[Measurement]:
+    """Yield the selected attack's measurements of each adversary side by side, where there are several."""
+    if len(attacks) == 1:
+        return
+    for name, attack in attacks.items():
+        keys = {"analysis": "adversaries", "recipe": attack["recipe"]}
+        for found in _attacks(job, name, attack, replies[name]):
+            if found.keys["selected"]:
+                yield replace(found, keys={**found.keys, **keys})
+
+
+def _ap_of_users(answers: Answers, attack: str, options: Sequence[int]) -> dict[str, float]:
+    rows = ap_by_user(answers.scores("update", attack), answers.truth["update"], options)
+    return {str(row.user_id): row.ap for row in rows}
+
+
+def _details(
+    job: Job,
+    meta: Meta,
+    attacks: Mapping[AdversaryName, Mapping[str, Any]],
+    replies: Mapping[AdversaryName, Answers],
+) -> dict[str, Any]:
+    """Return what the page needs besides measurements; most is about the last of the adversaries."""
+    config, attack = job.config, attacks[job.config.adversaries[-1]]
+    answers = replies[job.config.adversaries[-1]]
+    selected = attack["selected"]
     history = read_json(job.paths.updates / "utility" / "history.json")
     return {
         "prior": job.prior,
@@ -156,17 +184,19 @@ def _details(job: Job, meta: Meta, attack: Mapping[str, Any], answers: Answers) 
             for name, found in attack["attacks"].items()
         },
         "selected": selected,
+        "adversary": attack["adversary"],
+        "recipes": {
+            name: {key: found[key] for key in ("recipe", "recipe_log_loss", "selected")}
+            for name, found in attacks.items()
+        },
         "chance_log_loss": attack["chance_log_loss"],
         "by_user": {
             linkage: [asdict(row) for row in ap_by_user(answers.scores(linkage, selected), truth, attack["options"])]
             for linkage, truth in answers.truth.items()
         },
         "ap_by_user": {
-            name: {
-                str(row.user_id): row.ap
-                for row in ap_by_user(answers.scores("update", name), answers.truth["update"], attack["options"])
-            }
-            for name in attack["attacks"]
+            adversary: {name: _ap_of_users(replies[adversary], name, found["options"]) for name in found["attacks"]}
+            for adversary, found in attacks.items()
         },
         "by_round": _by_round(job, attack, answers),
         "checks": {

@@ -66,10 +66,10 @@ def _path(trial: Trial) -> list[str]:
 
 
 def _exhibits(job: Job, meta: Meta, ap: Mapping[int, float]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if not job.config.analyses:
+    if not job.analyses:
         return
     scene = open_scene(job, meta, ap)
-    for analysis in job.config.analyses:
+    for analysis in job.analyses:
         found = analysis.exhibit(scene)
         if found is not None:
             yield analysis.name, found

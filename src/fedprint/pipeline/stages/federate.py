@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import time
@@ -19,6 +20,7 @@ from fedprint.federation.store import StoreWriter, UpdateStore
 from fedprint.models.base import FedModule, quiet_trainer
 from fedprint.models.batches import ShuffledBatches
 from fedprint.pipeline import recipes
+from fedprint.pipeline.privacy import open_ledger, write_privacy
 from fedprint.pipeline.progress import Meter, meter
 from fedprint.pipeline.protection import protect, strengths, write_overhead
 from fedprint.pipeline.stages.paths import Job, write_json
@@ -31,6 +33,8 @@ from fedprint.types import Device, Examples, User
 SECTIONS = ("data", "split", "model", "federation", "store", "defences", "threat.defended")
 """What a store depends on in the configuration; with prior and seed it names the store's checkpoint."""
 KNN_NEIGHBOURS = 10
+KNN_EXAMPLES = 60_000
+"""Of more training examples 10-NN knows this many, evenly spaced."""
 
 
 def run(job: Job, tracked: TrackedRun | None = None) -> None:
@@ -80,19 +84,21 @@ def _train(
     with StoreWriter.open(folder / "store", layout) as writer, meter(f"federate {job.paths.item}", plan.rounds) as bar:
         if writer.next_round == 0:
             writer.set_initial(initial)
-        watch = _Watch(bar, plan.cohort, writer.next_round, tracked, unit="stars" if meta.scale else "fraction")
+        watch = _Watch(bar, tracked, unit="stars" if meta.scale else "fraction")
         params = federate(
             devices=devices,
             plan=plan,
             backend=backend,
             defences=job.config.defences,
             writer=writer,
-            utility=recipes.utility_probe(job.config, meta, model, test),
+            utility=recipes.utility_probe(job.config, meta, model, test, plan.rounds),
             report=watch,
             roles=job.config.threat.defended_roles(),
             private=recipes.client_state(model, folder / "private", seed),
+            ledger=open_ledger(job, plan, folder, fingerprint, writer.next_round),
         )
         writer.finalise()
+        write_privacy(job, plan, len(devices), folder, fingerprint)
         watch.flush()
     for name in ("observed", "truth"):
         _move(folder / "store" / name, job.paths.updates / name)
@@ -109,10 +115,10 @@ def _move(source: Path, target: Path) -> None:
 class _Watch:
     """Shows rounds, updates per second, loss and utility; sends metrics to MLflow in batches."""
 
-    def __init__(self, bar: Meter, cohort: int, first: int, tracked: TrackedRun | None, *, unit: str) -> None:
-        self._bar, self._cohort, self._first, self._tracked, self._unit = bar, cohort, first, tracked, unit
+    def __init__(self, bar: Meter, tracked: TrackedRun | None, *, unit: str) -> None:
+        self._bar, self._tracked, self._unit = bar, tracked, unit
         self._start = self._sent = time.monotonic()
-        self._utility = "-"
+        self._utility, self._loss = "-", math.nan
         self._points: list[tuple[str, float, int]] = []
         self.updates, self.defence_seconds = 0, 0.0
 
@@ -120,13 +126,14 @@ class _Watch:
         """Take one finished round."""
         self.updates += report.clients
         self.defence_seconds += report.defence_seconds
-        rate = (report.round + 1 - self._first) * self._cohort / max(time.monotonic() - self._start, 1e-9)
+        rate = self.updates / max(time.monotonic() - self._start, 1e-9)
         if "utility" in report.metrics:
             self._utility = with_unit(report.metrics["utility"], self._unit)
-        note = f"{rate:.0f} updates/s  loss {report.metrics['loss']:.3f}  utility {self._utility}"
+        self._loss = report.metrics.get("loss", self._loss)  # an empty round has none
+        note = f"{rate:.0f} updates/s  loss {self._loss:.3f}  utility {self._utility}"
         self._bar.update(report.round + 1, note)
-        names = {"loss": "train/loss", "update_norm": "train/update_norm", "utility": "utility/federated"}
-        self._points += [(names.get(k, k), v, report.round) for k, v in report.metrics.items()]
+        names = {"utility": "utility/federated", "clip": "privacy/clip", "clip_share": "privacy/clip_share"}
+        self._points += [(names.get(k, f"train/{k}"), v, report.round) for k, v in report.metrics.items()]
         if time.monotonic() - self._sent > 5:
             self.flush()
 
@@ -177,10 +184,11 @@ def _nearest_neighbours(train: Examples, x: torch.Tensor, labels: np.ndarray, me
     """10-NN on pixels: hits (n,), or for multi-label the share of neighbours with each label (n, classes)."""
     from sklearn.neighbors import NearestNeighbors
 
-    known = train["x"].flatten(1).cpu().numpy()
+    every = -(-len(train["y"]) // KNN_EXAMPLES)
+    known = train["x"][::every].flatten(1).cpu().numpy()
     k = min(KNN_NEIGHBOURS, len(known))
     found = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(known).kneighbors(x.flatten(1).cpu().numpy())[1]
-    neighbours = train["y"].cpu().numpy()[found]
+    neighbours = train["y"][::every].cpu().numpy()[found]
     if meta.task == "multi_label":
         return np.asarray(neighbours.mean(1))
     votes = np.stack([(neighbours == c).sum(1) for c in range(len(meta.class_names))], axis=1)

@@ -11,7 +11,8 @@ from typing import Any
 
 from fedprint.data.splits import Prior
 from fedprint.pipeline.config import Experiment, read_resolved
-from fedprint.types import FedprintError
+from fedprint.pipeline.registry import Analysis
+from fedprint.types import AdversaryName, FedprintError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +41,12 @@ class Paths:
 
     @property
     def attack(self) -> Path:
-        """Scores of every attack."""
+        """Holds a folder per adversary, and an embedding of the updates."""
         return (self.results or self.base) / "attack" / self.item
+
+    def attack_of(self, adversary: AdversaryName) -> Path:
+        """What one adversary answered."""
+        return self.attack / adversary
 
     @property
     def analysis(self) -> Path:
@@ -62,6 +67,11 @@ class Job:
     prior: Prior
     seed: int
     paths: Paths
+
+    @property
+    def analyses(self) -> tuple[Analysis, ...]:
+        """The configured analyses that run under this prior."""
+        return tuple(one for one in self.config.analyses if one.priors is None or self.prior in one.priors)
 
 
 def artifacts(experiment: str) -> Path:

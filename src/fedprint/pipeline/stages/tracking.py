@@ -51,12 +51,12 @@ def log_evaluation(run: TrackedRun, job: Job, rows: Sequence[Mapping[str, Any]])
     ]
     last = job.config.federation.rounds - 1
     for row in rows:
-        points += [(name, float(value), last) for name, value in _row_metrics(row)]
+        points += [(name, float(value), last) for name, value in _row_metrics(row, job.config.adversaries[-1])]
     run.log_metrics(points)
     run.set_tags({"store_checksum": history["store_checksum"], "config_hash": job.config.digest()})
 
 
-def _row_metrics(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def _row_metrics(row: Mapping[str, Any], headline: str) -> Iterator[tuple[str, float]]:
     """Name a row's numbers so that the UI groups them: attack/, utility/, attacks_all/."""
     if row["attack"] is None:
         gain = row["metric"] == "mae_gain_over_median"
@@ -66,14 +66,15 @@ def _row_metrics(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         yield f"utility_interval/{name}_lo", row["lo"]
         yield f"utility_interval/{name}_hi", row["hi"]
         return
+    known = "" if row["adversary"] == headline else f"_{row['adversary']}"
     if row["metric"] in ("ap", "ap_over_chance", "top1") and row["selected"]:
-        yield f"attack/{row['metric']}_{row['linkage']}", row["value"]
-        yield f"attack_interval/{row['metric']}_{row['linkage']}_lo", row["lo"]
-        yield f"attack_interval/{row['metric']}_{row['linkage']}_hi", row["hi"]
+        yield f"attack/{row['metric']}_{row['linkage']}{known}", row["value"]
+        yield f"attack_interval/{row['metric']}_{row['linkage']}{known}_lo", row["lo"]
+        yield f"attack_interval/{row['metric']}_{row['linkage']}{known}_hi", row["hi"]
         if row["metric"] == "ap":
-            yield f"attack/chance_{row['linkage']}", row["chance"]
+            yield f"attack/chance_{row['linkage']}{known}", row["chance"]
     if row["metric"] == "ap":
-        yield f"attacks_all/{row['attack']}_{row['linkage']}", row["value"]
+        yield f"attacks_all/{row['attack']}_{row['linkage']}{known}", row["value"]
 
 
 def log_report(config: Experiment, folder: Path, metrics: Mapping[str, float]) -> None:

@@ -1,0 +1,91 @@
+"""Does a study keep what it promises? Its result on ten further sets of seeds, and beside a grid four times as fine.
+
+    python benchmarks/tuning.py albums --strategy mm-aug [--fast] [--repeats 10] [--jobs 2]
+
+Prints how often the operating point kept below the ceiling (wanted: 9 of 10), and the best feasible utility of the
+study over that of the grid, both on the study's own seeds and with its margin (wanted: within 1 %). Points are cached:
+a stopped benchmark goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from itertools import product
+from statistics import fmean
+
+from fedprint.evaluation.tradeoff import Point
+from fedprint.pipeline.point_pool import PointRequest, run_points
+from fedprint.pipeline.study_config import Study, load_study
+from fedprint.pipeline.tune import Tuned, ceiling_of, score_of, tune
+from fedprint.pipeline.workspace import find_root
+from fedprint.tuning.score import ranked
+from fedprint.tuning.space import Values
+from fedprint.types import FedprintError
+
+FINER = 4
+
+
+def points_at(study: Study, places: Sequence[tuple[Values, int]], jobs: int, title: str) -> list[Point | FedprintError]:
+    """Return the points of the study's first strategy at (values, seed)."""
+    strategy, prior = study.settings.strategies[0], study.settings.prior
+    requests = [PointRequest(config=study.defended(strategy, v), prior=prior, seed=seed) for v, seed in places]
+    return run_points(requests, jobs=jobs, title=title)
+
+
+def kept_below(tuned: Tuned, repeats: int, jobs: int) -> list[bool]:
+    """Return for each of ``repeats`` further sets of seeds whether the operating point keeps below the ceiling."""
+    study, (found,) = tuned.study, tuned.operating_points
+    size = len(study.settings.fresh_seeds)
+    seeds = [[10_000 + size * repeat + i for i in range(size)] for repeat in range(repeats)]
+    places = [(found.parameters, seed) for group in seeds for seed in group]
+    points = points_at(study, places, jobs, f"{study.name}: repeats")
+    groups = [[p for p in points[size * i : size * (i + 1)] if isinstance(p, Point)] for i in range(repeats)]
+    return [bool(g) and fmean(p.strongest.value for p in g) <= ceiling_of(study, g) for g in groups]
+
+
+def best_on_grid(tuned: Tuned, jobs: int) -> float | None:
+    """Return the best feasible utility on a grid of four times as many places as the study has trials."""
+    study, (search,) = tuned.study, tuned.searches
+    space = study.settings.strategies[0].space
+    per_axis = max(2, round((FINER * study.settings.trials) ** (1 / len(space))))
+    grid = [dict(zip(space, v, strict=True)) for v in product(*(p.grid(per_axis) for p in space.values()))]
+    seeds = study.settings.seeds
+    found = points_at(study, [(v, seed) for v in grid for seed in seeds], jobs, f"{study.name}: grid")
+    batches = [found[start : start + len(seeds)] for start in range(0, len(found), len(seeds))]
+    whole = [[p for p in batch if isinstance(p, Point)] for batch in batches]
+    scores = [score_of(study, points, tuned.undefended) for points in whole if len(points) == len(seeds)]
+    return max((s.utility for s in scores if s.excess(search.margin) <= 0), default=None)
+
+
+def main() -> None:
+    """Tune one strategy, repeat its result, search the grid."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study")
+    parser.add_argument("--strategy", required=True)
+    parser.add_argument("--fast", action="store_true")
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=2)
+    asked = parser.parse_args()
+    root = find_root()
+    whole = load_study(root, asked.study, fast=asked.fast)
+    names = [strategy.name for strategy in whole.settings.strategies]
+    if asked.strategy not in names:
+        parser.error(f"--strategy {asked.strategy}: choose one of {', '.join(names)}")
+    chosen = (whole.settings.strategies[names.index(asked.strategy)],)
+    study = Study(
+        name=whole.name, settings=whole.settings.model_copy(update={"strategies": chosen}), config=whole.config
+    )
+    tuned = tune(root, study, workers=asked.jobs)
+    (point,), (search,) = tuned.operating_points, tuned.searches
+    print(f"{asked.strategy}: {dict(point.parameters)}, utility {point.utility}, AP {point.attack_ap}, {point.note}")
+    kept = kept_below(tuned, asked.repeats, asked.jobs)
+    print(f"keeps below the ceiling on {sum(kept)} of {len(kept)} further sets of seeds")
+    best = next((trial.utility for trial in ranked(search.trials) if trial.feasible), None)
+    grid = best_on_grid(tuned, asked.jobs)
+    ratio = f"{best / grid:.4f}" if best and grid else "-"
+    print(f"best feasible utility: study {best}, grid {grid}, ratio {ratio}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Design questions of a private federation: epsilon as a record, rounds for a noise, noise for an epsilon, delta."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from scipy.optimize import brentq
+
+from fedprint.accounting.accountants import Accountant, epsilon_of
+from fedprint.accounting.events import (
+    Adjacency,
+    Composition,
+    Event,
+    FixedSizeGaussian,
+    PoissonGaussian,
+    SampledGaussian,
+    Sampling,
+    counted,
+    repeated,
+)
+from fedprint.types import FedprintError
+
+MOST_ROUNDS = 100_000
+"""Where the search for a number of rounds ends."""
+
+TUNING = "the choice of the settings"
+"""Never covered: settings are chosen by runs that nobody accounted for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epsilon:
+    """An epsilon with everything without which it means nothing.
+
+    ``value`` may be infinite; ``sampling`` and ``adjacency`` are None where no mechanism ran. ``not_covered`` names
+    what the guarantee is silent about.
+    """
+
+    value: float
+    delta: float
+    sampling: Sampling | None
+    adjacency: Adjacency | None
+    accountant: str
+    rounds: int
+    not_covered: tuple[str, ...] = (TUNING,)
+
+
+def measured(accountant: Accountant, rounds: Sequence[Event], delta: float, not_covered: Sequence[str] = ()) -> Epsilon:
+    """Return what these rounds cost at ``delta``."""
+    whole = Composition(events=tuple(rounds))
+    kinds = {(event.sampling, event.adjacency) for event in counted(whole) or ()}
+    sampling, adjacency = kinds.pop() if len(kinds) == 1 else (None, None)
+    return Epsilon(
+        value=epsilon_of(accountant, whole, delta),
+        delta=delta,
+        sampling=sampling,
+        adjacency=adjacency,
+        accountant=accountant.name,
+        rounds=len(rounds),
+        not_covered=(*not_covered, TUNING),
+    )
+
+
+def sampled_gaussian(sampling: Sampling, q: float, sigma: float) -> SampledGaussian:
+    """Return one round's event: noise N(0, sigma^2 S^2) on the sum over a sample of the share ``q``."""
+    kind = PoissonGaussian if sampling == "poisson" else FixedSizeGaussian
+    return kind(q=q, sigma=sigma)
+
+
+def rounds_within(accountant: Accountant, rounds: Sequence[Event], epsilon: float, delta: float) -> int:
+    """Return how many of the planned ``rounds``, from the first on, stay within (epsilon, delta)."""
+    return _most(lambda t: epsilon_of(accountant, Composition(events=tuple(rounds[:t])), delta) <= epsilon, len(rounds))
+
+
+def rounds_for(accountant: Accountant, event: Event, epsilon: float, delta: float) -> int:
+    """Return how often ``event`` may happen within (epsilon, delta); at most :data:`MOST_ROUNDS`."""
+
+    def within(times: int) -> bool:
+        return epsilon_of(accountant, repeated(event, times), delta) <= epsilon
+
+    reach = 1
+    while reach < MOST_ROUNDS and within(reach):
+        reach *= 2
+    return _most(within, min(reach, MOST_ROUNDS))
+
+
+def sigma_for(
+    accountant: Accountant, make: Callable[[float], SampledGaussian], rounds: int, epsilon: float, delta: float
+) -> float:
+    """Return the least sigma, to 1e-4 and rounded up, at which ``rounds`` of ``make(sigma)`` cost at most epsilon.
+
+    Raises FedprintError when even a sigma of 1000 costs more.
+    """
+
+    def excess(sigma: float) -> float:
+        return epsilon_of(accountant, repeated(make(sigma), rounds), delta) / epsilon - 1
+
+    high = 1.0
+    while excess(high) > 0:
+        high *= 2
+        if high > 1000:
+            raise FedprintError(
+                f"no sigma up to 1000 keeps {rounds} rounds within epsilon {epsilon} at delta {delta}; raise "
+                "epsilon or sample fewer clients"
+            )
+    low = high / 2
+    while excess(low) <= 0:
+        low, high = low / 2, low
+    sigma = math.ceil(float(brentq(excess, low, high, xtol=2e-5)) * 1e4) / 1e4
+    return sigma if excess(sigma) <= 0 else sigma + 1e-4
+
+
+def delta_for(accountant: Accountant, event: Event, epsilon: float) -> float:
+    """Return the least delta, to 1 %, at which ``event`` costs at most epsilon; at least 1e-15, and 1 for none."""
+
+    def enough(exponent: float) -> bool:
+        return epsilon_of(accountant, event, 10**exponent) <= epsilon
+
+    low, high = -15.0, math.log10(0.999)
+    if not enough(high):
+        return 1.0
+    while high - low > math.log10(1.01):
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return float(10**high)
+
+
+def _most(within: Callable[[int], bool], limit: int) -> int:
+    """Return the greatest t in 0 ... ``limit`` with ``within(t)``, which holds up to some t and then no more."""
+    low, high = 0, limit + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if within(middle) else (low, middle)
+    return low

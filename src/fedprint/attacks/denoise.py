@@ -1,0 +1,71 @@
+"""Taking out of updates what public data put into them, on kernels alone.
+
+A defence that adds background examples adds, to first order, the update that these examples alone would have caused.
+The adversary has the background: it trains devices that hold nothing else; their updates span *nuisance* directions.
+``project`` takes all of them out of every update, softly; ``match`` takes out of each update the one that fits it best
+(a device of mm-aug adds a single cluster).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Denoise = Literal["project", "match"]
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+
+SOFTNESS = 0.01
+"""What is added to the nuisance directions' unit squares: weak directions are taken out in part only."""
+_LEAST = 1e-3
+
+
+def denoised(kernel: Floats, fit: NDArray[np.int64], nuisance: NDArray[np.int64], how: Denoise) -> Floats:
+    """Return the kernel (n, p) of all rows with the fit rows after taking the nuisance out, rows at unit length again.
+
+    ``kernel`` (n, p + b) are inner products of rows of unit length with the p ``fit`` rows and then the b ``nuisance``
+    rows; both are positions among the n rows.
+    """
+    p = len(fit)
+    with_fit, with_nuisance = kernel[:, :p].astype(np.float64), kernel[:, p:].astype(np.float64)
+    between = (with_nuisance[nuisance] + with_nuisance[nuisance].T) / 2
+    take_out = _project if how == "project" else _match
+    left, squares = take_out(with_fit, with_nuisance, between, fit)
+    length = np.sqrt(np.maximum(squares, _LEAST))
+    result: Floats = (left / length[:, None] / length[fit][None]).astype(np.float32)
+    return result
+
+
+def _project(
+    with_fit: Doubles,
+    with_nuisance: Doubles,
+    between: Doubles,
+    fit: NDArray[np.int64],
+) -> tuple[Doubles, Doubles]:
+    """Return the Schur complement ``K - K_b (K_bb + s I)^-1 K_b'``: inner products (n, p) and squared lengths (n,)."""
+    inner = between + SOFTNESS * np.eye(len(between))
+    weights = np.linalg.solve(inner, with_nuisance.T)
+    return with_fit - with_nuisance @ weights[:, fit], 1 - np.einsum("nb,bn->n", with_nuisance, weights)
+
+
+def _match(
+    with_fit: Doubles,
+    with_nuisance: Doubles,
+    between: Doubles,
+    fit: NDArray[np.int64],
+) -> tuple[Doubles, Doubles]:
+    """Return the inner products of ``x - <x, e> e``, e the nuisance direction that fits x best, if any does."""
+    rows = np.arange(len(with_nuisance))
+    best = with_nuisance.argmax(1)
+    part = np.maximum(with_nuisance[rows, best], 0)
+    own, other = part[:, None], part[fit][None]
+    of_fit = with_nuisance[fit]  # (p, b)
+    left = (
+        with_fit
+        - own * of_fit[:, best].T
+        - other * with_nuisance[:, best[fit]]
+        + own * other * between[np.ix_(best, best[fit])]
+    )
+    return left, 1 - part**2

@@ -1,0 +1,85 @@
+"""Tables of updates: in memory, some rows of a store, and two tables as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprint.attacks.features import Updates
+from fedprint.federation.store import UpdateStore
+from fedprint.params import select
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryUpdates:
+    """Updates held in memory: ``values`` (n, d), layers side by side."""
+
+    sizes: dict[str, int]
+    values: NDArray[np.float32]
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the parameter tensors."""
+        return tuple(self.sizes)
+
+    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.float32]]:
+        """Yield the chosen layers side by side in column blocks, cut where the store cuts them."""
+        ends = np.cumsum([0, *self.sizes.values()])
+        wanted = set(select(self.layers, layers))
+        spans = [(int(a), int(b)) for name, a, b in zip(self.sizes, ends, ends[1:], strict=False) if name in wanted]
+        chosen = np.concatenate([np.arange(a, b) for a, b in spans])
+        for first in range(0, len(chosen), columns):
+            part = chosen[first : first + columns]
+            whole = part[-1] - part[0] + 1 == len(part)
+            yield self.values[:, part[0] : part[-1] + 1] if whole else self.values[:, part]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recorded:
+    """Some rows of the store: those of anonymous devices, say."""
+
+    store: UpdateStore
+    rows: NDArray[np.int64]
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the parameter tensors."""
+        return self.store.layers
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Columns of each layer."""
+        return self.store.sizes
+
+    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
+        """Yield the chosen layers in column blocks (rows, <= columns)."""
+        yield from self.store.blocks(layers, self.rows, columns=columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """Rows of two tables of updates as one, first ``first`` and then ``second``: fit in memory, ask in the store."""
+
+    first: Updates
+    second: Updates
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the parameter tensors."""
+        return self.second.layers
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Columns of each layer."""
+        return {name: self.second.sizes[name] for name in self.layers}
+
+    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
+        """Yield the chosen layers in column blocks (rows of both, <= columns)."""
+        pairs = zip(
+            self.first.blocks(layers, columns=columns), self.second.blocks(layers, columns=columns), strict=True
+        )
+        for upper, lower in pairs:
+            yield np.concatenate([np.asarray(upper, np.float32), np.asarray(lower, np.float32)])

@@ -1,0 +1,67 @@
+"""MNIST cut into shards of one digit each: clients that see two digits (client-dp, section 4)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedprint.component import Component
+from fedprint.data.dataset import Dataset
+from fedprint.data.describe import Table, read_sidecar, validate
+from fedprint.data.image_sources import image_dataset
+from fedprint.data.locate import find_folder
+from fedprint.data.users import image_users
+from fedprint.rng import numpy_rng
+from fedprint.types import FedprintError
+
+
+class MnistShards(Component):
+    """MNIST's training images sorted by digit, in shards of ``examples``; ``clients`` / 2 users hold two each.
+
+    A client of the paper is a device here, and a user owns two: each has ``examples`` images, half of the user's two
+    shards, drawn at random by the split. (In the paper no two clients share shards.) Where all shards are used up they
+    come in again, in another order. The test set is MNIST's own, dealt out evenly among users. Pixels: mnist_writers.
+    """
+
+    name: Literal["mnist_shards"] = "mnist_shards"
+    clients: int = Field(default=100, ge=2, multiple_of=2)
+    examples: int = Field(default=600, ge=2)
+
+    def fingerprint(self, data_dir: Path | None = None) -> str:
+        """Return the SHA-256 that the sidecar of mnist_writers declares; the data are not read."""
+        return read_sidecar(find_folder("mnist_writers", data_dir)).sha256
+
+    def load(self, data_dir: Path | None, seed: int) -> Dataset:
+        """Return the users; ``x`` uint8 (n, 1, 28, 28). The seed deals the shards."""
+        table = validate(find_folder("mnist_writers", data_dir))
+        train, test = (np.flatnonzero(table.columns["split"] == part) for part in (0, 1))
+        if len(train) < self.examples or len(test) < self.clients // 2:
+            raise FedprintError(
+                f"{table.file}: {len(train)} training and {len(test)} test images are too few for data.examples "
+                f"{self.examples} and data.clients {self.clients}; lower them"
+            )
+        plain = _anonymous(table)
+        users = range(self.clients // 2)
+        hands = dict(zip(users, self._deal(table.columns["labels"], train, seed), strict=True))
+        dealt = np.array_split(numpy_rng(seed, "shards", "test").permutation(test), len(users))
+        tests = dict(zip(users, dealt, strict=True))
+        return image_dataset(
+            plain, image_users(plain, hands, users), (), test=image_users(plain, tests, users), name=self.name
+        )
+
+    def _deal(self, labels: np.ndarray, train: np.ndarray, seed: int) -> list[np.ndarray]:
+        """Return each user's rows (2 * examples,): two shards, all shards once before any comes again."""
+        by_digit = train[np.argsort(labels[train], kind="stable")]
+        shards = by_digit[: len(by_digit) // self.examples * self.examples].reshape(-1, self.examples)
+        times = -(-self.clients // len(shards))
+        order = np.concatenate([numpy_rng(seed, "shards", i).permutation(len(shards)) for i in range(times)])
+        return [shards[pair].reshape(-1) for pair in order[: self.clients].reshape(-1, 2)]
+
+
+def _anonymous(table: Table) -> Table:
+    """Return the table without writers and their order: here a user is nobody in particular."""
+    kept = {name: table.columns[name] for name in ("images", "labels")}
+    return Table(name=table.name, columns=kept, sidecar=table.sidecar, folder=table.folder)

@@ -1,0 +1,54 @@
+"""The two points at which defences act: on a device's data before training, on its update before it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from fedprint.rng import torch_rng
+from fedprint.types import DataDefence, Device, Examples, Params, Role, UpdateDefence
+
+Defence = DataDefence | UpdateDefence
+ROLES: tuple[Role, ...] = ("anonymous", "prior")
+"""Whose devices are defended: all that take part, unless a setting of the papers leaves the adversary's own clean."""
+
+
+def settle(defences: Sequence[Defence], device_id: str, seed: int) -> tuple[Defence, ...]:
+    """Return the defences as one device runs them: where strengths are a distribution, it draws its own, for good."""
+    return tuple(
+        defence.settled(torch_rng(seed, "strength", position, device_id)) for position, defence in enumerate(defences)
+    )
+
+
+def defend_data(
+    devices: Sequence[Device],
+    defences: Sequence[Defence],
+    background: Examples,
+    seed: int,
+    roles: Collection[Role] = ROLES,
+) -> tuple[Device, ...]:
+    """Point 1: apply the data defences, in list order, to each device of ``roles`` on its own."""
+    return tuple(
+        _defend_device(device, defences, background, seed) if device.role in roles else device for device in devices
+    )
+
+
+def _defend_device(device: Device, defences: Sequence[Defence], background: Examples, seed: int) -> Device:
+    examples = device.examples
+    for position, defence in enumerate(settle(defences, device.device_id, seed)):
+        if isinstance(defence, DataDefence):
+            examples = defence.on_data(
+                examples, background, torch_rng(seed, "defence-data", position, device.device_id)
+            )
+    return Device(device_id=device.device_id, user_id=device.user_id, role=device.role, examples=examples)
+
+
+def send(update: Params, defences: Sequence[Defence], seed: int, t: int, device_id: str) -> Params:
+    """Point 2: return what a device sends in round t, given its settled defences."""
+    for position, defence in enumerate(d for d in defences if isinstance(d, UpdateDefence)):
+        update = defence.on_device(update, torch_rng(seed, "defence-device", position, t, device_id))
+    return update
+
+
+def has_guarantee(defences: Sequence[Defence]) -> bool:
+    """Return whether a defence claims a privacy event, so that all devices have equal weight."""
+    return any(isinstance(defence, UpdateDefence) and defence.event() is not None for defence in defences)

@@ -1,0 +1,99 @@
+"""The points of several seeds as one place on the plane: values with intervals over seeds and users.
+
+``points`` are one configuration under different seeds; ``undefended`` maps each seed to its point without a defence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from fedprint.evaluation.intervals import ratio_interval
+from fedprint.evaluation.metrics import METRICS
+from fedprint.evaluation.rows import POOLED, Row, pool_seeds
+from fedprint.evaluation.tradeoff import AttackNumber, Point, normalised_utility, relative
+from fedprint.rng import numpy_rng
+
+STRONGEST = "strongest"
+"""In place of an adversary's name: in each seed the adversary with the largest AP."""
+
+
+def attack_row(points: Sequence[Point], adversary: str = STRONGEST) -> Row:
+    """Return the mean AP of one adversary, or of the strongest in each seed."""
+    return over_seeds([_attack(point, adversary) for point in points])
+
+
+def ratio_row(points: Sequence[Point], adversary: str = STRONGEST) -> Row:
+    """Return the same AP over chance, seed by seed."""
+    return over_seeds([_over_chance(_attack(point, adversary)) for point in points])
+
+
+def utility_row(points: Sequence[Point]) -> Row:
+    """Return the mean utility in the task's own metric."""
+    return over_seeds([_numbers(point, asdict(point.utility), point.utility.metric) for point in points])
+
+
+def normalised_row(points: Sequence[Point], undefended: Mapping[int, Point]) -> Row:
+    """Return the mean normalised utility; the undefended utility of a seed counts as exact."""
+    return over_seeds([_normalised(point, undefended[point.seed]) for point in points])
+
+
+def reduction_row(points: Sequence[Point], undefended: Mapping[int, Point], adversary: str = STRONGEST) -> Row | None:
+    """Return ``1 - AP / undefended AP``, paired user by user within each seed; None without values per user.
+
+    The undefended AP is that of the strongest adversary there, who has no defence to adapt to.
+    """
+    rows = [_reduction(point, undefended[point.seed], adversary) for point in points]
+    known = [row for row in rows if row is not None]
+    return over_seeds(known) if known and len(known) == len(rows) else None
+
+
+def over_seeds(rows: Sequence[Row]) -> Row:
+    """Return one row for rows that differ in their seed only, pooled as every report pools seeds."""
+    if len(rows) == 1:
+        return {**rows[0], "n_seeds": 1}
+    (pooled,) = [row for row in pool_seeds(rows) if row["seed"] == POOLED]
+    return pooled
+
+
+def number_of(point: Point, adversary: str) -> AttackNumber:
+    """Return a point's number of an adversary or of the strongest."""
+    return point.strongest if adversary == STRONGEST else point.attack(adversary)
+
+
+def _attack(point: Point, adversary: str) -> Row:
+    return _numbers(point, asdict(number_of(point, adversary)), "ap")
+
+
+def _over_chance(row: Row) -> Row:
+    scaled = {key: row[key] / row["chance"] for key in ("value", "lo", "hi", "chance")}
+    return {**row, **scaled, "metric": "ap_over_chance", "unit": METRICS["ap_over_chance"].unit}
+
+
+def _normalised(point: Point, undefended: Point) -> Row:
+    found = point.utility
+    normalised_utility(point, undefended)  # raises where the two cannot be compared
+    value, one, two, chance = (
+        relative(number, undefended.utility, found.metric) for number in (found.value, found.lo, found.hi, found.chance)
+    )
+    numbers = {**asdict(found), "value": value, "lo": min(one, two), "hi": max(one, two), "chance": chance}
+    return _numbers(point, numbers, "normalised_utility")
+
+
+def _reduction(point: Point, undefended: Point, adversary: str) -> Row | None:
+    left, right = number_of(point, adversary), undefended.strongest
+    users = sorted(set(left.by_user) & set(right.by_user))
+    if not users:
+        return None
+    rng = numpy_rng(point.seed, "interval", "ap_reduction", point.key, adversary)
+    kept = ratio_interval(
+        [left.by_user[user] for user in users], [right.by_user[user] for user in users], rng, bounds=None
+    )
+    numbers = {"value": 1 - kept.value, "lo": 1 - kept.hi, "hi": 1 - kept.lo, "chance": 0.0}
+    return _numbers(point, {**numbers, "n_questions": left.n_questions, "n_users": len(users)}, "ap_reduction")
+
+
+def _numbers(point: Point, values: Mapping[str, Any], metric: str) -> Row:
+    numbers = {name: values[name] for name in ("value", "lo", "hi", "chance", "n_questions", "n_users")}
+    return {"metric": metric, "unit": METRICS[metric].unit, **numbers, "seed": point.seed}

@@ -1,0 +1,178 @@
+"""Privacy against utility: what one run under one defence yields, and the scale on which defences are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fedprint.evaluation.metrics import METRICS
+from fedprint.evaluation.rows import Row
+from fedprint.types import FedprintError
+
+LINKAGE = "update"
+"""A point's attack is re-identification from single updates, the papers' strongest setting (papers.md 2.6)."""
+
+_NUMBERS = ("value", "lo", "hi", "chance", "n_questions", "n_users")
+
+
+@dataclass(frozen=True, kw_only=True)
+class UtilityNumber:
+    """The federated model's utility on the test set, with its interval over users and the level of random scores."""
+
+    metric: str
+    value: float
+    lo: float
+    hi: float
+    chance: float
+    n_questions: int
+    n_users: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackNumber:
+    """AP (fraction) of one adversary's chosen attack under one view; ``by_user`` is user id -> AP."""
+
+    adversary: str
+    view: str
+    attack: str
+    value: float
+    lo: float
+    hi: float
+    chance: float
+    n_questions: int
+    n_users: int
+    by_user: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One place on the plane: one configuration, prior and seed, federated, attacked and judged.
+
+    ``key`` names the configuration together with the code that computed it. ``overhead`` holds examples before and
+    after the defence, and seconds; ``rows`` are all measurements of the evaluate stage.
+    """
+
+    key: str
+    dataset: str
+    prior: str
+    seed: int
+    defence: str
+    defence_params: str | None
+    defended: str | None
+    utility: UtilityNumber
+    attacks: tuple[AttackNumber, ...]
+    overhead: Mapping[str, float | None]
+    rows: tuple[Row, ...]
+
+    def attack(self, adversary: str) -> AttackNumber:
+        """Return the strongest number of one adversary over its views; FedprintError when it did not attack."""
+        found = [number for number in self.attacks if number.adversary == adversary]
+        if not found:
+            known = ", ".join(sorted({number.adversary for number in self.attacks}))
+            raise FedprintError(f"adversary '{adversary}' did not attack this point; choose of {known}")
+        return max(found, key=lambda number: number.value)
+
+    @property
+    def strongest(self) -> AttackNumber:
+        """The number with the largest AP over all adversaries and views: the one that a ceiling is about."""
+        return max(self.attacks, key=lambda number: number.value)
+
+    @property
+    def data_factor(self) -> float:
+        """Examples on defended devices after the defence over those before; 1 without one."""
+        before, after = self.overhead.get("examples_before"), self.overhead.get("examples_after")
+        return after / before if before and after else 1.0
+
+
+def point_of(key: str, rows: Sequence[Row], by_user: Mapping[str, Any], overhead: Mapping[str, float | None]) -> Point:
+    """Return the point of an evaluation's ``rows``.
+
+    ``by_user`` is details.json's ``ap_by_user``: adversary -> attack -> user -> AP.
+    Raises FedprintError when a number is missing.
+    """
+    utility = next((row for row in rows if row["attack"] is None and _is_utility(row)), None)
+    chosen = [row for row in rows if row["metric"] == "ap" and row["linkage"] == LINKAGE and row["selected"]]
+    if utility is None or not chosen:
+        raise FedprintError(f"point {key}: no {'utility' if utility is None else 'chosen attack'} was measured")
+    return Point(
+        key=key,
+        **{name: utility[name] for name in ("dataset", "prior", "seed", "defence", "defence_params", "defended")},
+        utility=UtilityNumber(**{name: utility[name] for name in ("metric", *_NUMBERS)}),
+        attacks=tuple(
+            AttackNumber(
+                **{name: row[name] for name in ("adversary", "view", "attack", *_NUMBERS)},
+                by_user=_users_of(by_user, row["adversary"], row["attack"]),
+            )
+            for row in chosen
+        ),
+        overhead=dict(overhead),
+        rows=tuple(rows),
+    )
+
+
+def point_json(point: Point) -> dict[str, Any]:
+    """Return the point without its rows, which stand in a file of their own."""
+    values = asdict(point)
+    del values["rows"]
+    return values
+
+
+def point_from_json(values: Mapping[str, Any], rows: Sequence[Row]) -> Point:
+    """Return the point of :func:`point_json`."""
+    return Point(
+        **{
+            **values,
+            "utility": UtilityNumber(**values["utility"]),
+            "attacks": tuple(AttackNumber(**number) for number in values["attacks"]),
+            "rows": tuple(rows),
+        }
+    )
+
+
+def normalised_utility(point: Point, undefended: Point) -> float:
+    """Return the utility as a fraction of what is reached without a defence (papers.md 2.6).
+
+    ``value / undefended``, which may exceed 1; for an error, where lower is better,
+    ``(chance - error) / (chance - error undefended)``, which can be negative. ``undefended`` has the same data
+    and seed. Raises FedprintError where the two cannot be compared.
+    """
+    return relative(point.utility.value, undefended.utility, point.utility.metric)
+
+
+def relative(value: float, undefended: UtilityNumber, metric: str) -> float:
+    """Return a utility ``value`` in ``metric`` on the scale of :func:`normalised_utility`."""
+    if metric != undefended.metric:
+        raise FedprintError(f"a utility in {metric} has no share of one in {undefended.metric}")
+    higher = METRICS[metric].higher_is_better
+    gain, whole = (
+        (value, undefended.value) if higher else (undefended.chance - value, undefended.chance - undefended.value)
+    )
+    if whole <= 0:
+        raise FedprintError(
+            f"the undefended model has {undefended.metric} {undefended.value:.4g}, no better than chance "
+            f"({undefended.chance:.4g}): train longer before comparing defences"
+        )
+    return gain / whole
+
+
+def pareto_front(places: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the positions of the (attack, utility) places that no other beats, least attack first.
+
+    One beats another with less attack and no less utility, or with more utility and no more attack; of equal places
+    the first stays.
+    """
+    best: list[int] = []
+    for position in sorted(range(len(places)), key=lambda i: (places[i][0], -places[i][1])):
+        if not best or places[position][1] > places[best[-1]][1]:
+            best.append(position)
+    return best
+
+
+def _is_utility(row: Row) -> bool:
+    return bool(row["training"] == "federated" and row["metric"] != "mae_gain_over_median")
+
+
+def _users_of(by_user: Mapping[str, Any], adversary: str, attack: str) -> dict[str, float]:
+    found = by_user.get(adversary, {}).get(attack, {})
+    return {str(user): float(ap) for user, ap in found.items()}

@@ -1,0 +1,108 @@
+"""The federation's plan: how many rounds, who takes part in each, and what a device then does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fedprint.accounting.events import Sampling
+from fedprint.defences.on_update import DpFedAvg
+from fedprint.defences.schedules import Constant, Schedule
+from fedprint.rng import torch_rng
+from fedprint.types import Aggregation, Device, FedprintError, LocalTraining
+
+_CONSTANT = Constant()
+
+
+@dataclass(frozen=True, kw_only=True)
+class FederationPlan:
+    """FedAvg's constants: T ``rounds``, ``cohort`` = M devices a round, local training, and the root seed.
+
+    ``sampling`` fixed draws M devices without replacement; poisson takes each with probability M / K, so that M is the
+    expected number and a round may be empty. ``growth`` multiplies M over ``horizon`` planned rounds (0: ``rounds``),
+    of which a privacy budget may allow only the first ``rounds``. ``slots`` are the rows a round may take in the store
+    (0: M). ``momentum`` is the server's. ``diagnostics`` records V_c and U_s of each round (papers.md, section 3).
+    """
+
+    rounds: int
+    cohort: int
+    training: LocalTraining
+    seed: int
+    aggregation: Aggregation = "fedavg"
+    sampling: Sampling = "fixed"
+    growth: Schedule = _CONSTANT
+    horizon: int = 0
+    slots: int = 0
+    momentum: float = 0.0
+    diagnostics: bool = False
+
+    def expected(self, t: int) -> int:
+        """Return m_t, the planned number of devices of round ``t``."""
+        return max(1, round(self.cohort * self.growth.factor(t, self.planned)))
+
+    @property
+    def planned(self) -> int:
+        """Return the rounds over which schedules stretch."""
+        return self.horizon or self.rounds
+
+    @property
+    def rows(self) -> int:
+        """Return the rows of a round in the store."""
+        return self.slots or self.cohort
+
+
+def cohort_size(devices: int, fraction: float) -> int:
+    """Return M = max(1, C * K) (papers.md, section 1); more than the population is an error."""
+    size = max(1, round(fraction * devices))
+    check_cohort(size, devices)
+    return size
+
+
+def check_cohort(size: int, devices: int) -> None:
+    """Raise FedprintError for a cohort larger than the population."""
+    if size > devices:
+        raise FedprintError(
+            f"federation.fraction: a cohort of {size} does not fit a population of {devices} devices; use at most 1.0"
+        )
+
+
+def refused_in_turn(
+    aggregation: Aggregation, sampling: Sampling, momentum: float, private: Sequence[DpFedAvg]
+) -> str | None:
+    """Return why these settings exclude clients one after another, None where they do not.
+
+    In round robin every client's step is released before the next one trains. So nothing may depend on the whole
+    round, such as a clipping norm, and how many came is no secret, which Poisson sampling's guarantee needs it to be.
+    """
+    if aggregation != "round-robin":
+        return None
+    if momentum:
+        return "federation.momentum: round-robin takes no mean that it could act on; set momentum: 0"
+    if any(not isinstance(defence.clip, float) for defence in private):
+        return "defences.dp-fedavg.clip: in round-robin no rule sees a whole round; give clip a number"
+    if sampling == "poisson" and any(defence.z for defence in private):
+        return "federation.sampling: round-robin shows how many clients came; with dp-fedavg use sampling: fixed"
+    return None
+
+
+def sample_cohort(population: Sequence[Device], plan: FederationPlan, t: int) -> list[Device]:
+    """Return round t's cohort in random order (slots carry no identity): m_t devices, or a Poisson sample."""
+    return [population[i] for i in _sample(len(population), plan, t)]
+
+
+def largest_cohort(devices: int, plan: FederationPlan) -> int:
+    """Return the greatest number of devices that any round of the plan draws, at least 1."""
+    if plan.sampling == "fixed":
+        return max(plan.expected(t) for t in range(plan.rounds))
+    return max(1, *(len(_sample(devices, plan, t)) for t in range(plan.rounds)))
+
+
+def _sample(devices: int, plan: FederationPlan, t: int) -> list[int]:
+    rng, expected = torch_rng(plan.seed, "cohort", t), plan.expected(t)
+    order = torch.randperm(devices, generator=rng)
+    if plan.sampling == "fixed":
+        return order[:expected].tolist()
+    taken = torch.rand(devices, generator=rng, dtype=torch.float64) < expected / devices
+    return order[taken].tolist()

@@ -1,0 +1,137 @@
+"""dp-fedavg over the rounds of a federation: the clipping norm of each round, its event, and its line in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedprint.accounting.accountants import Accountant, accountant_named
+from fedprint.accounting.budget import Budget
+from fedprint.accounting.design import rounds_within, sampled_gaussian
+from fedprint.accounting.events import Event, Infinite, Sampling
+from fedprint.defences.clipping import MedianClip, QuantileClip
+from fedprint.defences.on_update import DpFedAvg
+from fedprint.federation.cohorts import FederationPlan
+from fedprint.federation.ledger import Entry
+from fedprint.rng import torch_rng
+from fedprint.types import FedprintError, Role
+
+CLIP, SHARE = "clip", "clip_share"
+"""Metrics of a round: the clipping norm, and the noisy share of clients below it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateRound:
+    """dp-fedavg as one round runs it: ``defence`` has a constant norm and noise.
+
+    ``metrics`` are recorded with the round; ``entry`` is its line in the ledger.
+    """
+
+    defence: DpFedAvg
+    entry: Entry
+    metrics: Mapping[str, float]
+
+
+def private_defence(defences: Collection[object]) -> DpFedAvg | None:
+    """Return the dp-fedavg among the defences; more than one is a FedprintError."""
+    found = [defence for defence in defences if isinstance(defence, DpFedAvg)]
+    if len(found) > 1:
+        raise FedprintError(f"defences: {len(found)} dp-fedavg in one run; use one, with all the noise")
+    return found[0] if found else None
+
+
+def planned_events(
+    defence: DpFedAvg | None, plan: FederationPlan, devices: int, roles: Collection[Role]
+) -> tuple[Event, ...]:
+    """Return the event of every round of the plan; infinite where something keeps the noise from hiding a client."""
+    return tuple(_event(defence, plan, devices, roles, t) for t in range(plan.rounds))
+
+
+def _event(defence: DpFedAvg | None, plan: FederationPlan, devices: int, roles: Collection[Role], t: int) -> Event:
+    if defence is None or defence.z == 0:
+        return Infinite(reason="no noise")
+    if len(set(roles)) < 2:
+        return Infinite(reason="devices of one role are not clipped")
+    expected = plan.expected(t)
+    return sampled_gaussian(plan.sampling, expected / devices, defence.multiplier(t, plan.planned, expected))
+
+
+def not_covered(defence: DpFedAvg) -> tuple[str, ...]:
+    """Return what of the mechanism itself the guarantee is silent about."""
+    return ("the median of the norms",) if isinstance(defence.clip, MedianClip) else ()
+
+
+def budget_accountant(budget: Budget, sampling: Sampling) -> Accountant:
+    """Return who counts: the budget's accountant, or the usual one for this kind of sampling."""
+    return accountant_named(budget.accountant or ("prv" if sampling == "poisson" else "rdp-wor"))
+
+
+def rounds_allowed(defence: DpFedAvg | None, plan: FederationPlan, devices: int, roles: Collection[Role]) -> int:
+    """Return how many rounds of the plan the budget allows: all without one. None allowed is a FedprintError.
+
+    What rounds cost does not depend on the data, so it is known before the first one.
+    """
+    if defence is None or defence.budget is None or defence.budget.epsilon is None:
+        return plan.rounds
+    budget = defence.budget
+    events = planned_events(defence, plan, devices, roles)
+    for event in events[:1]:
+        if isinstance(event, Infinite):
+            raise FedprintError(f"defences.dp-fedavg.budget: epsilon is infinite ({event.reason}); leave budget out")
+    allowed = rounds_within(budget_accountant(budget, plan.sampling), events, budget.epsilon or 0.0, budget.delta)
+    if allowed == 0:
+        raise FedprintError(
+            f"defences.dp-fedavg.budget: epsilon {budget.epsilon} does not pay for one round of {plan.expected(0)} of "
+            f"{devices} clients at z={defence.z}; raise z (see `fedprint budget`)"
+        )
+    return allowed
+
+
+class Privacy:
+    """dp-fedavg in a running federation; holds the norm that a private quantile has come to.
+
+    ``history`` are the metrics of the rounds done: with them a resumed run goes on as if it had never stopped.
+    """
+
+    def __init__(
+        self, defence: DpFedAvg, plan: FederationPlan, devices: int, history: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self._defence, self._plan, self._devices = defence, plan, devices
+        self._norm: float | None = history[-1][CLIP] if history and CLIP in history[-1] else None
+        rule = defence.clip
+        if isinstance(rule, QuantileClip):
+            self._norm = rule.start if self._norm is None else rule.following(self._norm, history[-1][SHARE])
+
+    def round(self, t: int, norms: Sequence[float]) -> PrivateRound:
+        """Return dp-fedavg as round ``t`` runs it; ``norms`` are those of its updates, before clipping.
+
+        A constant norm depends on nothing, the median on all norms, a quantile on the rounds before.
+        """
+        rule = self._defence.clip
+        if isinstance(rule, float):
+            return self._settled(t, rule, {})
+        if isinstance(rule, MedianClip):
+            # an empty round has no median: its sum is 0, and the noise is that of the round before
+            self._norm = rule.norm(norms) if norms else self._norm or 0.0
+            return self._settled(t, self._norm, {CLIP: self._norm})
+        norm = self._norm or rule.start
+        share = rule.share(norms, norm, self._plan.expected(t), torch_rng(self._plan.seed, "clip-share", t))
+        self._norm = rule.following(norm, share)
+        return self._settled(t, norm, {CLIP: norm, SHARE: share})
+
+    def _settled(self, t: int, norm: float, metrics: Mapping[str, float]) -> PrivateRound:
+        plan, rule = self._plan, self._defence.clip
+        expected = plan.expected(t)
+        sigma = self._defence.multiplier(t, plan.planned, expected)
+        event = sampled_gaussian(plan.sampling, expected / self._devices, sigma)
+        entry = Entry(
+            round=t,
+            q=event.q,
+            sigma=event.sigma,
+            sampling=event.sampling,
+            adjacency=event.adjacency,
+            rule="constant" if isinstance(rule, float) else rule.name,
+            clip=norm,
+        )
+        return PrivateRound(defence=self._defence.at(t, plan.planned, norm), entry=entry, metrics=metrics)

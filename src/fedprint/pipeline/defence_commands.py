@@ -1,0 +1,48 @@
+"""What the command line does with sweeps and studies: run them, or say what they would cost, and print the result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedprint.pipeline.config import Experiment
+
+Line = tuple[bool, Sequence[str]]
+"""--fast, and the assignments of --set."""
+
+
+def run_sweep(root: Path, name: str, line: Line, dry_run: bool, jobs: int | None) -> bool:
+    """Run a sweep over the privacy-utility plane; return whether there is a report now."""
+    from fedprint.pipeline.plane import load_plane, run_plane
+
+    plane = load_plane(root, name, fast=line[0], assignments=line[1])
+    if dry_run:
+        _print_costs(name, plane.config, len(plane.requests), jobs)
+        return False
+    run_plane(root, plane, jobs)
+    return True
+
+
+def run_study(
+    root: Path, name: str, line: Line, workers: int | None, timeout_minutes: float | None, dry_run: bool
+) -> None:
+    """Run or resume a study, write its report and print the operating points."""
+    from fedprint.pipeline.study_config import load_study
+
+    study = load_study(root, name, fast=line[0], assignments=line[1])
+    if dry_run:
+        _print_costs(name, study.config, study.federations, workers)
+        return
+    from fedprint.pipeline.tune import tune
+    from fedprint.pipeline.tune_report import print_operating_points, publish
+
+    tuned = tune(root, study, workers=workers, timeout_s=60 * timeout_minutes if timeout_minutes else None)
+    print_operating_points(root, publish(root, tuned), tuned)
+
+
+def _print_costs(name: str, config: Experiment, points: int, jobs: int | None) -> None:
+    from fedprint.pipeline.plan import estimate_points
+
+    minutes = estimate_points(config, points, jobs or os.cpu_count() or 1)
+    print(f"{name}: at most {points} federations with their attacks, about {minutes:.0f} min; nothing written")

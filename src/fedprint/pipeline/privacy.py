@@ -1,0 +1,75 @@
+"""Privacy accounting of a run: its ledger while it trains, and what it spent when it is done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from fedprint.accounting.accountants import accountants_for
+from fedprint.accounting.design import Epsilon, measured
+from fedprint.defences.on_update import DpFedAvg
+from fedprint.federation.cohorts import FederationPlan
+from fedprint.federation.ledger import LEDGER, Ledger, read_ledger
+from fedprint.federation.privacy import (
+    budget_accountant,
+    not_covered,
+    planned_events,
+    private_defence,
+)
+from fedprint.pipeline.stages.paths import Job, write_json
+from fedprint.types import FedprintError
+
+
+def open_ledger(job: Job, plan: FederationPlan, folder: Path, identity: str, released: int) -> Ledger | None:
+    """Return the ledger beside the growing store, None where no noise claims a guarantee."""
+    if _noisy(job) is None:
+        return None
+    return Ledger(folder / LEDGER, _run(job, identity), released=released, allowed=plan.rounds)
+
+
+def write_privacy(job: Job, plan: FederationPlan, devices: int, folder: Path, identity: str) -> None:
+    """Write public/ledger.jsonl and utility/privacy.json: every epsilon with what it is an epsilon of.
+
+    ``epsilons`` is empty without a budget's delta; null in it is infinite. ``cost`` is the planned number of updates.
+    """
+    defence, out = _noisy(job), job.paths.updates
+    if defence is None:
+        return
+    spent = read_ledger(folder / LEDGER, _run(job, identity), lines=plan.rounds)
+    events = planned_events(defence, plan, devices, job.config.threat.defended_roles())
+    if [entry.event for entry in spent] != list(events) and job.config.threat.defended == "everyone":
+        raise FedprintError(
+            f"{folder / LEDGER}: not what this configuration spends; delete the checkpoint and run again"
+        )
+    (out / "public").mkdir(parents=True, exist_ok=True)
+    (out / "public" / LEDGER).write_bytes((folder / LEDGER).read_bytes())
+    found: list[Epsilon] = []
+    if defence.budget is not None:
+        first = budget_accountant(defence.budget, plan.sampling)
+        others = [a for a in accountants_for(plan.sampling)[0] if a.name != first.name]
+        found = [measured(a, events, defence.budget.delta, not_covered(defence)) for a in (first, *others)]
+    values = {
+        "mechanism": defence.name,
+        "rounds": plan.rounds,
+        "cost": sum(plan.expected(t) for t in range(plan.rounds)),
+        "stopped_by_budget": plan.rounds < plan.planned,
+        "epsilons": list(_finite(found)),
+    }
+    write_json(out / "utility" / "privacy.json", values)
+
+
+def _run(job: Job, identity: str) -> str:
+    """Return what the ledger belongs to: configuration and data (``identity``), prior and seed."""
+    return f"{identity}-{job.paths.item}"
+
+
+def _noisy(job: Job) -> DpFedAvg | None:
+    defence = private_defence(job.config.defences)
+    return defence if defence is not None and defence.z else None
+
+
+def _finite(found: Iterable[Epsilon]) -> Iterable[dict[str, object]]:
+    for epsilon in found:
+        yield {**asdict(epsilon), "value": epsilon.value if math.isfinite(epsilon.value) else None}

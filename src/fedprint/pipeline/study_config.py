@@ -1,0 +1,186 @@
+"""A study as a value: configs/studies/<name>.yaml in, frozen and checked configuration out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator, model_validator
+
+from fedprint.component import Component
+from fedprint.data.splits import Prior
+from fedprint.pipeline.config import (
+    Experiment,
+    ReportConfig,
+    all_differ,
+    apply_assignments,
+    check_experiment,
+    experiment_file,
+    merge,
+    one_line,
+    read_yaml,
+    resolved_values,
+)
+from fedprint.tuning.sampling import SamplerName
+from fedprint.tuning.space import Strategy, Values
+from fedprint.types import FedprintError
+
+Seeds = Annotated[tuple[int, ...], AfterValidator(all_differ), Field(min_length=1)]
+
+
+class Ceiling(Component):
+    """The most that the strongest adversary's AP may be: ``ap`` (a fraction), or ``times_chance``."""
+
+    ap: float | None = Field(default=None, gt=0, le=1)
+    times_chance: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Ceiling:
+        if (self.ap is None) == (self.times_chance is None):
+            raise ValueError("give either ap or times_chance")
+        return self
+
+    def of(self, chance: float) -> float:
+        """Return the ceiling as an AP where random scores reach ``chance``."""
+        return self.ap if self.ap is not None else (self.times_chance or 0.0) * chance
+
+
+class StudyConfig(Component):
+    """A study's file. Results depend on everything here but ``workers``, ``timeout_minutes`` and the storage.
+
+    ``with`` changes the experiment. Every trial runs the ``seeds``; ``margin_seeds`` at the centre of a strategy's
+    space tell how much AP varies (:func:`fedprint.tuning.score.margin_of`); the result is measured on ``fresh_seeds``,
+    at most ``candidates`` times per strategy. ``storage`` is the path of a journal file or a database URL, by default
+    work/studies/<name>.log.
+    """
+
+    report: ReportConfig
+    experiment: str
+    changes: Mapping[str, Any] = Field(default_factory=dict, alias="with")
+    prior: Prior = "random"
+    ceiling: Ceiling
+    strategies: tuple[Strategy, ...] = Field(min_length=1)
+    trials: int = Field(default=25, ge=1)
+    timeout_minutes: float | None = Field(default=None, gt=0)
+    seeds: Seeds = (0,)
+    margin_seeds: Seeds = (0, 1, 2, 3)
+    fresh_seeds: Seeds = (1000, 1001, 1002)
+    candidates: int = Field(default=3, ge=1)
+    sampler: SamplerName = "auto"
+    seed: int = 0
+    workers: int | None = Field(default=None, ge=1)
+    storage: str | None = None
+
+    @field_validator("strategies")
+    @classmethod
+    def _strategies_have_their_own_names(cls, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
+        names = [strategy.name for strategy in strategies]
+        if len(set(names)) < len(names):
+            raise ValueError(f"names must differ, got {names}")
+        return strategies
+
+    @model_validator(mode="after")
+    def _fresh_is_fresh(self) -> StudyConfig:
+        used = set(self.fresh_seeds) & {*self.seeds, *self.margin_seeds}
+        if used:
+            raise ValueError(f"fresh_seeds: {sorted(used)} are searched on too; choose other seeds")
+        if len(self.margin_seeds) < 2:
+            raise ValueError(f"margin_seeds: {list(self.margin_seeds)} show no spread; give at least 2")
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study ready to run: ``config`` is the undefended experiment."""
+
+    name: str
+    settings: StudyConfig
+    config: Experiment
+
+    @property
+    def federations(self) -> int:
+        """How many points there are at most."""
+        s = self.settings
+        each = s.trials * len(s.seeds) + len(s.margin_seeds) + s.candidates * len(s.fresh_seeds)
+        return len(s.strategies) * each + len(s.seeds) + len(s.fresh_seeds)
+
+    def defended(self, strategy: Strategy, values: Values) -> Experiment:
+        """Return the experiment under a strategy at ``values``. Raises FedprintError for values it cannot have."""
+        return defended(self.config, strategy.filled(values), f"{self.name}: {strategy.name} at {dict(values)}")
+
+    def digest(self, strategy: Strategy, code: str) -> str:
+        """Return 8 hex digits of all that a trial's values depend on; ``code`` identifies the data and the code."""
+        kept = self.settings.model_dump(mode="json", include={"prior", "ceiling", "seeds", "margin_seeds", "seed"})
+        kept |= {"fresh": len(self.settings.fresh_seeds), "sampler": self.settings.sampler, "code": code}
+        text = json.dumps([kept, strategy.model_dump(mode="json"), self.config.digest()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def load_study(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> Study:
+    """Read configs/studies/<name>.yaml and the experiment it is about.
+
+    ``assignments`` whose first key is one of the study's (``trials=10``, ``strategies.0.space.alpha.high=4``) change
+    the study, all others the experiment. Raises FedprintError (one line) for what does not fit.
+    """
+    path = study_file(root, name)
+    own = read_yaml(path)
+    quick = own.pop("fast", None) or {}
+    mine, others = parted(assignments, StudyConfig)
+    values = apply_assignments(merge(own, quick) if fast else own, mine)
+    try:
+        settings = StudyConfig.model_validate(values)
+    except ValidationError as error:
+        raise FedprintError(one_line(error, str(path), StudyConfig)) from None
+    changed = (settings.experiment, settings.changes)
+    config = base_experiment(root, name, changed, (fast, others), settings.report.title)
+    study = Study(name=name, settings=settings, config=config)
+    for strategy in settings.strategies:
+        for end in ("low", "high"):
+            ends = {key: getattr(p, end) for key, p in strategy.space.items()}
+            study.defended(strategy, {key: int(v) if strategy.space[key].integer else v for key, v in ends.items()})
+    return study
+
+
+def study_file(root: Path, name: str) -> Path:
+    """Return the YAML file of a study."""
+    folder = root / "configs" / "studies"
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(each.stem for each in folder.glob("*.yaml"))) or "none yet"
+        raise FedprintError(f"unknown study '{name}' ({path} does not exist); choose one of {known}")
+    return path
+
+
+def defended(config: Experiment, defences: Sequence[Mapping[str, Any]], origin: str) -> Experiment:
+    """Return the experiment under ``defences``; ``origin`` is named in the one-line error."""
+    return check_experiment({**config.model_dump(mode="json"), "defences": list(defences)}, origin)
+
+
+def base_experiment(
+    root: Path, name: str, changed: tuple[str, Mapping[str, Any]], line: tuple[bool, Sequence[str]], title: str
+) -> Experiment:
+    """Return the undefended experiment ``changed`` (its name and what it is merged with) under a new ``name``.
+
+    ``line`` are --fast and assignments. The experiment's own ``fast`` section comes before what it is merged with.
+    Analyses are left out: a plane needs none.
+    """
+    experiment, changes = changed
+    own = read_yaml(experiment_file(root, experiment))
+    if "data" not in own:
+        raise FedprintError(f"{name}: '{experiment}' is no single experiment; name one that is")
+    fast, assignments = line
+    quick = own.pop("fast", None) or {}
+    values = resolved_values(root, merge(merge(own, quick) if fast else own, changes), False, assignments)
+    content = {**values, "name": name, "fast": fast, "defences": [], "analyses": [], "report": {"title": title}}
+    return check_experiment(content, f"{name}: experiment {experiment}")
+
+
+def parted(assignments: Sequence[str], own: type[BaseModel]) -> tuple[list[str], list[str]]:
+    """Return the assignments to the settings of ``own``, by their first key, and all others."""
+    keys = {field.alias or name for name, field in own.model_fields.items()}
+    mine = [text for text in assignments if text.partition("=")[0].split(".")[0] in keys]
+    return mine, [text for text in assignments if text not in mine]

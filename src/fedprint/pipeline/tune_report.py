@@ -1,0 +1,92 @@
+"""A finished study on a page: reports/study-<name>/, and the same in MLflow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+
+import yaml
+
+from fedprint.pipeline.study_config import Ceiling, Study
+from fedprint.pipeline.tune import Tuned, ceiling_of
+from fedprint.pipeline.tune_tracking import EXPERIMENT, log_study
+from fedprint.reports.study import StudyHead, parameters, write_study
+
+
+def publish(root: Path, tuned: Tuned) -> Path:
+    """Write and log the report; return its folder."""
+    folder = root / "reports" / f"study-{tuned.study.name}"
+    write_study(
+        head=head_of(tuned),
+        searches=tuned.searches,
+        points=tuned.operating_points,
+        config_text=dump_study(tuned.study),
+        out=folder,
+    )
+    log_study(root, tuned.study, folder, tuned.operating_points)
+    return folder
+
+
+def dump_study(study: Study) -> str:
+    """Return the resolved study and its experiment as YAML."""
+    content = {
+        "study": study.settings.model_dump(mode="json", by_alias=True),
+        "experiment": study.config.model_dump(mode="json"),
+    }
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def head_of(tuned: Tuned) -> StudyHead:
+    """Return what holds for the whole page; numbers without a defence are means over the fresh seeds."""
+    study, settings = tuned.study, tuned.study.settings
+    plain = [tuned.undefended[seed] for seed in settings.fresh_seeds]
+    known = [point for point in tuned.operating_points if point.by_adversary]
+    names = sorted({name for point in known for name in point.by_adversary} - {"strongest"}) or ["naive"]
+    return StudyHead(
+        name=study.name,
+        title=settings.report.title,
+        dataset=plain[0].dataset,
+        prior=settings.prior,
+        view=plain[0].strongest.view,
+        defended=study.config.threat.defended,
+        adversaries=tuple(names),
+        ceiling=ceiling_text(settings.ceiling),
+        ceiling_ap=ceiling_of(study, plain),
+        utility_metric=plain[0].utility.metric,
+        undefended_utility=fmean(point.utility.value for point in plain),
+        undefended_ap=fmean(point.strongest.value for point in plain),
+        seeds=settings.seeds,
+        margin_seeds=settings.margin_seeds,
+        fresh_seeds=settings.fresh_seeds,
+        fast=study.config.fast,
+        config_hash=study.config.digest(),
+    )
+
+
+def ceiling_text(ceiling: Ceiling) -> str:
+    """Say what the ceiling is."""
+    return f"AP {100 * ceiling.ap:g} %" if ceiling.ap is not None else f"{ceiling.times_chance:g} times chance"
+
+
+def print_operating_points(root: Path, folder: Path, tuned: Tuned) -> None:
+    """Print the result as a table, where the report is, and how to look at the trials."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedprint.tracking.runs import ui_hint
+
+    columns = ("strategy", "parameters", "keeps below", "utility", "AP, %", "ceiling, %")
+    table = Table(*columns, title=f"study {tuned.study.name}")
+    for point in tuned.operating_points:
+        numbers = ["-"] * 3
+        if point.utility is not None and point.attack_ap is not None and point.ceiling is not None:
+            numbers = [f"{point.utility:.3f}", f"{100 * point.attack_ap:.1f}", f"{100 * point.ceiling:.1f}"]
+        keeps = "yes" if point.feasible else "no"
+        table.add_row(point.strategy, parameters(point.parameters), keeps, *numbers)
+    console = Console(soft_wrap=True)
+    console.print(table)
+    for point in tuned.operating_points:
+        if not point.feasible:
+            console.print(f"{point.strategy}: {point.note}", highlight=False, markup=False)
+    console.print(f"Report: {folder / 'index.html'}", highlight=False)
+    console.print(f"MLflow: {ui_hint(root, EXPERIMENT)}", highlight=False, markup=False)

@@ -1,0 +1,46 @@
+"""What a study tells MLflow: one flat run per trial, tagged by study and strategy, and one for the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from fedprint.pipeline.study_config import Study
+from fedprint.tracking.runs import Point, tracked_run
+from fedprint.tuning.result import OperatingPoint
+from fedprint.tuning.score import Finished
+from fedprint.tuning.worker import StudyPlan
+
+EXPERIMENT = "fedprint studies"
+
+
+def log_trial(root: Path, study: Study, plan: StudyPlan, trial: Finished) -> None:
+    """Log a trial in one batch. Its key holds the values, so a trial that is measured again has the same run."""
+    key = {"study": study.name, "strategy": plan.strategy.name, "config": plan.name.rpartition(" ")[2]}
+    key["values"] = json.dumps(dict(trial.values), sort_keys=True)
+    tags = {"state": trial.state, "feasible": trial.feasible, "trial": trial.number, "error": trial.error or ""}
+    name = f"{study.name} {plan.strategy.name} trial {trial.number}"
+    with tracked_run(root, EXPERIMENT, key, name, {"strategy": plan.strategy.name, **trial.values}, tags) as run:
+        run.log_metrics(_points(trial))
+
+
+def log_study(root: Path, study: Study, folder: Path, found: tuple[OperatingPoint, ...]) -> None:
+    """Log the study's report and the headline of every operating point."""
+    key = {"study": study.name, "part": "report", "config": study.config.digest()}
+    with tracked_run(root, "fedprint reports", key, f"study {study.name} report", {}, {}) as run:
+        run.log_metrics(
+            [
+                (f"{kind}/{point.strategy}", float(value), 0)
+                for point in found
+                for kind, value in (("utility", point.utility), ("attack", point.attack_ap))
+                if value is not None
+            ]
+        )
+        run.log_artifacts(folder)
+
+
+def _points(trial: Finished) -> list[Point]:
+    numbers = {"utility/normalised": trial.utility, "attack/ap": trial.attack_ap, "attack/ceiling": trial.ceiling}
+    numbers["privacy/excess_over_ceiling"] = trial.excess
+    named = {f"attack/{key}" if key.startswith("ap_") else f"utility/{key}": v for key, v in trial.details.items()}
+    return [(name, float(value), 0) for name, value in {**numbers, **named}.items() if value is not None]

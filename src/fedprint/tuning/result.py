@@ -1,0 +1,125 @@
+"""What a study is for: one operating point per strategy, measured on seeds that the search never saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fedprint.evaluation.planes import STRONGEST, attack_row, normalised_row
+from fedprint.evaluation.tradeoff import Point
+from fedprint.tuning.score import Finished
+
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatingPoint:
+    """A strategy at its best; every number is a mean over the fresh ``seeds``, ``intervals`` over seeds and users.
+
+    ``utility`` is normalised to no defence, ``attack_ap`` the strongest adversary's. ``trial`` is the trial of the
+    search, ``measured`` how many candidates were measured on fresh seeds until one kept below the ceiling, or none was
+    left. Numbers are None where training diverged under every candidate.
+    """
+
+    strategy: str
+    parameters: Mapping[str, Any]
+    feasible: bool
+    utility: float | None
+    attack_ap: float | None
+    ceiling: float | None
+    chance: float | None
+    intervals: Mapping[str, Ends]
+    by_adversary: Mapping[str, Mapping[str, float]]
+    seeds: tuple[int, ...]
+    n_users: int
+    data_factor: float
+    trial: int | None
+    measured: int
+    margin: float
+    trials: Mapping[str, int]
+    note: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of its entry in operating_points.json."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """The trials of one strategy with the margin they were judged by; ``importances`` of the parameters sum to 1."""
+
+    strategy: str
+    margin: float
+    trials: tuple[Finished, ...]
+    importances: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many trials ended how."""
+        return {state: sum(t.state == state for t in self.trials) for state in ("complete", "pruned", "fail")}
+
+
+def operating_point(
+    search: SearchResult, trial: Finished, points: Sequence[Point], undefended: Mapping[int, Point], ceiling: float
+) -> OperatingPoint:
+    """Return what a candidate yields on fresh seeds; ``ceiling`` is an AP."""
+    attack, utility = attack_row(points), normalised_row(points, undefended)
+    adversaries = sorted({number.adversary for point in points for number in point.attacks})
+    feasible = attack["value"] <= ceiling
+    return OperatingPoint(
+        strategy=search.strategy,
+        parameters=dict(trial.values),
+        feasible=feasible,
+        utility=utility["value"],
+        attack_ap=attack["value"],
+        ceiling=ceiling,
+        chance=attack["chance"],
+        intervals={"utility": (utility["lo"], utility["hi"]), "attack_ap": (attack["lo"], attack["hi"])},
+        by_adversary={
+            name: {key: row[key] for key in ("value", "lo", "hi")}
+            for name in (*adversaries, STRONGEST)
+            for row in [attack_row(points, name)]
+        },
+        seeds=tuple(point.seed for point in points),
+        n_users=attack["n_users"],
+        data_factor=sum(point.data_factor for point in points) / len(points),
+        trial=trial.number,
+        measured=1,
+        margin=search.margin,
+        trials=search.counts,
+        note=_note(feasible, trial.feasible, attack["hi"] > ceiling),
+    )
+
+
+def nothing_found(search: SearchResult, seeds: Sequence[int], tried: Sequence[Finished]) -> OperatingPoint:
+    """Return the entry of a strategy under which no federation ran to its end on fresh seeds."""
+    reasons = list(dict.fromkeys(t.error for t in search.trials if t.error))
+    return OperatingPoint(
+        strategy=search.strategy,
+        parameters=dict(tried[0].values) if tried else {},
+        feasible=False,
+        **dict.fromkeys(("utility", "attack_ap", "ceiling", "chance")),
+        intervals={},
+        by_adversary={},
+        seeds=tuple(seeds),
+        n_users=0,
+        data_factor=1.0,
+        trial=tried[0].number if tried else None,
+        measured=len(tried),
+        margin=search.margin,
+        trials=search.counts,
+        note="Nothing could be measured: " + (reasons[0] if reasons else "every candidate diverged on a fresh seed"),
+    )
+
+
+def _note(feasible: bool, promised: bool, beyond: bool) -> str:
+    if feasible and not promised:
+        return "No trial kept the margin; the nearest one keeps below the ceiling on fresh seeds."
+    if feasible and not beyond:
+        return "Keeps below the ceiling on fresh seeds, with its whole interval."
+    if feasible:
+        return "Keeps below the ceiling on fresh seeds; its interval reaches above."
+    if promised:
+        return "Breaks the ceiling on fresh seeds, though the search found it feasible."
+    return "No trial was feasible: this is the one nearest to the ceiling."

@@ -1,0 +1,95 @@
+"""What a trial measures, how far from the ceiling it must stay, and which trial is best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import stdev
+from typing import Any, Protocol
+
+from scipy.stats import t as student_t
+
+from fedprint.tuning.space import Values
+from fedprint.types import FedprintError
+
+CONSTRAINT = "attack_ap"
+CONFIDENCE = 0.95
+"""One-sided, of the margin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Means over the seeds so far: ``utility`` normalised, ``attack_ap`` and its ``ceiling`` as fractions.
+
+    ``details`` are further numbers for the eye (AP by adversary, utility before normalisation, ...).
+    """
+
+    utility: float
+    attack_ap: float
+    ceiling: float
+    details: Mapping[str, float]
+
+    def excess(self, margin: float) -> float:
+        """Return the constraint's value: feasible at 0 or below."""
+        return self.attack_ap + margin - self.ceiling
+
+
+class Objective(Protocol):
+    """Measures a strategy at ``values``: yields the score after each seed, so that a hopeless trial can be left."""
+
+    def __call__(self, values: Values) -> Iterator[Score]:
+        """Yield at least one score. Raises FedprintError where nothing can be measured (training diverged)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A finished trial as reports need it: ``excess`` is AP + margin - ceiling, ``error`` why nothing was found."""
+
+    number: int
+    values: Mapping[str, Any]
+    state: str
+    utility: float | None
+    attack_ap: float | None
+    ceiling: float | None
+    excess: float | None
+    error: str | None = None
+    details: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it was measured to the end and stays below the ceiling, margin included."""
+        return self.state == "complete" and self.excess is not None and self.excess <= 0
+
+
+def margin_of(repeats: Sequence[float], seeds: int, fresh_seeds: int) -> float:
+    """Return how far below the ceiling a trial's AP must lie, in the AP's unit.
+
+    ``t * s * sqrt(1/seeds + 1/fresh_seeds)``: ``s`` is the standard deviation of AP over repeat seeds at one point,
+    ``t`` Student's one-sided 95 % quantile at their degrees of freedom. A trial's mean over ``seeds`` and the mean over
+    ``fresh_seeds`` differ by less in 95 % of all draws if AP varies as much at the chosen point as at that one; that
+    the best of many trials is often a lucky one is not in it, which is why the choice is measured again.
+    """
+    if len(repeats) < 2:
+        raise FedprintError(f"a margin needs at least 2 repeat seeds, got {len(repeats)}; add seeds to margin_seeds")
+    quantile = float(student_t.ppf(CONFIDENCE, len(repeats) - 1))
+    return quantile * stdev(repeats) * math.sqrt(1 / seeds + 1 / fresh_seeds)
+
+
+def ranked(trials: Sequence[Finished]) -> list[Finished]:
+    """Return the trials worth a second look, best first, each place in the space once.
+
+    Feasible ones by utility; when there are none, those nearest to the ceiling.
+    """
+    measured = [trial for trial in trials if trial.state == "complete" and trial.excess is not None]
+    feasible = sorted((t for t in measured if t.feasible), key=lambda t: (-_known(t.utility), t.number))
+    order = feasible or sorted(measured, key=lambda t: (_known(t.excess), t.number))
+    seen: dict[str, Finished] = {}
+    for trial in order:
+        seen.setdefault(repr(sorted(trial.values.items())), trial)
+    return list(seen.values())
+
+
+def _known(value: float | None) -> float:
+    assert value is not None
+    return value

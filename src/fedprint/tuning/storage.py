@@ -1,0 +1,66 @@
+"""Where trials are kept: a journal file, or a database URL (sqlite, PostgreSQL)."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from fedprint.types import FedprintError
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+    from optuna.study import Study
+
+DRIVERS = {"postgresql": "psycopg2-binary", "mysql": "pymysql"}
+
+
+def open_storage(url: str) -> BaseStorage:
+    """Return the storage of a URL, or of the path of a journal file, which is created when missing.
+
+    Raises FedprintError (one line) for a storage that cannot be opened.
+    """
+    import optuna
+    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+
+    class OsLock(JournalFileOpenLock):
+        """A lock that ends with its holder; Optuna's own would stay behind a killed worker for half a minute."""
+
+        def __init__(self, path: Path) -> None:
+            super().__init__(str(path))
+            self._lock = FileLock(path)
+
+        def acquire(self) -> bool:
+            self._lock.acquire()
+            return True
+
+        def release(self) -> None:
+            self._lock.release()
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    if "://" not in url:
+        path = Path(url)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return JournalStorage(JournalFileBackend(str(path), lock_obj=OsLock(path.with_name(f".{path.name}.lock"))))
+    try:
+        return RDBStorage(url)
+    except ImportError:
+        driver = DRIVERS.get(url.split("://")[0].split("+")[0], "its driver")
+        raise FedprintError(f"storage {url.split('@')[-1]}: {driver} is not installed; pip install {driver}") from None
+    except Exception as error:  # SQLAlchemy has one class per driver and fault
+        reason = " ".join(str(error).split())[:200]
+        raise FedprintError(f"storage {url.split('@')[-1]} cannot be opened ({reason}); check the URL") from None
+
+
+def open_study(url: str, name: str) -> Study:
+    """Return the study, created when missing."""
+    import optuna
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.create_study(
+            storage=open_storage(url), study_name=name, direction="maximize", load_if_exists=True
+        )

@@ -1,0 +1,180 @@
+"""What adversaries learn from: shapes, shares, randomness of their own, and the choice among recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attack_cases import planted, problem, validation
+from tiny_project import TINY, Project, make_project
+
+from fedprint.attacks import adversary
+from fedprint.attacks.adversary import Effort, Recipe, choose, recipes, relabelled
+from fedprint.attacks.reidentify import Workspace
+from fedprint.attacks.shadow import ShadowDevice, shadow_updates
+from fedprint.attacks.view import AttackerView
+from fedprint.pipeline.stages import ask, federate, prepare
+from fedprint.pipeline.stages.attack import open_view
+from fedprint.pipeline.stages.paths import Job
+from fedprint.rng import torch_rng
+from fedprint.types import FedprintError, Questions
+
+EFFORT = Effort(rounds=3, draws=2, validation_rounds=4)
+DEFENDED: dict[str, Any] = {
+    **TINY,
+    "analyses": [],
+    "defences": [{"name": "mm-aug", "alpha": 1, "clusters": 4}, {"name": "noise", "sigma": 1e-3}],
+}
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Return a defended federation."""
+    root = tmp_path_factory.mktemp("adversary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDPRINT_ROOT", str(root))
+        patch.chdir(root)
+        project = make_project(root)
+        project.write("defended", DEFENDED)
+        found = project.job("defended")
+        for stage in (prepare, federate, ask):
+            stage.run(found)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def asked(job: Job) -> tuple[AttackerView, Questions]:
+    return open_view(job, "adaptive")
+
+
+@pytest.fixture(scope="module")
+def adaptive(asked: tuple[AttackerView, Questions]) -> tuple[Recipe, ...]:
+    return recipes("adaptive", *asked, EFFORT, recorded=False)
+
+
+def test_the_naive_view_does_not_hold_the_defences(job: Job) -> None:
+    assert open_view(job, "naive")[0].defences is None
+    assert open_view(job, "adaptive")[0].defences == job.config.defences
+
+
+def test_an_adaptive_adversary_without_defences_to_know_is_refused(job: Job) -> None:
+    with pytest.raises(FedprintError, match="adversaries"):
+        recipes("adaptive", *open_view(job, "naive"), EFFORT, recorded=False)
+
+
+def test_naive_learns_from_recorded_updates_only_where_these_are_clean(job: Job) -> None:
+    view, questions = open_view(job, "naive")
+    (recorded,) = recipes("naive", view, questions, EFFORT, recorded=True)
+    (clean,) = recipes("naive", view, questions, EFFORT, recorded=False)
+    assert recorded.problem.fit.tolist() == view.prior_rows.tolist()
+    assert len(clean.problem.fit) == EFFORT.rounds * len(view.prior_users)
+    assert len(clean.problem.ask) == len(recorded.problem.ask) == len(view.anonymous_rows)
+
+
+def test_every_recipe_is_validated_on_the_same_defended_devices(adaptive: tuple[Recipe, ...]) -> None:
+    users = len(set(adaptive[0].problem.labels))
+    shares = {"clean": 1, "defended": EFFORT.draws, "both": 1 + EFFORT.draws}
+    assert [recipe.name for recipe in adaptive] == list(shares)
+    for recipe in adaptive:
+        assert len(recipe.problem.fit) == users * EFFORT.rounds * shares[recipe.name]
+        for fold, first in zip(recipe.folds, adaptive[0].folds, strict=True):
+            assert fold.problem.ask.tolist() == first.problem.ask.tolist()
+            assert len(fold.answers) == users * EFFORT.draws * EFFORT.validation_rounds // 2
+            assert not set(fold.problem.fit) & set(fold.problem.ask)
+            assert not set(fold.problem.nuisance) & {*fold.problem.fit, *fold.problem.ask}
+            assert len(fold.problem.nuisance) == 4 * adversary.NUISANCE_ROUNDS
+
+
+def test_the_real_problem_asks_for_the_recorded_anonymous_updates(
+    asked: tuple[AttackerView, Questions], adaptive: tuple[Recipe, ...]
+) -> None:
+    view = asked[0]
+    for recipe in adaptive:
+        table = np.concatenate(list(recipe.problem.updates.blocks()), axis=1)[recipe.problem.ask]
+        stored = np.concatenate(list(view.store.blocks(rows=view.anonymous_rows)), axis=1)
+        assert np.array_equal(table, stored.astype(table.dtype))
+
+
+def test_defended_draws_differ_from_each_other_and_from_the_clean_device(
+    asked: tuple[AttackerView, Questions],
+) -> None:
+    view = asked[0]
+    user = view.prior_users[0]
+    device = ShadowDevice(user_id=user.user_id, examples=user.examples, round=1, tag="a")
+    defended = replace(device, defended=True)
+    made = shadow_updates(view, [device, defended, replace(defended, tag="b"), defended]).values
+    assert np.array_equal(made[1], made[3])
+    for i, j in ((0, 1), (1, 2), (0, 2)):
+        assert np.abs(made[i] - made[j]).max() > 1e-4
+
+
+def test_shadow_randomness_is_not_the_federations(asked: tuple[AttackerView, Questions], job: Job) -> None:
+    """Under the very name of a real device the adversary's draw is another one: it knows no seed of the federation."""
+    view = asked[0]
+    user = view.prior_users[0]
+    row = next(i for i in view.prior_rows if int(view.store.index["user_id"].iloc[i]) == user.user_id)
+    t = int(view.store.index["round"].iloc[row])
+    device = ShadowDevice(user_id=user.user_id, examples=user.examples, round=t, tag="x", defended=True)
+    made = shadow_updates(view, [device]).values[0]
+    real = np.concatenate(list(view.store.blocks(rows=np.array([row]))), axis=1)[0]
+    assert np.abs(made - real).max() > 1e-4
+
+
+def made(name: str, signal: float, **changes: Any) -> Recipe:
+    """Return a recipe whose rehearsals carry a signal."""
+    asked = replace(problem(planted(signal)), **changes)
+    folds = tuple(replace(fold, problem=replace(fold.problem, **changes)) for fold in validation(signal))
+    return Recipe(name=name, problem=asked, folds=folds)
+
+
+def test_the_recipe_with_the_least_log_loss_is_chosen() -> None:
+    weak, strong = made("weak", 0.3), made("strong", 2.0)
+    best, losses = choose((weak, strong), Workspace(), torch_rng(0, "t"))
+    assert best.name == "strong"
+    assert losses["strong"] < losses["weak"]
+
+
+def test_denoising_is_tried_on_the_best_recipe_where_there_is_something_to_take_out() -> None:
+    plain = made("plain", 1.0)
+    assert set(choose((plain, made("other", 0.2)), Workspace(), torch_rng(0, "t"))[1]) == {"plain", "other"}
+    rows = np.arange(5, dtype=np.int64)
+    noisy = made("noisy", 1.0, nuisance=rows)
+    best, losses = choose((noisy, made("other", 0.2, nuisance=rows)), Workspace(), torch_rng(0, "t"))
+    assert set(losses) == {"noisy", "other", "noisy, project", "noisy, match"}
+    assert losses[best.name] == min(losses.values())
+
+
+def test_relabelling_exchanges_the_labels_and_nothing_else() -> None:
+    asked = problem(planted(1.0))
+    exchanged = np.roll(np.arange(asked.options), 1)
+    found = relabelled(asked, exchanged)
+    assert found.labels.tolist() == exchanged[asked.labels].tolist()
+    assert found.fit is asked.fit
+
+
+def test_effort_counts_the_devices_that_are_trained(asked: tuple[AttackerView, Questions], tmp_path: Path) -> None:
+    done: list[int] = []
+    recipes("adaptive", *asked, EFFORT, recorded=False, progress=done.append)
+    background = 2 * 4 * adversary.NUISANCE_ROUNDS
+    assert max(done) == EFFORT.devices("adaptive", asked[0], recorded=False) + background
+
+
+def test_devices_off_line_have_a_secret_head_of_their_own_where_the_defence_is_one(project: Project) -> None:
+    spn = [{"name": "spn", "bits": 8, "alpha2": 0.5}]
+    project.write("secret", {**DEFENDED, "defences": spn})
+    found = project.job("secret")
+    for stage in (prepare, federate, ask):
+        stage.run(found)
+    view, questions = open_view(found, "adaptive")
+    user = view.prior_users[0]
+    clean = ShadowDevice(user_id=user.user_id, examples=user.examples, round=1, tag="a")
+    kept = replace(clean, defended=True)
+    made = shadow_updates(view, [clean, kept, replace(kept, tag="b"), kept]).values
+    assert np.array_equal(made[1], made[3])
+    assert not np.array_equal(made[1], made[0]) and not np.array_equal(made[1], made[2])
+    learnt = recipes("adaptive", view, questions, EFFORT, recorded=False)
+    assert [len(recipe.problem.nuisance) for recipe in learnt] == [0] * 3, "it adds no examples that could be taken out"

@@ -1,0 +1,81 @@
+"""counter-aug: what it adds brings the user's sum of deviations towards zero, for pictures, words and ratings."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedprint.defences.counterweight import CounterAug, counterweights, describe
+from fedprint.defences.on_data import RandAug
+from fedprint.rng import torch_rng
+from fedprint.types import Examples
+
+
+def pictures(n: int, classes: tuple[int, ...], bright: float, seed: int) -> Examples:
+    """Return pictures that are ``bright``, or of any brightness up to it either way where it is negative."""
+    rng = torch_rng(seed)
+    y = torch.tensor(classes)[torch.randint(len(classes), (n,), generator=rng)]
+    shade = bright * (2 * torch.rand(n, 1, 1, 1, generator=rng) - 1) if bright < 0 else bright
+    return {"x": shade + torch.rand(n, 1, 14, 14, generator=rng), "y": y}
+
+
+def texts(n: int, low: int, high: int, seed: int) -> Examples:
+    tokens = torch.randint(low, high, (n, 9), generator=torch_rng(seed))
+    return {"x": tokens[:, :-1], "y": tokens[:, 1:]}
+
+
+def ratings(n: int, stars: float, seed: int) -> Examples:
+    rng = torch_rng(seed)
+    return {
+        "x": torch.randint(3, 30, (n, 8), generator=rng),
+        "y": stars + torch.rand(n, generator=rng),
+    }
+
+
+CASES = {
+    "pictures": (pictures(30, (0, 1), 0.5, 1), pictures(1500, tuple(range(10)), -1.0, 2)),
+    "texts": (texts(30, 3, 12, 1), texts(1500, 3, 60, 2)),
+    "ratings": (ratings(30, 4.0, 1), ratings(1500, 2.5, 2)),
+}
+
+
+def left_over(kept: Examples, background: Examples) -> float:
+    """Return the length of the mean deviation from the background."""
+    own, _ = describe(kept, background, "both")
+    return float(own.mean(0).norm())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_mean_deviation_gets_smaller_than_by_as_many_random_examples(case: str) -> None:
+    mine, background = CASES[case]
+    before = left_over(mine, background)
+    random = left_over(RandAug(alpha=2).on_data(mine, background, torch_rng(0)), background)
+    chosen = left_over(CounterAug(alpha=2).on_data(mine, background, torch_rng(0)), background)
+    assert random < before
+    assert chosen < 0.8 * random
+
+
+def test_each_step_takes_the_candidate_that_leaves_least() -> None:
+    candidates = torch.tensor([[1.0, 0.0], [-2.0, 0.0], [0.0, -1.0], [0.0, 3.0]])
+    assert counterweights(torch.tensor([2.0, 1.0]), candidates, 2).tolist() == [1, 2]
+
+
+def test_no_candidate_comes_twice_before_all_have_come() -> None:
+    chosen = counterweights(torch.tensor([5.0]), torch.tensor([[-1.0], [1.0], [0.5]]), 7).tolist()
+    assert sorted(chosen[:3]) == sorted(chosen[3:6]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("features", ["targets", "inputs"])
+def test_one_kind_of_features_balances_that_kind(features: str) -> None:
+    mine, background = CASES["pictures"]
+    kept = CounterAug(alpha=2, features=features).on_data(mine, background, torch_rng(0))  # type: ignore[arg-type]
+    before, after = (float(describe(e, background, features)[0].mean(0).norm()) for e in (mine, kept))
+    assert after < before / 3
+
+
+def test_the_background_of_another_type_and_small_pools_do() -> None:
+    mine, background = CASES["pictures"]
+    small = {name: column[:3] for name, column in background.items()}
+    kept = CounterAug(alpha=1).on_data({**mine, "x": mine["x"].double()}, small, torch_rng(0))
+    assert len(kept["y"]) == 60
+    assert kept["x"].dtype == torch.float64

@@ -1,0 +1,135 @@
+"""A run with a privacy budget from end to end: it stops in time, says what it spent, and refuses what voids it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_project import TINY, Project
+
+from fedprint.accounting.accountants import accountant_named, epsilon_of
+from fedprint.accounting.events import PoissonGaussian, repeated
+from fedprint.federation.ledger import read_ledger
+from fedprint.federation.store import UpdateStore
+from fedprint.pipeline.config import check_experiment
+from fedprint.pipeline.stages import federate, prepare
+from fedprint.pipeline.stages.paths import Job, read_json
+from fedprint.types import FedprintError
+
+BUDGET = {"epsilon": 8, "delta": 1e-3, "accountant": "moments"}
+PRIVATE: dict[str, Any] = {
+    **TINY,
+    "federation": {**TINY["federation"], "rounds": 30, "fraction": 0.25, "sampling": "poisson", "momentum": 0.5,
+                   "lr": 0.001, "central_epochs": 0, "evaluate_every": 100},
+    "defences": [{"name": "dp-fedavg", "clip": 0.01, "z": 1.0, "budget": BUDGET}],
+}  # fmt: skip
+
+
+def private(**changes: Any) -> dict[str, Any]:
+    return {**PRIVATE, "defences": [{**PRIVATE["defences"][0], **changes}]}
+
+
+def run(project: Project, values: dict[str, Any]) -> Job:
+    project.write("private", values)
+    job = project.job("private")
+    prepare.run(job)
+    federate.run(job)
+    return job
+
+
+def test_training_ends_with_the_budget_and_says_what_it_spent(project: Project) -> None:
+    job = run(project, PRIVATE)
+    found = read_json(job.paths.updates / "utility" / "privacy.json")
+    rounds = UpdateStore.open(job.paths.updates / "observed").rounds
+    moments = accountant_named("moments")
+    costs = [epsilon_of(moments, repeated(PoissonGaussian(q=0.25, sigma=1.0), t), 1e-3) for t in (rounds, rounds + 1)]
+    assert costs[0] <= 8 < costs[1]
+    assert (found["rounds"], found["cost"], found["stopped_by_budget"]) == (rounds, 4 * rounds, True)
+    first, *others = found["epsilons"]
+    assert first == {
+        "accountant": "moments", "value": costs[0], "delta": 1e-3, "sampling": "poisson", "adjacency": "add-remove",
+        "rounds": rounds, "not_covered": ["the choice of the settings"],
+    }  # fmt: skip
+    assert {"prv", "rdp"} <= {epsilon["accountant"] for epsilon in others}
+    assert all(epsilon["value"] < costs[0] for epsilon in others)
+    history = read_json(job.paths.updates / "utility" / "history.json")["rounds"]
+    assert [("utility" in entry) for entry in history] == [False] * (rounds - 1) + [True]
+    lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
+    assert [json.loads(line)["body"]["round"] for line in lines] == list(range(rounds))
+
+
+def test_the_median_is_named_as_not_covered_and_a_bit_is_paid_for(project: Project) -> None:
+    for rule in ({"name": "median"}, {"name": "quantile", "start": 0.01, "count_noise": 0.5}):
+        job = run(project, private(clip=rule))
+        found = read_json(job.paths.updates / "utility" / "privacy.json")
+        silent = found["epsilons"][0]["not_covered"]
+        assert silent[:-1] == (["the median of the norms"] if rule["name"] == "median" else [])
+        lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
+        bodies = [json.loads(line)["body"] for line in lines]
+        assert {body["rule"] for body in bodies} == {rule["name"]}
+        assert all((body["sigma"] < 1) == (rule["name"] == "quantile") for body in bodies)
+
+
+def test_a_ledger_that_was_cut_stops_the_stage(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("private", PRIVATE)
+    job = project.job("private")
+    prepare.run(job)
+    monkeypatch.setattr(federate, "write_privacy", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        federate.run(job)
+    monkeypatch.undo()
+    monkeypatch.setenv("FEDPRINT_ROOT", str(project.root))
+    monkeypatch.chdir(project.root)
+    ledger = federate.checkpoint_folder(job) / "ledger.jsonl"
+    whole = ledger.read_bytes()
+    ledger.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+    with pytest.raises(FedprintError, match="released models; restore the file"):
+        federate.run(job)
+    ledger.write_bytes(whole.replace(b'"sigma":1.0', b'"sigma":9.0'))
+    with pytest.raises(FedprintError, match="a line was changed"):
+        federate.run(job)
+    ledger.write_bytes(whole)
+    federate.run(job)
+    assert (job.paths.updates / "public" / "ledger.jsonl").read_bytes() == whole
+
+
+def test_without_noise_or_budget_there_is_no_epsilon(project: Project) -> None:
+    job = run(project, private(z=0.0, budget=None))
+    assert not (job.paths.updates / "utility" / "privacy.json").exists()
+    assert not (job.paths.updates / "public" / "ledger.jsonl").exists()
+    shutil.rmtree(job.paths.updates)
+    job = run(project, private(budget=None))
+    found = read_json(job.paths.updates / "utility" / "privacy.json")
+    assert found["epsilons"] == [] and found["rounds"] == 30
+    assert Path(job.paths.updates / "public" / "ledger.jsonl").is_file()
+
+
+def test_where_some_are_not_clipped_epsilon_is_infinite(project: Project) -> None:
+    values = {**private(budget={"delta": 1e-3}), "threat": {"defended": "anonymous"}}
+    job = run(project, {**values, "federation": {**PRIVATE["federation"], "rounds": 3}})
+    found = read_json(job.paths.updates / "utility" / "privacy.json")
+    assert {epsilon["value"] for epsilon in found["epsilons"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("defences", "fault"),
+    [([PRIVATE["defences"][0], {"name": "noise", "sigma": 1}], "dp-fedavg goes last"),
+     (PRIVATE["defences"] * 2, "one dp-fedavg is enough"),
+     ([{**PRIVATE["defences"][0], "clip": {"name": "mean"}}], "clip"),
+     ([{**PRIVATE["defences"][0], "budget": {"epsilon": 8}}], "budget.delta"),
+     ([{**PRIVATE["defences"][0], "budget": {**BUDGET, "accountant": "gdp"}}], "budget.accountant"),
+     ([{**PRIVATE["defences"][0], "z_schedule": {"name": "linear", "to": 0}}], "z_schedule.to")],
+)  # fmt: skip
+def test_what_would_void_the_guarantee_is_refused_in_one_line(defences: list[Any], fault: str) -> None:
+    with pytest.raises(FedprintError) as stopped:
+        check_experiment({"name": "p", **PRIVATE, "defences": defences}, "p.yaml")
+    assert fault in str(stopped.value) and "\n" not in str(stopped.value)
+
+
+def test_identity_of_a_ledger_is_that_of_its_store(project: Project) -> None:
+    job = run(project, PRIVATE)
+    with pytest.raises(FedprintError, match="belongs to another run"):
+        read_ledger(job.paths.updates / "public" / "ledger.jsonl", "another")

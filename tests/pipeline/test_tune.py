@@ -1,0 +1,286 @@
+"""Studies: the file and its checks, scores of points, margins, fresh seeds and what becomes of candidates there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fake_points import CHANCE, fake_point
+from tiny_project import CHECKOUT, TINY, Project
+
+from fedprint.evaluation.tradeoff import Point
+from fedprint.pipeline import tune as tuning
+from fedprint.pipeline import tune_report
+from fedprint.pipeline.point_pool import PointRequest
+from fedprint.pipeline.study_config import Study, load_study
+from fedprint.pipeline.tune import PointObjective, Tuned, make_plans, measure_afresh, measure_spread, tune
+from fedprint.tuning.result import SearchResult
+from fedprint.tuning.score import Finished, margin_of
+from fedprint.types import FedprintError
+
+STUDY: Mapping[str, Any] = {
+    "report": {"title": "A study"},
+    "experiment": "tiny",
+    "with": {"federation": {"rounds": 4}},
+    "ceiling": {"times_chance": 5},
+    "trials": 3,
+    "seeds": [0, 1],
+    "margin_seeds": [0, 1, 2],
+    "fresh_seeds": [10, 11],
+    "strategies": [
+        {"name": "noise", "defences": [{"name": "noise", "sigma": "$sigma"}],
+         "space": {"sigma": {"low": 0.01, "high": 1, "log": True}}},
+        {"name": "both", "defences": [{"name": "rand-aug", "alpha": "$alpha"}, {"name": "quantise", "bits": "$bits"}],
+         "space": {"alpha": {"low": 0, "high": 2}, "bits": {"low": 1, "high": 8, "integer": True}}},
+    ],
+    "fast": {"trials": 2, "with": {"federation": {"rounds": 2}}},
+}  # fmt: skip
+
+
+def write_study(project: Project, name: str, values: Mapping[str, Any]) -> None:
+    path = project.root / "configs" / "studies" / f"{name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
+
+
+@pytest.fixture
+def home(project: Project) -> Project:
+    project.write("tiny", TINY)
+    write_study(project, "demo", STUDY)
+    return project
+
+
+@pytest.fixture
+def study(home: Project) -> Study:
+    return load_study(home.root, "demo")
+
+
+def results(requests: Sequence[PointRequest], fresh_ap: float = 0.2) -> list[Point | FedprintError]:
+    """AP .2 where defended (``fresh_ap`` on fresh seeds), .8 without; utility .6 of .8."""
+    found: list[Point | FedprintError] = []
+    for request in requests:
+        ap = 0.8 if not request.config.defences else fresh_ap if request.seed >= 10 else 0.2
+        found.append(fake_point(ap, 0.6 if request.config.defences else 0.8, request.seed))
+    return found
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Answer every point at once; return the labels of those asked for."""
+    asked: list[str] = []
+
+    def run_points(requests: Sequence[PointRequest], *, jobs: int, title: str) -> list[Point | FedprintError]:
+        asked.extend(request.label for request in requests)
+        return results(requests)
+
+    monkeypatch.setattr(tuning, "run_points", run_points)
+    monkeypatch.setattr(tuning, "run_point", lambda config, prior, seed: results(
+        [PointRequest(config=config, prior=prior, seed=seed)])[0])  # fmt: skip
+    return asked
+
+
+# The file -------------------------------------------------------------------------------------------------------------
+
+
+def test_assignments_change_the_study_or_its_experiment(home: Project) -> None:
+    words = ["trials=7", "ceiling={ap: 0.2}", "strategies.0.space.sigma.high=2", "federation.lr=0.2"]
+    study = load_study(home.root, "demo", fast=True, assignments=words)
+    assert (study.settings.trials, study.settings.ceiling.of(0.01)) == (7, 0.2)
+    assert study.settings.strategies[0].space["sigma"].high == 2
+    assert (study.config.federation.lr, study.config.federation.rounds, study.config.fast) == (0.2, 2, True)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"ceiling": {}}, "ceiling: .*either ap or times_chance"),
+        ({"ceiling": {"ap": 0.1, "times_chance": 3}}, "either ap or times_chance"),
+        ({"fresh_seeds": [1, 10]}, r"fresh_seeds: \[1\] are searched on too"),
+        ({"margin_seeds": [0]}, "margin_seeds: .*at least 2"),
+        ({"strategies": [STUDY["strategies"][0]] * 2}, "names must differ"),
+        ({"strategies": [{**STUDY["strategies"][0], "space": {"sgma": {"low": 0, "high": 1}}}]},
+         r"defences use \['sigma'\], space has \['sgma'\]"),
+        ({"strategies": [{**STUDY["strategies"][0], "space": {"sigma": {"low": 2, "high": 1}}}]},
+         "must be below high=1"),
+        ({"strategies": [{**STUDY["strategies"][0], "space": {"sigma": {"low": -1, "high": 1}}}]},
+         r"demo: noise at .*-1.*defences.0.sigma"),
+        ({"experiment": "nosuch"}, "unknown experiment 'nosuch'"),
+        ({"trails": 3}, "trails: .*allowed keys: report, experiment, with"),
+    ],
+)  # fmt: skip
+def test_a_bad_study_is_refused_in_one_line(home: Project, changed: dict[str, Any], words: str) -> None:
+    write_study(home, "demo", {**STUDY, **changed})
+    with pytest.raises(FedprintError, match=words) as caught:
+        load_study(home.root, "demo")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_study_is_told_what_there_is(home: Project) -> None:
+    with pytest.raises(FedprintError, match=r"unknown study 'x' .*choose one of .*demo"):
+        load_study(home.root, "x")
+
+
+def test_every_shipped_study_resolves() -> None:
+    names = sorted(path.stem for path in (CHECKOUT / "configs" / "studies").glob("*.yaml"))
+    assert {"albums", "blog", "mnist-writers"} <= set(names)
+    for name in names:
+        for fast in (False, True):
+            assert load_study(CHECKOUT, name, fast=fast).settings.strategies
+
+
+# Plans and margins ----------------------------------------------------------------------------------------------------
+
+
+def test_a_margin_grows_with_the_spread_and_shrinks_with_seeds() -> None:
+    repeats = [0.2, 0.3, 0.4, 0.5]
+    margin = margin_of(repeats, 1, 1)
+    assert margin == pytest.approx(2.353363 * 0.1290994 * 2**0.5, rel=1e-5)
+    assert margin_of(repeats, 4, 4) == pytest.approx(margin / 2)
+    assert margin_of([0.3, 0.3], 1, 1) == 0
+    with pytest.raises(FedprintError, match="at least 2 repeat seeds"):
+        margin_of([0.3], 1, 1)
+
+
+def test_trials_under_other_settings_never_mix(home: Project) -> None:
+    repeats = {"noise": [0.1, 0.2], "both": [0.1, 0.2]}
+
+    def names(*words: str) -> list[str]:
+        return [plan.name for plan in make_plans(home.root, load_study(home.root, "demo", assignments=words), repeats)]
+
+    base = names()
+    assert base[0].startswith("demo noise ") and base == names("trials=50", "workers=3")
+    for change in ("federation.rounds=5", "ceiling.times_chance=4", "seeds=[0]", "sampler=tpe"):
+        assert not set(names(change)) & set(base), change
+    moved = names("strategies.0.space.sigma.high=2")
+    assert moved[0] != base[0] and moved[1] == base[1]
+
+
+def test_where_the_centre_diverges_the_undefended_spread_takes_its_place(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run_points(requests: Sequence[PointRequest], **_: Any) -> list[Point | FedprintError]:
+        found = results(requests)
+        return [FedprintError("diverged") if "noise" in r.label else p for r, p in zip(requests, found, strict=True)]
+
+    monkeypatch.setattr(tuning, "run_points", run_points)
+    undefended, repeats = measure_spread(study, 1)
+    assert sorted(undefended) == [0, 1, 10, 11]
+    assert repeats == {"noise": [0.8] * 4, "both": [0.2] * 3}
+
+
+def test_an_objective_yields_a_score_after_each_seed(study: Study, quick: list[str]) -> None:
+    undefended = {seed: fake_point(0.8, 0.8, seed) for seed in (0, 1)}
+    objective = PointObjective(study=study, strategy=study.settings.strategies[0], undefended=undefended)
+    scores = list(objective({"sigma": 0.1}))
+    assert len(scores) == 2
+    assert scores[1].utility == pytest.approx(0.75) and scores[1].attack_ap == pytest.approx(0.2)
+    assert scores[1].ceiling == pytest.approx(5 * CHANCE)
+    assert scores[1].details == {"ap_naive": pytest.approx(0.2), "utility_value": pytest.approx(0.6)}
+
+
+# Fresh seeds ----------------------------------------------------------------------------------------------------------
+
+
+def trial(number: int, utility: float, excess: float) -> Finished:
+    return Finished(number=number, values={"sigma": 0.01 + number / 100}, state="complete", utility=utility,
+                    attack_ap=0.25 + excess, ceiling=0.25, excess=excess)  # fmt: skip
+
+
+def searches(*trials: Finished) -> list[SearchResult]:
+    return [SearchResult(strategy="noise", margin=0.0, trials=trials)]
+
+
+def afresh(study: Study, monkeypatch: pytest.MonkeyPatch, aps: Mapping[float, float], *trials: Finished) -> Any:
+    """Measure candidates whose AP on fresh seeds is given by their sigma."""
+
+    def run_points(requests: Sequence[PointRequest], **_: Any) -> list[Point | FedprintError]:
+        sigmas = [request.config.defences[0].sigma for request in requests]  # type: ignore[union-attr]
+        return [fake_point(aps[round(s, 2)], 0.6, r.seed) for s, r in zip(sigmas, requests, strict=True)]
+
+    monkeypatch.setattr(tuning, "run_points", run_points)
+    undefended = {seed: fake_point(0.8, 0.8, seed) for seed in study.settings.fresh_seeds}
+    (found,) = measure_afresh(study, searches(*trials), undefended, 1)
+    return found
+
+
+def test_the_best_feasible_trial_that_keeps_below_afresh_is_the_result(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = (trial(0, 0.9, -0.1), trial(1, 0.95, -0.01), trial(2, 0.99, 0.1))
+    found = afresh(study, monkeypatch, {0.01: 0.2, 0.02: 0.3}, *trials)
+    assert (found.trial, found.feasible, found.measured) == (0, True, 2), "the best broke the ceiling afresh"
+    assert found.attack_ap == pytest.approx(0.2) and found.ceiling == pytest.approx(0.25)
+    assert found.utility == pytest.approx(0.75) and found.seeds == (10, 11)
+    assert found.intervals["attack_ap"][0] < 0.2 < found.intervals["attack_ap"][1]
+
+
+def test_where_all_candidates_break_it_the_least_breach_is_told(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = afresh(study, monkeypatch, {0.01: 0.4, 0.02: 0.3}, trial(0, 0.95, -0.1), trial(1, 0.9, -0.01))
+    assert (found.trial, found.feasible, found.measured) == (1, False, 2)
+    assert found.note.startswith("Breaks the ceiling on fresh seeds")
+
+
+def test_where_nothing_was_feasible_the_nearest_is_measured(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = afresh(study, monkeypatch, {0.02: 0.5}, trial(0, 0.9, 0.3), trial(1, 0.8, 0.1))
+    assert (found.trial, found.feasible, found.measured) == (1, False, 1)
+    assert found.note.startswith("No trial was feasible")
+
+
+def test_an_entry_exists_even_where_nothing_could_be_measured(study: Study) -> None:
+    failed = Finished(
+        number=0, values={"sigma": 1.0}, state="fail", utility=None, attack_ap=None, ceiling=None, excess=1.0,
+        error="training diverged",
+    )  # fmt: skip
+    (found,) = measure_afresh(study, searches(failed), {}, 1)
+    assert (found.strategy, found.feasible, found.utility) == ("noise", False, None)
+    assert found.note == "Nothing could be measured: training diverged"
+
+
+def test_a_study_from_end_to_end_with_one_worker(
+    home: Project, study: Study, quick: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedprint.tuning.worker import work
+
+    monkeypatch.setattr(tuning, "search", lambda root, study, tasks, jobs: work(tasks))
+    tuned = tune(home.root, study)
+    assert {search.strategy: len(search.trials) for search in tuned.searches} == {"noise": 3, "both": 3}
+    assert sum(tuned.searches[1].importances.values()) in (pytest.approx(1), 0)
+    monkeypatch.setattr(tune_report, "log_study", lambda *_: None)
+    folder = tune_report.publish(home.root, tuned)
+    points = json.loads((folder / "operating_points.json").read_text())
+    needed = {"strategy", "parameters", "feasible", "utility", "attack_ap", "ceiling", "intervals", "seeds"}
+    assert [point["strategy"] for point in points] == ["noise", "both"]
+    for point in points:
+        assert needed <= point.keys() and point["feasible"] and point["seeds"] == [10, 11]
+        assert point["utility"] == pytest.approx(0.75)
+    page = (folder / "index.html").read_text()
+    for text in ("5 times chance", "view: local", "defended: everyone", "Operating points", "Parameter importances",
+                 "History of the search", "Trials and operating points", "noise"):  # fmt: skip
+        assert text in page, text
+    assert "http" not in page.replace("http-equiv", "")
+    _equal_bytes(tuned, folder)
+
+
+def _equal_bytes(tuned: Tuned, folder: Path) -> None:
+    from fedprint.reports.study import write_study as write
+
+    again = folder.with_name("again")
+    write(
+        head=tune_report.head_of(tuned), searches=tuned.searches, points=tuned.operating_points,
+        config_text=tune_report.dump_study(tuned.study), out=again,
+    )  # fmt: skip
+    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    assert [str(name) for name in files if (folder / name).read_bytes() != (again / name).read_bytes()] == []
+
+
+@pytest.mark.slow
+def test_a_study_on_tiny_albums_with_two_processes(home: Project) -> None:
+    words = ["seeds=[0]", "trials=2", "candidates=1"]
+    study = load_study(home.root, "demo", fast=True, assignments=words)
+    tuned = tune(home.root, study, workers=2)
+    assert [len(search.trials) for search in tuned.searches] == [2, 2]
+    assert len(tuned.operating_points) == 2

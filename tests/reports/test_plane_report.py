@@ -1,0 +1,136 @@
+"""The page of a sweep: one panel per adversary, the front in words, the papers' claims, both settings named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from fake_points import fake_point
+
+from fedprint.evaluation.rows import COLUMNS, POOLED, read_measurements
+from fedprint.reports.plane import PlaneHead, central_words, front_words, write_plane
+from fedprint.reports.plane_claims import judge_plane
+from fedprint.reports.plane_numbers import Entry, front, overhead
+from fedprint.reports.terminal import summary_table
+
+ADVERSARIES = ("naive", "adaptive")
+HEAD = PlaneHead(
+    name="demo-plane", title="A <plane>", dataset="albums", prior="random", seeds=(0, 1, 2), defended="everyone",
+    views=("local",), adversaries=ADVERSARIES, utility_metric="accuracy", fast=False, config_hash="abc",
+)  # fmt: skip
+
+
+def entry(strategy: str | None, strength: float | None, naive: float, adaptive: float | None, utility: float) -> Entry:
+    """Three seeds around the given numbers; without a defence there is no adaptive adversary."""
+    points = []
+    for seed in range(3):
+        shift = 0.005 * (seed - 1)
+        ap = {"naive": naive + shift} | ({"adaptive": adaptive + shift} if adaptive is not None else {})
+        points.append(fake_point(ap, utility, seed, defence=strategy or "none", seconds=2.0 if strategy else 1.0))
+    return Entry(strategy=strategy, strength=strength, points=tuple(points))
+
+
+ENTRIES = [
+    entry(None, None, 0.8, None, 0.80),
+    entry("noise", 0.1, 0.5, 0.6, 0.40),
+    entry("dp-fedavg", 1.0, 0.75, 0.79, 0.60),
+    entry("mm-aug", 0.5, 0.15, 0.7, 0.88),
+    entry("mm-aug", 2.0, 0.02, 0.5, 0.90),
+    entry("top-k", 0.01, 0.7, 0.75, 0.70),
+    Entry(strategy="noise", strength=9.0, points=(), error="3 of 3 seeds: training diverged"),
+]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("plane") / "demo-plane"
+    write_plane(head=HEAD, entries=ENTRIES, config_text="sweep: {}\n", out=out)
+    return out
+
+
+def test_the_front_has_what_nothing_beats() -> None:
+    assert [e.place for e in front(ENTRIES, ENTRIES[0], "naive")] == ["mm-aug 2"]
+    words = front_words(ENTRIES, "adaptive")
+    assert words.startswith("On the Pareto front against the adaptive adversary, from least to most AP: mm-aug 2.")
+    assert words.endswith("Never on it, at any strength: noise, dp-fedavg, top-k.")
+    mixed = [*ENTRIES, entry("sign", 1.0, 0.01, 0.01, 0.3)]
+    assert [e.place for e in front(mixed, mixed[0], "naive")] == ["sign 1", "mm-aug 2"]
+
+
+def test_claims_are_judged_for_each_adversary() -> None:
+    verdicts = {(v.claim, v.member): v for v in judge_plane(ENTRIES, ADVERSARIES, "albums")}
+    assert verdicts["mm-aug-cuts", "naive"].state == "holds"
+    assert verdicts["mm-aug-cuts", "naive"].numbers.startswith("mm-aug 0.5: 81 % [")
+    assert verdicts["mm-aug-cuts", "adaptive"].state == "fails"
+    assert verdicts["mm-aug-dominates", "naive"].state == "holds"
+    assert verdicts["mm-aug-gains", "naive"].state == "holds"
+    assert verdicts["noise-loses", "adaptive"].state == "holds"
+    assert verdicts["bkg-repl-cuts", "naive"].state == "untested"
+    worse = [*ENTRIES, entry("sign", 1.0, 0.01, 0.01, 0.3), entry("noise", 0.2, 0.1, 0.1, 0.79)]
+    verdicts = {(v.claim, v.member): v for v in judge_plane(worse, ADVERSARIES, "albums")}
+    assert verdicts["mm-aug-dominates", "naive"].state == "fails"
+    assert verdicts["mm-aug-dominates", "naive"].numbers.endswith("not sign 1")
+    assert verdicts["noise-loses", "naive"].state == "fails"
+    assert "noise 0.2" in verdicts["noise-loses", "naive"].numbers
+
+
+def test_central_dp_is_said_not_to_protect_from_the_server() -> None:
+    words = central_words(HEAD, ENTRIES)
+    assert words is not None and words.startswith("Central differential privacy does not protect against a server")
+    assert "AP 79.0 %" in words and "view local, defended: everyone" in words
+    assert central_words(HEAD, ENTRIES[:2]) is None
+
+
+def test_overhead_compares_with_the_same_seed() -> None:
+    costs = overhead(ENTRIES[3], ENTRIES[0])
+    assert costs["time_factor"] == pytest.approx(2.0)
+    assert costs["data_factor"] == 1.0
+
+
+def test_measurements_have_the_schema_of_every_experiment(made: Path) -> None:
+    rows = read_measurements(made / "measurements.jsonl")
+    assert set(COLUMNS) <= set(rows[0])
+    assert {row["experiment"] for row in rows} == {"demo-plane"}
+    assert {row["strategy"] for row in rows} == {"no defence", "noise", "dp-fedavg", "mm-aug", "top-k"}
+    pooled = [row for row in rows if row["seed"] == POOLED]
+    found = {(r["strategy"], r["strength"], r["adversary"]): r for r in pooled if r["metric"] == "ap_reduction"}
+    assert found["mm-aug", 0.5, "naive"]["value"] == pytest.approx(0.81, abs=0.01)
+    assert {r["n_seeds"] for r in pooled} == {3}
+    utility = [r for r in pooled if r["metric"] == "normalised_utility" and r["strategy"] == "noise"]
+    assert [r["value"] for r in utility] == [pytest.approx(0.5)]
+
+
+def test_the_page_names_view_setting_and_failures(made: Path) -> None:
+    page = (made / "index.html").read_text()
+    for text in (
+        "A &lt;plane&gt;", "view: local", "defended: everyone", "naive adversary", "adaptive adversary",
+        "noise 9", "training diverged", "published: 75 %", "table-overhead", "Never on it",
+    ):  # fmt: skip
+        assert text in page, text
+    assert "http" not in page.replace("http-equiv", "")
+    svg = (made / "figures" / "plane.svg").read_text()
+    assert "naive adversary" in svg and "adaptive adversary" in svg and "top-k" in svg
+
+
+def test_plane_json_says_who_is_on_the_front(made: Path) -> None:
+    plane = json.loads((made / "plane.json").read_text())
+    on = {
+        (place["strategy"], place["strength"]): place["adversaries"]["naive"]["on_front"]
+        for place in plane["places"]
+        if not place["error"]
+    }
+    assert [place for place, front_ in on.items() if front_] == [("mm-aug", 2.0)]
+    assert plane["places"][-1]["error"].startswith("3 of 3 seeds")
+
+
+def test_the_terminal_shows_every_place(made: Path) -> None:
+    table = summary_table(made)
+    assert table.row_count == len(ENTRIES)
+
+
+def test_equal_input_gives_equal_bytes(made: Path, tmp_path: Path) -> None:
+    out = tmp_path / "again"
+    write_plane(head=HEAD, entries=ENTRIES, config_text="sweep: {}\n", out=out)
+    files = [path.relative_to(made) for path in made.rglob("*") if path.is_file()]
+    assert [str(name) for name in files if (made / name).read_bytes() != (out / name).read_bytes()] == []

@@ -1,0 +1,224 @@
+"""Workers of a study: the constraint on every path, budgets, kills, resumption, determinism."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from toy_studies import STRATEGY, Toy, plan, run_worker
+
+from fedprint.tuning import worker
+from fedprint.tuning.sampling import FeasiblePruner, make_sampler
+from fedprint.tuning.score import CONSTRAINT, ranked
+from fedprint.tuning.space import Parameter, Strategy
+from fedprint.tuning.storage import open_storage, open_study
+from fedprint.tuning.worker import Budget, StudyPlan, Task, records, work
+from fedprint.types import FedprintError
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def study_of(made: StudyPlan) -> optuna.Study:
+    return open_study(made.url, made.name)
+
+
+def test_the_search_ends_at_the_constrained_optimum(tmp_path: Path) -> None:
+    made = plan(tmp_path, 16, margin=0.05)
+    run_worker(made, Toy(ceiling=0.4))
+    found = records(study_of(made))
+    assert len(found) == 16 and found[0].values == {"sigma": 0.5}, "the first trial is the centre"
+    best = ranked(found)[0]
+    assert best.feasible and best.excess is not None and best.excess <= 0
+    assert best.attack_ap is not None and best.attack_ap + 0.05 == pytest.approx(0.4, abs=0.02)
+    assert best.utility == pytest.approx(1 - 0.65**2, rel=0.02)
+    assert best.utility == max(t.utility for t in found if t.feasible and t.utility is not None)
+
+
+def test_where_nothing_is_feasible_the_nearest_comes_first(tmp_path: Path) -> None:
+    made = plan(tmp_path, 6)
+    run_worker(made, Toy(ceiling=-0.5))
+    found = records(study_of(made))
+    assert not any(trial.feasible for trial in found)
+    first = ranked(found)[0]
+    assert first.excess == min(trial.excess for trial in found if trial.excess is not None)
+
+
+def test_the_constraint_is_set_on_every_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "FeasiblePruner", lambda: FeasiblePruner(least=1))
+    made = plan(tmp_path, 14, sampler="random", margin=0.01, steps=2)
+    run_worker(made, Toy(seeds=2, fails_above=0.9))
+    trials = study_of(made).get_trials()
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL}
+    for trial in trials:
+        expected = 1.0 if trial.state == TrialState.FAIL else 1 - trial.params["sigma"] + 0.01 - 0.4
+        assert trial.constraints == {CONSTRAINT: pytest.approx(expected)}
+    assert {trial.user_attrs["error"] for trial in trials if trial.state == TrialState.FAIL} == {"training diverged"}
+
+
+def test_only_utility_prunes_and_only_against_feasible_trials() -> None:
+    study = optuna.create_study(direction="maximize")
+    for utility, excess in ((0.9, 0.2), (0.95, 0.3), (0.5, -0.1), (0.3, -0.2), (0.4, -0.2)):
+        trial = study.ask()
+        trial.report(utility, 0)
+        trial.set_constraint(CONSTRAINT, excess)
+        study.tell(trial, utility)
+    pruner = FeasiblePruner(least=3)
+    verdicts = {}
+    for utility in (0.35, 0.45):
+        trial = study.ask()
+        trial.report(utility, 0)
+        verdicts[utility] = pruner.prune(study, study.get_trials()[-1])
+    assert verdicts == {0.35: True, 0.45: False}, "the median of the feasible is .4, of all .5"
+    assert not FeasiblePruner(least=4).prune(study, study.get_trials()[-2])
+
+
+def test_a_trial_is_never_left_after_its_last_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "FeasiblePruner", lambda: FeasiblePruner(least=1))
+    made = plan(tmp_path, 10, sampler="random")
+    run_worker(made, Toy())
+    assert {trial.state for trial in records(study_of(made))} == {"complete"}
+
+
+def test_one_worker_is_deterministic_and_an_interruption_changes_nothing(tmp_path: Path) -> None:
+    whole, parts = plan(tmp_path / "a", 12), plan(tmp_path / "b", 12)
+    run_worker(whole, Toy())
+    for trials in (5, 12):
+        run_worker(plan(tmp_path / "b", trials), Toy())
+    values = [[trial.values for trial in records(study_of(made))] for made in (whole, parts)]
+    assert values[0] == values[1]
+    other = plan(tmp_path / "c", 4, seed=1)
+    run_worker(other, Toy())
+    assert [t.values for t in records(study_of(other))][1:] != values[0][1:4]
+
+
+def _alive_workers(made: StudyPlan, objective: Toy, count: int) -> list[multiprocessing.process.BaseProcess]:
+    processes = [SPAWN.Process(target=run_worker, args=(made, objective)) for _ in range(count)]
+    for process in processes:
+        process.start()
+    return processes
+
+
+def _wait_for_owners(made: StudyPlan, count: int) -> list[optuna.trial.FrozenTrial]:
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        running = study_of(made).get_trials(states=(TrialState.RUNNING,))
+        if len(running) >= count and all(worker.WORKER in trial.user_attrs for trial in running):
+            return running
+        time.sleep(0.05)
+    raise AssertionError("workers did not start")
+
+
+def test_of_four_workers_two_are_killed_and_no_trial_is_lost_or_doubled(tmp_path: Path) -> None:
+    made, log = plan(tmp_path, 14, sampler="random"), tmp_path / "asked.txt"
+    processes = _alive_workers(made, Toy(seconds=0.4, log=str(log)), 4)
+    before = _wait_for_owners(made, 4)
+    for process in processes[:2]:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [-9, -9, 0, 0]
+    trials = study_of(made).get_trials()
+    states = Counter(trial.state for trial in trials)
+    assert states == {TrialState.COMPLETE: 14, TrialState.FAIL: 2}
+    complete = [trial.params["sigma"] for trial in trials if trial.state == TrialState.COMPLETE]
+    assert len(set(complete)) == 14, "no point was measured twice"
+    lost = [trial for trial in trials if trial.state == TrialState.FAIL]
+    again = {trial.user_attrs["retry_of"]: trial.params for trial in trials if "retry_of" in trial.user_attrs}
+    assert again == {trial.number: trial.params for trial in lost}
+    assert {trial.number for trial in lost} <= {trial.number for trial in before}
+    assert len(records(study_of(made))) == 14
+
+
+def test_a_killed_study_goes_on_with_the_trial_that_was_lost(tmp_path: Path) -> None:
+    made = plan(tmp_path, 3)
+    (process,) = _alive_workers(made, Toy(seconds=30), 1)
+    (lost,) = _wait_for_owners(made, 1)
+    process.kill()
+    process.join()
+    run_worker(made, Toy())
+    trials = study_of(made).get_trials()
+    assert [trial.state for trial in trials[:2]] == [TrialState.FAIL, TrialState.COMPLETE]
+    assert trials[1].params == lost.params == STRATEGY.centre()
+    assert len(records(study_of(made))) == 3
+
+
+def test_a_trial_of_another_machine_is_left_alone(tmp_path: Path) -> None:
+    made = plan(tmp_path, 1)
+    study = study_of(made)
+    trial = study.ask(made.strategy.distributions())
+    trial.set_user_attr(worker.WORKER, "elsewhere/1")
+    worker.recover(made)
+    assert study.get_trials()[0].state == TrialState.RUNNING
+
+
+def test_recovering_twice_queues_once(tmp_path: Path) -> None:
+    made = plan(tmp_path, 5)
+    study = study_of(made)
+    trial = study.ask(made.strategy.distributions())
+    trial.set_user_attr(worker.WORKER, f"{worker.platform.node()}/gone")
+    study.enqueue_trial(trial.params, user_attrs={worker.RETRY: 0})  # killed before it could tell
+    for _ in range(2):
+        worker.recover(made)
+    assert [t.state for t in study.get_trials()] == [TrialState.FAIL, TrialState.WAITING]
+
+
+def test_studies_advance_side_by_side_and_a_deadline_ends_them(tmp_path: Path) -> None:
+    tasks = [
+        Task(
+            plan=StudyPlan(
+                name=name,
+                url=str(tmp_path / "both.log"),
+                locks=tmp_path / "locks",
+                strategy=STRATEGY,
+                budget=Budget(trials=100, deadline=time.time() + 1.5),
+                margin=0,
+                seed=0,
+                sampler="random",
+            ),
+            objective=Toy(seconds=0.1),
+        )
+        for name in ("a", "b")
+    ]
+    work(tasks)
+    counts = [len(records(study_of(task.plan))) for task in tasks]
+    assert min(counts) >= 2 and max(counts) - min(counts) <= 1 and max(counts) < 20
+
+
+def test_sqlite_works_and_bad_urls_are_one_line(tmp_path: Path) -> None:
+    made = plan(tmp_path, 3, url=f"sqlite:///{tmp_path / 'study.db'}", sampler="random")
+    run_worker(made, Toy())
+    assert len(records(study_of(made))) == 3
+    for url, words in (
+        ("postgresql://u:secret@nowhere/x", r"storage nowhere/x: .*pip install psycopg2-binary"),
+        ("sqlite:////no/such/folder/x.db", r"storage sqlite:////no/such/folder/x.db cannot be opened"),
+        ("nosuch://x", "cannot be opened"),
+    ):
+        with pytest.raises(FedprintError, match=words) as caught:
+            open_storage(url)
+        assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
+
+
+def test_samplers_follow_the_length_of_the_study() -> None:
+    from optuna.samplers import GPSampler, RandomSampler, TPESampler
+
+    assert isinstance(make_sampler("auto", 200, 0, 0), GPSampler)
+    assert isinstance(make_sampler("auto", 201, 0, 0), TPESampler)
+    assert isinstance(make_sampler("random", 10, 0, 0), RandomSampler)
+
+
+def test_integers_and_logarithms_are_searched_as_such(tmp_path: Path) -> None:
+    space = {"k": Parameter(low=1, high=8, integer=True), "sigma": Parameter(low=1e-4, high=1, log=True)}
+    strategy = Strategy(name="two", defences=({"k": "$k", "sigma": "$sigma"},), space=space)
+    assert strategy.centre() == {"k": 4, "sigma": pytest.approx(1e-2)}
+    study = study_of(plan(tmp_path, 1))
+    trial = study.ask(strategy.distributions())
+    assert isinstance(trial.params["k"], int) and 1e-4 <= trial.params["sigma"] <= 1
+    assert strategy.filled(trial.params) == [trial.params]
