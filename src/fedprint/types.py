@@ -15,7 +15,10 @@ import numpy as np
 from torch import Generator, Tensor
 
 Examples = Mapping[str, Tensor]
-"""Columns of a user or a batch: ``x`` (n, ...), ``y`` (n, ...), optional ``t`` (n,) time or order, ``album`` (n,)."""
+"""Columns of a user or a batch: ``x`` (n, ...), ``y`` (n, ...), optional ``t`` (n,) time or order, ``album`` (n,).
+
+A device with a secret head has ``code`` (n, bits) and ``code_weight`` (n,) too (data/examples.py).
+"""
 
 Params = Mapping[str, Tensor]
 """Parameter name -> tensor; an update has the same names and shapes, and is always ``w - w_t`` (erratum 1)."""
@@ -24,6 +27,13 @@ Role = Literal["anonymous", "prior"]
 Linkage = Literal["update", "device"]
 View = Literal["local", "central", "aggregate"]
 AdversaryName = Literal["naive", "adaptive"]
+
+Aggregation = Literal["fedavg", "mean", "round-robin"]
+"""How a round's updates are applied: their mean weighted by examples, their plain mean, or one after another.
+
+In round robin each device of the cohort starts from what the one before it sent (spn, algorithm 4): the observed
+updates of a round, in the order of their slots, lead from its global model to the next.
+"""
 
 
 class FedprintError(Exception):
@@ -60,21 +70,29 @@ class LocalTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientJob:
-    """One client's work in one round: its examples (n, ...) and the seed of its batch order."""
+    """One client's work in one round: its examples (n, ...) and the seed of its batch order.
+
+    ``private`` are parameters that this client alone has, in the model's order behind the shared ones.
+    """
 
     device_id: str
     examples: Examples
     seed: int
+    private: Params = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientResult:
-    """What local training gives: ``update`` = trained minus received parameters, ``loss`` = mean over the steps."""
+    """What local training gives: ``update`` = trained minus received parameters, ``loss`` = mean over the steps.
+
+    ``private`` are the client's own parameters after training: they stay with it.
+    """
 
     device_id: str
     update: Params
     num_examples: int
     loss: float
+    private: Params = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

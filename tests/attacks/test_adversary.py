@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_cases import planted, problem, validation
-from tiny_project import TINY, make_project
+from tiny_project import TINY, Project, make_project
 
 from fedprint.attacks import adversary
 from fedprint.attacks.adversary import Effort, Recipe, choose, recipes, relabelled
@@ -161,3 +161,20 @@ def test_effort_counts_the_devices_that_are_trained(asked: tuple[AttackerView, Q
     recipes("adaptive", *asked, EFFORT, recorded=False, progress=done.append)
     background = 2 * 4 * adversary.NUISANCE_ROUNDS
     assert max(done) == EFFORT.devices("adaptive", asked[0], recorded=False) + background
+
+
+def test_devices_off_line_have_a_secret_head_of_their_own_where_the_defence_is_one(project: Project) -> None:
+    spn = [{"name": "spn", "bits": 8, "alpha2": 0.5}]
+    project.write("secret", {**DEFENDED, "defences": spn})
+    found = project.job("secret")
+    for stage in (prepare, federate, ask):
+        stage.run(found)
+    view, questions = open_view(found, "adaptive")
+    user = view.prior_users[0]
+    clean = ShadowDevice(user_id=user.user_id, examples=user.examples, round=1, tag="a")
+    kept = replace(clean, defended=True)
+    made = shadow_updates(view, [clean, kept, replace(kept, tag="b"), kept]).values
+    assert np.array_equal(made[1], made[3])
+    assert not np.array_equal(made[1], made[0]) and not np.array_equal(made[1], made[2])
+    learnt = recipes("adaptive", view, questions, EFFORT, recorded=False)
+    assert [len(recipe.problem.nuisance) for recipe in learnt] == [0] * 3, "it adds no examples that could be taken out"

@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from fedprint.data.examples import CODE, CODE_WEIGHT
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug
+from fedprint.defences.on_update import Noise
+from fedprint.defences.secret_head import SecretHead, secret_head
 from fedprint.pipeline.registry import Defence
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, Examples, FedprintError, UpdateDefence
@@ -43,10 +46,31 @@ def background(n: int = 50) -> Examples:
 
 def test_every_data_defence_is_under_the_contract() -> None:
     known = {kind for kind in get_args(get_args(Defence)[0]) if issubclass(kind, DataDefence)}
+    known.discard(SecretHead)  # leaves the examples alone and adds columns: its own contract is below
     assert known == {type(defence) for defence in IDENTITY} == {type(defence) for defence in ACTIVE}
 
 
-@pytest.mark.parametrize("defence", [*IDENTITY, *ACTIVE])
+@pytest.mark.parametrize("y", [own()["y"] % 3, torch.eye(20)])
+def test_the_secret_head_leaves_the_examples_alone_and_adds_the_devices_codes(y: torch.Tensor) -> None:
+    mine = {**own(), "y": y}
+    kept = SecretHead(bits=8, alpha2=0.2).on_data(mine, {}, torch_rng(0))
+    assert all(kept[column] is mine[column] for column in mine)
+    assert kept[CODE].shape == (20, 8) and kept[CODE].dtype == mine["x"].dtype
+    assert kept[CODE_WEIGHT].tolist() == pytest.approx([0.2] * 20)
+    assert not torch.equal(kept[CODE], SecretHead(bits=8).on_data(mine, {}, torch_rng(1))[CODE])
+
+
+def test_the_secret_head_comes_once_and_behind_what_adds_examples() -> None:
+    spn = SecretHead()
+    assert secret_head([RandAug(alpha=1), Noise(sigma=1), spn, Noise(sigma=1)]) == spn
+    assert secret_head([RandAug(alpha=1)]) is None
+    with pytest.raises(ValueError, match="rand-aug after spn would add examples without codes"):
+        secret_head([spn, RandAug(alpha=1)])
+    with pytest.raises(ValueError, match="one secret head"):
+        secret_head([spn, spn])
+
+
+@pytest.mark.parametrize("defence", [*IDENTITY, *ACTIVE, SecretHead()])
 def test_a_defence_acts_at_one_point(defence: DataDefence) -> None:
     assert isinstance(defence, DataDefence)
     assert not isinstance(defence, UpdateDefence)

@@ -33,6 +33,7 @@ from fedprint.attacks.shadow import (
 from fedprint.attacks.updates import Joined, MemoryUpdates, Recorded
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import concat
+from fedprint.defences.secret_head import SecretHead
 from fedprint.rng import torch_rng
 from fedprint.types import AdversaryName, DataDefence, Examples, FedprintError, Questions
 
@@ -165,7 +166,7 @@ def _adaptive(view: AttackerView, questions: Questions, effort: Effort, progress
 
 def _nuisance(view: AttackerView) -> _Plan:
     """Yield devices that hold nothing but what a defence of the data adds: a cluster each, or random background."""
-    if not any(isinstance(defence, DataDefence) for defence in view.defences or ()) or not view.background:
+    if not any(_adds_examples(defence) for defence in view.defences or ()) or not view.background:
         return
     pool = concat([user.examples for user in view.background])
     size = int(np.median([len(user.examples["y"]) for user in view.prior_users]))
@@ -178,6 +179,10 @@ def _nuisance(view: AttackerView) -> _Plan:
     for t in spread_rounds(view, 2 * NUISANCE_ROUNDS)[1::2]:
         for i, members in enumerate(sets):
             yield ShadowDevice(user_id=-1 - i, examples=rows_of(pool, members), round=t, tag="nuisance"), -1
+
+
+def _adds_examples(defence: object) -> bool:
+    return isinstance(defence, DataDefence) and not isinstance(defence, SecretHead)
 
 
 def _whole(view: AttackerView, effort: Effort, draws: int) -> _Plan:

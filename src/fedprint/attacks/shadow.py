@@ -221,6 +221,14 @@ class _Defend:
         plain = Device(device_id=device.device_id, user_id=device.user_id, role="prior", examples=examples)
         return defend_data([plain], self.defences, self.pool, self._seed(device))[0].examples
 
+    def private(self, device: ShadowDevice) -> Params:
+        """Return a secret head as a device begins with: what earlier rounds made of it the adversary cannot know."""
+        from fedprint.models.dual_head import DualHead  # late: it brings Lightning
+
+        if not isinstance(self.view.model, DualHead):
+            return {}
+        return self.view.model.draw_private(torch_rng(self._seed(device), "secret-head", device.device_id))
+
     def update(self, device: ShadowDevice, update: Params) -> Params:
         settled = settle(self.defences, device.device_id, self._seed(device))
         return send(update, settled, self._seed(device), device.round, device.device_id)
@@ -230,11 +238,12 @@ class _Defend:
 
 
 def _job(view: AttackerView, device: ShadowDevice, dtype: torch.dtype, defend: _Defend | None) -> ClientJob:
-    examples = defend.data(device) if defend is not None and device.defended else device.examples
+    guard = defend if device.defended else None
     return ClientJob(
         device_id=device.device_id,
-        examples=_as(examples, dtype),
+        examples=_as(device.examples if guard is None else guard.data(device), dtype),
         seed=seed_for(view.seed, "shadow", device.round, device.user_id),
+        private={} if guard is None else guard.private(device),
     )
 
 

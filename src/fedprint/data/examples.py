@@ -9,6 +9,12 @@ from torch import Tensor
 
 from fedprint.types import Examples, FedprintError
 
+CODE, CODE_WEIGHT = "code", "code_weight"
+"""Columns of a device with a secret head: target codes (n, bits), and the weight alpha2 of their loss (n,)."""
+
+INPUTS = ("x", "y", CODE, CODE_WEIGHT)
+"""The columns that a model may read, in this order; the first two always exist."""
+
 
 def num_examples(examples: Examples) -> int:
     """Return n. Raises FedprintError when there is no column or when the columns' lengths differ."""

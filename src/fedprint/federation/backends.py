@@ -16,6 +16,7 @@ from lightning import Fabric
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
+from fedprint.data.examples import INPUTS
 from fedprint.federation.client import batch_schedule, train_client
 from fedprint.models.base import FedModule
 from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, LocalTraining, Params
@@ -40,7 +41,8 @@ class Sequential:
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``, in order."""
         for job in jobs:
-            yield train_client(self._module, self._parameters, params, job, training)
+            parameters = self._parameters[: len(params) + len(job.private)]
+            yield train_client(self._module, parameters, params, job, training)
 
 
 class Threaded:
@@ -83,13 +85,18 @@ class Vectorised:
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``; results come in job order."""
-        by_size = sorted(range(len(jobs)), key=lambda i: len(jobs[i].examples["y"]))
         results: dict[int, ClientResult] = {}
-        for start in range(0, len(jobs), self.block):
-            chosen = by_size[start : start + self.block]
+        for chosen in self._blocks(jobs):
             for i, result in zip(chosen, self._run_block([jobs[i] for i in chosen], params, training), strict=True):
                 results[i] = result
         return (results[i] for i in range(len(jobs)))
+
+    def _blocks(self, jobs: Sequence[ClientJob]) -> Iterator[list[int]]:
+        """Yield positions of jobs of similar size; those with private parameters stack with their like only."""
+        by_size = sorted(range(len(jobs)), key=lambda i: len(jobs[i].examples["y"]))
+        for own in (False, True):
+            alike = [i for i in by_size if bool(jobs[i].private) is own]
+            yield from (alike[start : start + self.block] for start in range(0, len(alike), self.block))
 
     def _run_block(self, jobs: list[ClientJob], params: Params, training: LocalTraining) -> list[ClientResult]:
         data = _pad_examples(jobs)
@@ -97,6 +104,7 @@ class Vectorised:
         index, mask = _pad_schedules(jobs, training)
         index, mask = index.to(like.device), mask.to(like)
         stacked = {name: p.expand(len(jobs), *p.shape).clone() for name, p in params.items()}
+        stacked |= {name: torch.stack([job.private[name] for job in jobs]) for name in jobs[0].private}
         clients = torch.arange(len(jobs), device=index.device).unsqueeze(1)
         total = torch.zeros(len(jobs), dtype=torch.float64, device=index.device)
         for step in range(index.shape[1]):
@@ -119,7 +127,7 @@ def _pad_examples(jobs: Sequence[ClientJob]) -> dict[str, Tensor]:
     """Stack x and y to (k, longest n, ...); the padding repeats example 0 and is never trained on (the mask)."""
     longest = max(len(job.examples["y"]) for job in jobs)
     padded: dict[str, Tensor] = {}
-    for column in ("x", "y"):
+    for column in (name for name in INPUTS if name in jobs[0].examples):
         first = jobs[0].examples[column]
         out = first.new_empty((len(jobs), longest, *first.shape[1:]))
         for row, job in zip(out, jobs, strict=True):
@@ -154,6 +162,7 @@ def _unstack(
             update={name: tensor[k] for name, tensor in updates.items()},
             num_examples=len(job.examples["y"]),
             loss=float(losses[k]),
+            private={name: stacked[name][k].clone() for name in job.private},
         )
         for k, job in enumerate(jobs)
     ]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fedprint.data.examples import INPUTS
 from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining, Params
 
 
@@ -30,8 +31,12 @@ def train_client(
     job: ClientJob,
     training: LocalTraining,
 ) -> ClientResult:
-    """Run plain SGD from ``received`` and return the update ``w - w_t``; ``parameters`` are the model's own tensors."""
-    start = list(received.values())
+    """Run plain SGD from ``received`` and return the update ``w - w_t`` of it.
+
+    ``parameters`` are the model's own tensors: those of ``received``, then those of the job's private ones, which train
+    too and go into the result's ``private``, never into its update.
+    """
+    start = [*received.values(), *job.private.values()]
     with torch.no_grad():
         torch._foreach_copy_(parameters, start)
     schedule = batch_schedule(len(job.examples["y"]), training, job.seed)
@@ -43,15 +48,18 @@ def train_client(
             torch._foreach_add_(parameters, gradients, alpha=-training.lr)
         total += loss.detach()
     with torch.no_grad():
-        update = dict(zip(received, torch._foreach_sub(parameters, start), strict=True))
+        shared = len(received)
+        update = dict(zip(received, torch._foreach_sub(parameters[:shared], start[:shared]), strict=True))
+        private = {name: p.detach().clone() for name, p in zip(job.private, parameters[shared:], strict=True)}
     return ClientResult(
         device_id=job.device_id,
         update=update,
         num_examples=len(job.examples["y"]),
         loss=float(total) / len(schedule),
+        private=private,
     )
 
 
 def batch_of(examples: Examples, index: Tensor) -> dict[str, Tensor]:
     """Return the model's columns at ``index`` (b,)."""
-    return {"x": examples["x"][index], "y": examples["y"][index]}
+    return {name: examples[name][index] for name in INPUTS if name in examples}

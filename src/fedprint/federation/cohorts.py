@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from fedprint.accounting.events import Sampling
+from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.schedules import Constant, Schedule
 from fedprint.rng import torch_rng
-from fedprint.types import Device, FedprintError, LocalTraining
+from fedprint.types import Aggregation, Device, FedprintError, LocalTraining
 
 _CONSTANT = Constant()
 
@@ -29,6 +30,7 @@ class FederationPlan:
     cohort: int
     training: LocalTraining
     seed: int
+    aggregation: Aggregation = "fedavg"
     sampling: Sampling = "fixed"
     growth: Schedule = _CONSTANT
     horizon: int = 0
@@ -64,6 +66,25 @@ def check_cohort(size: int, devices: int) -> None:
         raise FedprintError(
             f"federation.fraction: a cohort of {size} does not fit a population of {devices} devices; use at most 1.0"
         )
+
+
+def refused_in_turn(
+    aggregation: Aggregation, sampling: Sampling, momentum: float, private: Sequence[DpFedAvg]
+) -> str | None:
+    """Return why these settings exclude clients one after another, None where they do not.
+
+    In round robin every client's step is released before the next one trains. So nothing may depend on the whole
+    round, such as a clipping norm, and how many came is no secret, which Poisson sampling's guarantee needs it to be.
+    """
+    if aggregation != "round-robin":
+        return None
+    if momentum:
+        return "federation.momentum: round-robin takes no mean that it could act on; set momentum: 0"
+    if any(not isinstance(defence.clip, float) for defence in private):
+        return "defences.dp-fedavg.clip: in round-robin no rule sees a whole round; give clip a number"
+    if sampling == "poisson" and any(defence.z for defence in private):
+        return "federation.sampling: round-robin shows how many clients came; with dp-fedavg use sampling: fixed"
+    return None
 
 
 def sample_cohort(population: Sequence[Device], plan: FederationPlan, t: int) -> list[Device]:

@@ -45,6 +45,11 @@ class FedModule(lightning.LightningModule, ABC):
         """Return :meth:`per_example_loss`; the name that Fabric and ``torch.func.functional_call`` dispatch on."""
         return self.per_example_loss(batch)
 
+    def public_parameters(self) -> dict[str, nn.Parameter]:
+        """Return the parameters that a device shares: all but those under ``private_prefixes``."""
+        private = tuple(f"{prefix}." for prefix in self.private_prefixes)
+        return {name: p for name, p in self.named_parameters() if not private or not name.startswith(private)}
+
     def training_step(self, batch: Examples, batch_index: int) -> Tensor:
         """Mean loss of a batch, for the centralised baseline."""
         return self.per_example_loss(batch).mean()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
@@ -61,6 +62,93 @@ class MobileNet(Component):
 
         channels, height, width = shape
         return MobileNetClassifier((channels, height, width), classes, multi_label, self)
+
+
+class FullyConnected(Component):
+    """``mlp``: one hidden layer, whose gradient holds the image in closed form (papers.md 4.2).
+
+    ``centred`` maps inputs [0, 1] to [-1, 1].
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
+
+    name: Literal["mlp"] = "mlp"
+    hidden: int = Field(default=64, ge=1)
+    activation: Literal["relu", "sigmoid"] = "relu"
+    centred: bool = False
+
+    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
+        from fedprint.models.convnets import MlpClassifier
+
+        return MlpClassifier(math.prod(shape), classes, multi_label, self)
+
+
+class DlNet(Component):
+    """``dlnet``: the network of deep leakage as spn runs it (spn, table 6), for images of any size.
+
+    Four 5x5 convolutions of ``channels``, strides 2, 2, 1, 1, and one fully connected layer. ``activation``: sigmoid;
+    tanh for SVHN, where sigmoid does not train (spn, appendix D). ``bound``: all parameters start uniform in +-bound
+    (spn, table 2: .3), null starts as the other networks do. ``centred`` maps inputs [0, 1] to [-1, 1].
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
+
+    name: Literal["dlnet"] = "dlnet"
+    channels: int = Field(default=12, ge=1)
+    activation: Literal["sigmoid", "tanh"] = "sigmoid"
+    bound: float | None = Field(default=0.3, gt=0)
+    centred: bool = False
+
+    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
+        from fedprint.models.spn_networks import DlNetClassifier
+
+        channels, height, width = shape
+        return DlNetClassifier((channels, height, width), classes, multi_label, self)
+
+
+class AlexNet(Component):
+    """``alexnet``: AlexNet for 32 pixels (spn, table 4; erratum 8), for images of at least 8 x 8 pixels.
+
+    It starts from Kaiming's uniform rule (spn, table 3). ``centred`` maps inputs [0, 1] to [-1, 1].
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
+
+    name: Literal["alexnet"] = "alexnet"
+    hidden: int = Field(default=256, ge=1)
+    centred: bool = True
+
+    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
+        from fedprint.models.spn_networks import AlexNetClassifier
+
+        channels, height, width = shape
+        return AlexNetClassifier((channels, height, width), classes, multi_label, self)
+
+
+class Vgg16(Component):
+    """``vgg16``: VGG16 with group norm after each convolution, for images of at least 32 x 32 pixels.
+
+    The standard five stages: at 32 pixels one pixel of 512 channels enters the hidden layer, where spn's table 5 prints
+    4096 (erratum 8). ``groups`` of the norm are our choice (Wu and He 2018: 32); convolutions have no bias, the norm
+    has. It starts from Kaiming's uniform rule. ``centred`` maps inputs [0, 1] to [-1, 1].
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
+
+    name: Literal["vgg16"] = "vgg16"
+    hidden: int = Field(default=256, ge=1)
+    groups: Literal[1, 2, 4, 8, 16, 32, 64] = 32
+    centred: bool = True
+
+    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
+        from fedprint.models.spn_networks import Vgg16Classifier
+
+        channels, height, width = shape
+        return Vgg16Classifier((channels, height, width), classes, multi_label, self)
 
 
 class NextWordLstm(Component):

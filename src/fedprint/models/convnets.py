@@ -1,4 +1,4 @@
-"""Convolutional classifiers."""
+"""Classifiers of images: convolutional ones, and one without convolutions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedprint.models.base import FedModule
-from fedprint.models.components import SmallCnn
+from fedprint.models.components import FullyConnected, SmallCnn
 from fedprint.types import Examples
 
 
@@ -39,10 +39,13 @@ class ImageClassifier(FedModule):
 
     def per_example_loss(self, batch: Examples) -> Tensor:
         """Cross-entropy, or the mean binary cross-entropy over classes: (b,)."""
-        scores = self.scores(batch["x"])
+        return self.loss_of(self.scores(batch["x"]), batch["y"])
+
+    def loss_of(self, scores: Tensor, y: Tensor) -> Tensor:
+        """The loss (b,) of class scores (b, classes)."""
         if self.multi_label:
-            return functional.binary_cross_entropy_with_logits(scores, batch["y"], reduction="none").mean(1)
-        return functional.cross_entropy(scores, batch["y"], reduction="none")
+            return functional.binary_cross_entropy_with_logits(scores, y, reduction="none").mean(1)
+        return functional.cross_entropy(scores, y, reduction="none")
 
     def per_example_utility(self, batch: Examples) -> Tensor:
         """Hits (b,) of the arg max, or the scores (b, classes) where mean AP needs them."""
@@ -70,3 +73,19 @@ class ConvClassifier(ImageClassifier):
         h = functional.relu(functional.max_pool2d(self.conv1(self.pixels(x)), 2))
         h = functional.relu(functional.max_pool2d(self.conv2(h), 2))
         return functional.relu(self.fc1(h.flatten(1)))
+
+
+class MlpClassifier(ImageClassifier):
+    """One hidden layer on all pixels, one head."""
+
+    def __init__(self, inputs: int, classes: int, multi_label: bool, config: FullyConnected) -> None:
+        super().__init__(multi_label=multi_label, centred=config.centred)
+        self.initial_gain = math.sqrt(6) if config.activation == "relu" else 1.0
+        self.activation = functional.relu if config.activation == "relu" else torch.sigmoid
+        self.fc1 = nn.Linear(inputs, config.hidden)
+        self.head = nn.Linear(config.hidden, classes)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Hidden activations (b, hidden) of images (b, c, h, w) in [0, 1]."""
+        h: Tensor = self.activation(self.fc1(self.pixels(x).flatten(1)))
+        return h

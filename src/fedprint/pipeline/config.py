@@ -20,8 +20,10 @@ from fedprint.data.splits import Prior
 from fedprint.defences.on_data import MmAug
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.schedules import Constant, Schedule
+from fedprint.defences.secret_head import secret_head
+from fedprint.federation.cohorts import refused_in_turn
 from fedprint.pipeline.registry import Analysis, Attack, Defence, Model, Source
-from fedprint.types import AdversaryName, FedprintError, Linkage, LocalTraining, Role, UpdateDefence
+from fedprint.types import AdversaryName, Aggregation, FedprintError, Linkage, LocalTraining, Role, UpdateDefence
 
 Entries = TypeVar("Entries", bound=tuple[object, ...])
 
@@ -51,6 +53,7 @@ class SplitConfig(Component):
 class FederationConfig(Component):
     """FedAvg's constants (papers.md, section 1). ``fraction`` is C, ``batch_size`` examples per batch, ``lr`` eta.
 
+    ``aggregation``: the mean weighted by examples (fedavg), the plain mean, or the clients in turn (round-robin).
     ``sampling`` fixed draws a cohort of M = C K, poisson takes each device with probability C; ``growth`` multiplies M
     over training. ``momentum`` is the server's. ``diagnostics`` adds V_c and U_s to the history (papers.md, section 3).
     """
@@ -60,6 +63,7 @@ class FederationConfig(Component):
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=10, ge=1)
     lr: float = Field(default=0.01, gt=0)
+    aggregation: Aggregation = "fedavg"
     sampling: Sampling = "fixed"
     growth: Schedule = Constant()
     momentum: float = Field(default=0.0, ge=0, lt=1)
@@ -173,6 +177,15 @@ class Experiment(Component):
         return self
 
     @model_validator(mode="after")
+    def _secret_head_has_classes(self) -> Experiment:
+        if secret_head(self.defences) and not {"single_label", "multi_label"} & set(self.model.tasks):
+            raise ValueError(
+                f"defences: spn needs classes with a code each, which '{self.model.name}' has not (a next-word model "
+                "would need a code per word of a text, a regression has no classes); choose an image classifier"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _one_private_mechanism(self) -> Experiment:
         on_update = [d for d in self.defences if isinstance(d, UpdateDefence)]
         private = [d for d in on_update if isinstance(d, DpFedAvg)]
@@ -180,6 +193,9 @@ class Experiment(Component):
             raise ValueError("defences: one dp-fedavg is enough; give it all the noise")
         if private and private[0].z and on_update[-1] != private[0]:
             raise ValueError("defences: dp-fedavg goes last, as what follows it would undo its clipping")
+        f = self.federation
+        if refused := refused_in_turn(f.aggregation, f.sampling, f.momentum, private):
+            raise ValueError(refused)
         return self
 
     def section_digest(self, *sections: str) -> str:

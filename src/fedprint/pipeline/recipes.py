@@ -14,11 +14,14 @@ from torch import Tensor
 from fedprint.data.examples import concat
 from fedprint.data.prepared import Meta
 from fedprint.defences.on_data import CLUSTER
+from fedprint.defences.secret_head import secret_head
 from fedprint.federation.backends import best_device, make_backend, trial
+from fedprint.federation.client_state import ClientFiles, ClientState
 from fedprint.federation.cohorts import FederationPlan, check_cohort, cohort_size, largest_cohort
 from fedprint.federation.privacy import private_defence, rounds_allowed
 from fedprint.federation.store import StoreLayout
 from fedprint.models.base import FedModule
+from fedprint.models.dual_head import DualHead
 from fedprint.params import select
 from fedprint.pipeline.config import Experiment
 from fedprint.pipeline.registry import models_for
@@ -64,6 +67,8 @@ def build_model(config: Experiment, meta: Meta, users: Sequence[User], seed: int
         )
     shape = tuple(users[0].examples["x"].shape[1:])
     model = config.model.build(shape, len(meta.class_names), meta.task == "multi_label")
+    if (secret := secret_head(config.defences)) is not None:
+        model = DualHead(model, bits=secret.bits, alpha1=secret.alpha1, margin=secret.margin)
     model.central_lr = config.federation.central_lr
     model = model.to(DTYPES[config.federation.dtype])
     model.reset(torch_rng(seed, "model"))
@@ -71,14 +76,14 @@ def build_model(config: Experiment, meta: Meta, users: Sequence[User], seed: int
 
 
 def parameters_of(model: FedModule) -> dict[str, Tensor]:
-    """Return a detached copy of the model's parameters."""
-    return {name: p.detach().clone() for name, p in model.named_parameters()}
+    """Return a detached copy of the parameters that the model's devices share."""
+    return {name: p.detach().clone() for name, p in model.public_parameters().items()}
 
 
 def load_parameters(model: FedModule, params: Params) -> None:
-    """Copy ``params`` into the model."""
+    """Copy the shared ``params`` into the model."""
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for name, parameter in model.public_parameters().items():
             parameter.copy_(params[name])
 
 
@@ -90,6 +95,7 @@ def make_plan(config: Experiment, devices: int, seed: int) -> FederationPlan:
         cohort=cohort_size(devices, f.fraction),
         training=f.local_training(),
         seed=seed,
+        aggregation=f.aggregation,
         sampling=f.sampling,
         growth=f.growth,
         horizon=f.rounds,
@@ -100,6 +106,13 @@ def make_plan(config: Experiment, devices: int, seed: int) -> FederationPlan:
     allowed = rounds_allowed(private_defence(config.defences), plan, devices, config.threat.defended_roles())
     plan = replace(plan, rounds=allowed)
     return replace(plan, slots=largest_cohort(devices, plan))
+
+
+def client_state(model: FedModule, folder: Path, seed: int) -> ClientState | None:
+    """Return where devices keep their secret heads, None for a model without one; each device draws its own."""
+    if not isinstance(model, DualHead):
+        return None
+    return ClientFiles(folder, lambda device_id: model.draw_private(torch_rng(seed, "secret-head", device_id)))
 
 
 def make_layout(config: Experiment, plan: FederationPlan, params: Params, fingerprint: str) -> StoreLayout:

@@ -29,12 +29,25 @@ from fedprint.data.sources import AnySource
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
-from fedprint.models.components import MobileNet, NextWordLstm, SmallCnn, StarLstm
+from fedprint.defences.secret_head import SecretHead
+from fedprint.models.components import (
+    AlexNet,
+    DlNet,
+    FullyConnected,
+    MobileNet,
+    NextWordLstm,
+    SmallCnn,
+    StarLstm,
+    Vgg16,
+)
 
 Source = AnySource
-Model = Annotated[SmallCnn | MobileNet | NextWordLstm | StarLstm, Field(discriminator="name")]
+Model = Annotated[
+    SmallCnn | FullyConnected | MobileNet | DlNet | AlexNet | Vgg16 | NextWordLstm | StarLstm,
+    Field(discriminator="name"),
+]
 Defence = Annotated[
-    BkgRepl | RandAug | MmAug | CounterAug | Noise | DpLocal | DpFedAvg | TopK | Quantise | Sign,
+    BkgRepl | RandAug | MmAug | CounterAug | Noise | DpLocal | DpFedAvg | TopK | Quantise | Sign | SecretHead,
     Field(discriminator="name"),
 ]
 Attack = Annotated[

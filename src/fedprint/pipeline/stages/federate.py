@@ -94,6 +94,7 @@ def _train(
             utility=recipes.utility_probe(job.config, meta, model, test, plan.rounds),
             report=watch,
             roles=job.config.threat.defended_roles(),
+            private=recipes.client_state(model, folder / "private", seed),
             ledger=open_ledger(job, plan, folder, fingerprint, writer.next_round),
         )
         writer.finalise()

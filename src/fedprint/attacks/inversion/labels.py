@@ -1,0 +1,84 @@
+"""Labels from the gradient of the last layer alone: the papers' membership attack without a reconstruction.
+
+Row c of the weight gradient is the mean over images of ``(p_c - y_c) h``, with p the predicted probabilities and h the
+layer's input. Only the rows of labels that occur hold negative multiples of h.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedprint.attacks.inversion.closed_form import layer_input
+from fedprint.types import FedprintError, Params
+
+Rule = Literal["row-sum", "sign", "bias", "counts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What the model makes of images that the adversary has itself.
+
+    ``probabilities`` (v, C) of the classes and ``mass`` (v,), the sum of the last layer's inputs, as means.
+    """
+
+    probabilities: Tensor
+    mass: Tensor
+
+
+def expected_from(gradients: Params, layer: str = "head") -> Expected:
+    """Return what gradients (v, ...) of images of class 0 tell of the model that made them."""
+    weight, bias = gradients[f"{layer}.weight"], gradients[f"{layer}.bias"]
+    own = torch.zeros_like(bias)
+    own[:, 0] = 1
+    return Expected(probabilities=bias + own, mass=layer_input(weight, bias).sum(1))
+
+
+def labels_from(
+    rule: Rule, descents: Params, count: int, expected: Expected | None = None, layer: str = "head"
+) -> Tensor:
+    """Return ``count`` labels (v, count) of every victim, in rising order, from the gradients of its ``layer``.
+
+    ``descents`` are stacked (v, ...) as simulate.py has them. row-sum: the rows with the smallest sums, for inputs that
+    are not negative (ReLU, sigmoid). bias: the smallest entries of the bias. sign: the row that turns against all
+    others, for any input, of one image (iDLG, Zhao et al. 2020, eq. 4). counts: how often each label occurs, from the
+    row sums and what is ``expected`` of the model (ours). Raises FedprintError where a rule cannot work.
+    """
+    name = f"{layer}.bias" if rule == "bias" else f"{layer}.weight"
+    if name not in descents:
+        raise FedprintError(f"labels: the update holds no '{name}'; choose one of {', '.join(descents)}")
+    rows = descents[name]
+    if rule == "sign":
+        if count > 1:
+            raise FedprintError(f"labels: rule 'sign' is for one image, not {count}; choose counts")
+        return _against_all_others(rows)
+    if rule == "counts":
+        if expected is None:
+            raise FedprintError("labels: rule 'counts' needs what the model makes of images; choose row-sum")
+        share = expected.probabilities - rows.sum(2) / expected.mass[:, None]
+        return _largest(share * count, torch.ones_like(share[:, 0]), count)
+    evidence = -(rows.sum(2) if rule == "row-sum" else rows)
+    # An image's share (Wainakh et al. 2022, algorithm 1), a little more for what the softmax takes back.
+    each = evidence.clamp(min=0).sum(1) * (1 + 1 / evidence.shape[1]) / count
+    return _largest(evidence, each, count)
+
+
+def _against_all_others(weight: Tensor) -> Tensor:
+    """Return the row (v, 1) with the smallest inner product with the sum of all others, each row of length 1."""
+    rows = functional.normalize(weight, dim=2)
+    others = rows.sum(1, keepdim=True) - rows
+    return (rows * others).sum(2).argmin(1, keepdim=True)
+
+
+def _largest(evidence: Tensor, each: Tensor, count: int) -> Tensor:
+    """Return labels (v, count): the largest evidence (v, C) gives one and falls by ``each`` (v,), ``count`` times."""
+    left, every, found = evidence.clone(), torch.arange(len(evidence), device=evidence.device), []
+    for _ in range(count):
+        label = left.argmax(1)
+        found.append(label)
+        left[every, label] -= each
+    return torch.stack(found, 1).sort(1).values

@@ -1,0 +1,66 @@
+"""What both optimisers of gradient matching share: many problems at once, each ending on its own.
+
+Letters: v problems, k of them still going, d variables of each, h pairs in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""(points (k, d), problems (k,)) -> values (k,) and gradients (k, d): point i belongs to problem ``problems[i]``."""
+
+Watch = Callable[[int, Tensor, Tensor], None]
+"""Told (evaluations so far, current points (v, d), their values (v,)) after every evaluation; changes nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minimum:
+    """Points (v, d) reached, their values (v,), and how many evaluations (v,) each problem took."""
+
+    points: Tensor
+    values: Tensor
+    evaluations: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """When a problem ends.
+
+    After ``evaluations`` of its function, at a value of ``target`` (a number or (v,)) or less, or when ``patience``
+    evaluations lowered its value by less than the share ``progress``.
+    """
+
+    evaluations: int
+    target: float | Tensor = 0.0
+    patience: int = 200
+    progress: float = 1e-3
+
+
+class Minimiser(Protocol):
+    """Finds a low value of every problem."""
+
+    def minimise(self, function: Function, start: Tensor, limits: Limits, watch: Watch | None = None) -> Minimum:
+        """Minimise from ``start`` (v, d)."""
+
+
+class Endings:
+    """Keeps count of which problems go on."""
+
+    def __init__(self, limits: Limits, values: Tensor) -> None:
+        self._limits = limits
+        self._target = torch.as_tensor(limits.target, dtype=values.dtype, device=values.device).expand_as(values)
+        self._before = values.clone()
+        self.ended = values <= self._target
+
+    def after(self, count: int, values: Tensor) -> None:
+        """Take the values (v,) of all problems after ``count`` evaluations."""
+        self.ended |= values <= self._target
+        if count % self._limits.patience == 0:
+            self.ended |= values > self._before * (1 - self._limits.progress)
+            self._before = values.clone()

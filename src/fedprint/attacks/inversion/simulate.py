@@ -1,0 +1,86 @@
+"""What a client would have sent for given images: gradients, or updates of several local steps, unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad
+from torch.nn import functional
+
+from fedprint.params import add, scale
+from fedprint.types import Params
+
+if TYPE_CHECKING:
+    from fedprint.models.base import FedModule
+
+Simulation = Callable[[Params, Tensor, Tensor], dict[str, Tensor]]
+"""(parameters, images (b, c, h, w), targets (b, classes)) -> the descent that a client would have sent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSteps:
+    """The plain SGD of a client: which of its b images each step takes, in order, and the learning rate.
+
+    An adversary who does not know the order of the batches assumes one (Geiping et al. 2020, section 5).
+    """
+
+    batches: tuple[tuple[int, ...], ...]
+    lr: float
+
+
+class _Scores(nn.Module):
+    """A model's class scores as the forward pass that ``functional_call`` runs."""
+
+    def __init__(self, model: FedModule) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the scores (b, classes)."""
+        return self.model.scores(x)
+
+
+def mean_loss(model: FedModule, *, multi_label: bool) -> Callable[[Params, Tensor, Tensor], Tensor]:
+    """Return ``loss(params, x, targets)``: the mean public loss for targets (b, classes) that need not be whole.
+
+    For one-hot, or multi-hot, targets it is the mean of ``model.per_example_loss``.
+    """
+    scores = _Scores(model)
+
+    def loss(params: Params, x: Tensor, targets: Tensor) -> Tensor:
+        found = functional_call(scores, {f"model.{name}": p for name, p in params.items()}, (x,))
+        if multi_label:
+            return functional.binary_cross_entropy_with_logits(found, targets)
+        return -(targets * functional.log_softmax(found, 1)).sum(1).mean()
+
+    return loss
+
+
+def simulation(model: FedModule, *, multi_label: bool = False, steps: LocalSteps | None = None) -> Simulation:
+    """Return what a client sends, as a descent: its gradient, or its update over ``-lr`` after ``steps``.
+
+    Both have the same sign and, after a single step on all images, the same value. Differentiable in images and
+    targets.
+    """
+    gradient = grad(mean_loss(model, multi_label=multi_label))
+    if steps is None:
+        return gradient
+    batches = [torch.tensor(batch) for batch in steps.batches]
+
+    def unrolled(params: Params, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        current = dict(params)
+        for batch in batches:
+            index = batch.to(x.device)
+            current = add(current, gradient(current, x[index], targets[index]), -steps.lr)
+        return scale(add(current, params, -1.0), -1 / steps.lr)
+
+    return unrolled
+
+
+def as_descent(update: Params, lr: float) -> dict[str, Tensor]:
+    """Return an observed update ``w - w_t`` as the descent that :func:`simulation` gives: the update over ``-lr``."""
+    return scale(update, -1 / lr)

@@ -1,0 +1,65 @@
+"""What a client keeps to itself from round to round: in files of its own, never in the update store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+import safetensors.torch as codec
+from safetensors import SafetensorError
+
+from fedprint.federation.store_files import replace
+from fedprint.types import FedprintError, Params
+
+
+class ClientState(Protocol):
+    """Private parameters by device; whatever a client saved in a round is there in its next one."""
+
+    def load(self, device_id: str, t: int) -> Params:
+        """Return what the client had at the end of its last round before ``t``, or what it begins with."""
+
+    def save(self, device_id: str, t: int, private: Params) -> None:
+        """Keep what the client has at the end of round ``t``."""
+
+
+class ClientFiles:
+    """One folder per device, one file per round: ``<folder>/<device>/<round>.safetensors``.
+
+    ``draw(device_id)`` gives the first parameters. A killed run may resume at the round before the one it was in (the
+    store writes a round while the next one trains), so the newest file of at least two rounds back stays, and files of
+    rounds that are done again are not read. The folder is the client's own storage: it stays outside the outputs.
+    """
+
+    def __init__(self, folder: Path, draw: Callable[[str], Params]) -> None:
+        self._folder, self._draw = folder, draw
+
+    def load(self, device_id: str, t: int) -> Params:
+        """Return the newest parameters of a round before ``t``. Raises FedprintError for a damaged file."""
+        fresh = self._draw(device_id)
+        earlier = [round for round in self._rounds(device_id) if round < t]
+        if not earlier:
+            return fresh
+        path = self._file(device_id, max(earlier))
+        try:
+            found = codec.load(path.read_bytes())
+        except (SafetensorError, OSError) as error:
+            raise FedprintError(f"{path}: unreadable ({error}); delete the checkpoint and run again") from None
+        return {name: found[name].to(tensor) for name, tensor in fresh.items()}
+
+    def save(self, device_id: str, t: int, private: Params) -> None:
+        """Write the parameters of round ``t``, all or nothing, and forget rounds that no resume can need."""
+        path = self._file(device_id, t)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, codec.save({name: tensor.detach().cpu().contiguous() for name, tensor in private.items()}))
+        safe = [round for round in self._rounds(device_id) if round <= t - 2]
+        for round in safe[:-1]:
+            self._file(device_id, round).unlink()
+
+    def _file(self, device_id: str, t: int) -> Path:
+        return self._folder / quote(device_id, safe="") / f"{t}.safetensors"
+
+    def _rounds(self, device_id: str) -> list[int]:
+        folder = self._file(device_id, 0).parent
+        return sorted(int(path.stem) for path in folder.glob("*.safetensors")) if folder.is_dir() else []
