@@ -103,12 +103,16 @@ class ThreatConfig(Component):
     ``adversaries`` attack where there are defences, the naive one that does not know of them and the adaptive one that
     does; the last is the one of the headlines. They train their prior users' data off line from ``shadow_rounds``
     recorded global models; ``shadow_draws`` devices with a defence of their own draw stand beside each clean one.
+
+    Where the adversary's own devices took part undefended, it learns from their recorded updates, as in the papers;
+    with ``learn_from: offline`` it trains off line there too, so that numbers with and without defences compare.
     """
 
     defended: Literal["everyone", "anonymous"] = "everyone"
     adversaries: Annotated[tuple[AdversaryName, ...], AfterValidator(all_differ)] = Field(
         default=("naive", "adaptive"), min_length=1
     )
+    learn_from: Literal["records", "offline"] = "records"
     shadow_rounds: int = Field(default=10, ge=1)
     shadow_draws: int = Field(default=2, ge=1)
 

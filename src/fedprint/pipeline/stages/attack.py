@@ -79,9 +79,10 @@ def recipes_of(name: AdversaryName, job: Job, view: AttackerView, questions: Que
     threat, rounds = job.config.threat, min(job.config.selection.shadow_rounds, view.store.rounds)
     effort = Effort(rounds=threat.shadow_rounds, draws=threat.shadow_draws, validation_rounds=rounds)
     clean = not job.config.defences or "prior" not in threat.defended_roles()
-    total = effort.devices(name, view, recorded=clean)
+    recorded = clean and threat.learn_from == "records"
+    total = effort.devices(name, view, recorded=recorded)
     with meter(f"attack {job.paths.item}: {name}, shadow devices", total) as bar:
-        return recipes(name, view, questions, effort, recorded=clean, progress=bar.update)
+        return recipes(name, view, questions, effort, recorded=recorded, progress=bar.update)
 
 
 def open_view(job: Job, adversary: AdversaryName) -> tuple[AttackerView, Questions]:
