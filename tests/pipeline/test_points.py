@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -224,3 +224,36 @@ def test_cleaning_waits_for_workers_and_keeps_finished_points(home: Project) -> 
     doomed = {path.name for path in _doomed_folders(home.root, {"plain"})}
     assert any(name.startswith("prepare-") for name in doomed)
     assert point.key not in doomed and ".locks" not in doomed
+
+
+def _pool_of_one(root: str, pid: Any) -> None:
+    from fedprint.pipeline.point_pool import _pool
+
+    os.environ["FEDPRINT_ROOT"] = root
+    pool = _pool(1, "orphans")
+    pid.value = pool.submit(os.getpid).result()
+    time.sleep(600)
+
+
+@pytest.mark.slow
+def test_workers_end_with_the_process_that_started_them(home: Project) -> None:
+    context = multiprocessing.get_context("spawn")
+    pid = context.Value("i", 0)
+    process = context.Process(target=_pool_of_one, args=(str(home.root), pid))
+    process.start()
+    _wait_until(lambda: pid.value != 0)
+    process.kill()
+    process.join()
+    _wait_until(lambda: not _lives(pid.value))
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def _lives(pid: int) -> bool:
+    state = Path(f"/proc/{pid}/stat")
+    return state.is_file() and state.read_text().rsplit(")", 1)[1].split()[0] != "Z"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -85,6 +87,7 @@ def one_thread() -> Iterator[None]:
                 os.environ[name] = value
 
 
+_LOOK_S = 2.0
 _HELD: list[FileLock] = []
 """Locks of this process, until it ends."""
 
@@ -109,6 +112,18 @@ def start_worker(root: str, log: str) -> None:
     os.close(sink)
 
 
+def _start_pool_worker(root: str, log: str) -> None:
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    start_worker(root, log)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone: a killed sweep must not leave workers that compute for nobody."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_S)
+    os._exit(1)  # finished points are on the disk, unfinished ones under a name of their own
+
+
 def _process_locks(root: Path) -> Path:
     return root / "work" / "points" / ".locks"
 
@@ -126,4 +141,4 @@ def _pool(jobs: int, title: str) -> ProcessPoolExecutor:
     # spawn: a forked copy of a process that has run torch's threads hangs
     context = multiprocessing.get_context("spawn")
     arguments = (str(root), str(root / "work" / "logs" / title))
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=start_worker, initargs=arguments)
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_pool_worker, initargs=arguments)
