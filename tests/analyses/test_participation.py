@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
-from fedprint.analyses.participation import PENALTIES, Participation, explain, rests
+from fedprint.analyses import participation
+from fedprint.analyses.participation import PENALTIES, Participation, choose_penalty, explain, rests
+from fedprint.attacks.shadow import ShadowDevice, shadow_updates
+from fedprint.attacks.updates import MemoryUpdates
+from fedprint.attacks.view import AttackerView
 from fedprint.federation.store import read_truth
 from fedprint.params import flatten
 from fedprint.pipeline.stages.analyse import open_bench
@@ -62,3 +68,17 @@ def test_released_models_are_those_of_the_next_round(tiny_run: Job) -> None:
     weights = index["num_examples"].to_numpy(dtype=np.float64)[rows]
     mean = weights @ view.store.matrix(rows=rows, dtype=np.float64) / weights.sum()
     assert np.linalg.norm(moved - mean) < 0.02 * np.linalg.norm(mean)
+
+
+def test_no_two_candidates_share_the_randomness_of_a_defence(tiny_run: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were noise and background the same in both halves of a prior, the penalty would be chosen on them."""
+    made: list[str] = []
+
+    def spy(view: AttackerView, devices: Sequence[ShadowDevice]) -> MemoryUpdates:
+        made.extend(f"{device.round}/{device.device_id}" for device in devices)
+        return shadow_updates(view, devices)
+
+    monkeypatch.setattr(participation, "shadow_updates", spy)
+    choose_penalty(open_bench(tiny_run, lambda note: None), 2)
+    assert len(made) > 2
+    assert len(set(made)) == len(made)

@@ -159,8 +159,7 @@ def test_relabelling_exchanges_the_labels_and_nothing_else() -> None:
 def test_effort_counts_the_devices_that_are_trained(asked: tuple[AttackerView, Questions], tmp_path: Path) -> None:
     done: list[int] = []
     recipes("adaptive", *asked, EFFORT, recorded=False, progress=done.append)
-    background = 2 * 4 * adversary.NUISANCE_ROUNDS
-    assert max(done) == EFFORT.devices("adaptive", asked[0], recorded=False) + background
+    assert max(done) == EFFORT.devices("adaptive", asked[0], recorded=False)
 
 
 def test_devices_off_line_have_a_secret_head_of_their_own_where_the_defence_is_one(project: Project) -> None:

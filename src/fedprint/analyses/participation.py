@@ -18,7 +18,7 @@ from pydantic import Field
 
 from fedprint.analyses.base import Analysis, Bench, Facts
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
-from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates
+from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates, spread_rounds
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.points import has_guarantee
 from fedprint.params import flatten
@@ -66,7 +66,7 @@ class Participation(Analysis):
         weights: dict[tuple[View, int], Doubles] = {}
         for t in rounds:
             bench.progress(f"round {t}")
-            candidates = _candidates(bench.view, {u.user_id: u.examples for u in bench.view.prior_users}, t)
+            candidates = _candidates(bench.view, {u.user_id: u.examples for u in bench.view.prior_users}, t, "whole")
             for view, rest in rests(bench.view, t).items():
                 weights[view, t] = explain(rest, candidates, penalty)
         for view in ("aggregate", "central"):
@@ -122,8 +122,11 @@ def choose_penalty(bench: Bench, rounds: int) -> float:
     size = max(1, min(view.store.layout.cohort // 2, len(halves) // 2))
     rng = numpy_rng(view.seed, QUESTIONS, "cohorts")
     gaps = np.zeros(len(PENALTIES))
-    for t in np.unique(np.linspace(0, view.store.rounds - 1, rounds).round().astype(int)).tolist():
-        first, second = (_candidates(view, {u: pair[side] for u, pair in halves.items()}, t) for side in (0, 1))
+    for t in spread_rounds(view, rounds):
+        # a defence draws anew for the second halves, as it did for the devices that are asked about
+        first, second = (
+            _candidates(view, {u: pair[side] for u, pair in halves.items()}, t, f"half-{side}") for side in (0, 1)
+        )
         for _ in range(10):
             members = rng.permutation(len(halves))[:size]
             inside = np.zeros(len(halves), dtype=bool)
@@ -134,11 +137,11 @@ def choose_penalty(bench: Bench, rounds: int) -> float:
     return PENALTIES[int(gaps.argmax())]
 
 
-def _candidates(view: AttackerView, examples: Mapping[int, Examples], t: int) -> Doubles:
+def _candidates(view: AttackerView, examples: Mapping[int, Examples], t: int, tag: str) -> Doubles:
     """Return an off-line update (U, d) of each user in round t, defended where the adversary knows how."""
     defended = view.defences is not None
     devices: Sequence[ShadowDevice] = [
-        ShadowDevice(user_id=user, examples=found, round=t, tag="candidate", defended=defended)
+        ShadowDevice(user_id=user, examples=found, round=t, tag=f"candidate-{tag}", defended=defended)
         for user, found in examples.items()
     ]
     return shadow_updates(view, devices).values.astype(np.float64)

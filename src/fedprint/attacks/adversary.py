@@ -33,6 +33,7 @@ from fedprint.attacks.shadow import (
 from fedprint.attacks.updates import Joined, MemoryUpdates, Recorded
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import concat
+from fedprint.defences.on_data import CLUSTER
 from fedprint.defences.secret_head import SecretHead
 from fedprint.rng import torch_rng
 from fedprint.types import AdversaryName, DataDefence, Examples, FedprintError, Questions
@@ -44,7 +45,6 @@ CLEAN, DEFENDED, NUISANCE = 0, 1, 2
 RECIPES: Mapping[str, tuple[int, ...]] = {"clean": (CLEAN,), "defended": (DEFENDED,), "both": (CLEAN, DEFENDED)}
 """What the adaptive adversary may learn from."""
 
-CLUSTER = "cluster"
 NUISANCE_ROUNDS, NUISANCE_SETS = 2, 40
 """Global models from which devices with nothing but background are trained, and how many where it has no clusters."""
 
@@ -79,7 +79,8 @@ class Effort:
         """Return how many devices :func:`recipes` trains, at most."""
         rounds, validation = (min(count, view.store.rounds) for count in (self.rounds, self.validation_rounds))
         if name == "adaptive":
-            return len(view.prior_users) * (rounds + validation) * (1 + self.draws)
+            background = 2 * sum(1 for _ in _nuisance(view))  # for the halves, and for the whole priors
+            return len(view.prior_users) * (rounds + validation) * (1 + self.draws) + background
         return len(view.prior_users) * (validation + (0 if recorded else rounds))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
@@ -33,6 +33,25 @@ def all_differ(entries: Entries) -> Entries:
     if len(set(entries)) < len(entries):
         raise ValueError("entries must differ")
     return entries
+
+
+class Named(Protocol):
+    """A part of a configuration with a name of its own."""
+
+    @property
+    def name(self) -> str:
+        """Name in tables."""
+
+
+Parts = TypeVar("Parts", bound=tuple[Named, ...])
+
+
+def names_differ(parts: Parts) -> Parts:
+    """Return the parts, whose names must differ (for pydantic)."""
+    names = [part.name for part in parts]
+    if len(set(names)) < len(names):
+        raise ValueError(f"names must differ, got {names}")
+    return parts
 
 
 class SplitConfig(Component):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fedprint.component import Component
 from fedprint.data.splits import Prior
@@ -25,6 +25,7 @@ from fedprint.pipeline.config import (
     apply_assignments,
     experiment_file,
     merge,
+    names_differ,
     one_line,
     read_yaml,
 )
@@ -64,15 +65,7 @@ class PlaneConfig(Component):
     changes: Mapping[str, Any] = Field(default_factory=dict, alias="with")
     prior: Prior = "random"
     seeds: Seeds = (0, 1, 2)
-    strategies: tuple[SweptStrategy, ...] = Field(min_length=1)
-
-    @field_validator("strategies")
-    @classmethod
-    def _strategies_have_their_own_names(cls, strategies: tuple[SweptStrategy, ...]) -> tuple[SweptStrategy, ...]:
-        names = [strategy.name for strategy in strategies]
-        if len(set(names)) < len(names):
-            raise ValueError(f"names must differ, got {names}")
-        return strategies
+    strategies: Annotated[tuple[SweptStrategy, ...], AfterValidator(names_differ)] = Field(min_length=1)
 
 
 @dataclass(frozen=True, kw_only=True)

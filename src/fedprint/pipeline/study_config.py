@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from fedprint.component import Component
 from fedprint.data.splits import Prior
@@ -21,6 +21,7 @@ from fedprint.pipeline.config import (
     check_experiment,
     experiment_file,
     merge,
+    names_differ,
     one_line,
     read_yaml,
     resolved_values,
@@ -63,7 +64,7 @@ class StudyConfig(Component):
     changes: Mapping[str, Any] = Field(default_factory=dict, alias="with")
     prior: Prior = "random"
     ceiling: Ceiling
-    strategies: tuple[Strategy, ...] = Field(min_length=1)
+    strategies: Annotated[tuple[Strategy, ...], AfterValidator(names_differ)] = Field(min_length=1)
     trials: int = Field(default=25, ge=1)
     timeout_minutes: float | None = Field(default=None, gt=0)
     seeds: Seeds = (0,)
@@ -74,14 +75,6 @@ class StudyConfig(Component):
     seed: int = 0
     workers: int | None = Field(default=None, ge=1)
     storage: str | None = None
-
-    @field_validator("strategies")
-    @classmethod
-    def _strategies_have_their_own_names(cls, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
-        names = [strategy.name for strategy in strategies]
-        if len(set(names)) < len(names):
-            raise ValueError(f"names must differ, got {names}")
-        return strategies
 
     @model_validator(mode="after")
     def _fresh_is_fresh(self) -> StudyConfig:
