@@ -4,13 +4,17 @@ Run: ``OMP_NUM_THREADS=1 FEDPRINT_DATA=... python benchmarks/inversion.py [OPTIO
 ``python benchmarks/inversion.py --victims 64 evaluations=800``. KEY is a setting of the attack. Every victim has a
 random DLNet of its own. On a GPU, use a ``block`` as large as the number of victims. Relative error = |x* - x| / |x|,
 under the best assignment where a victim has several images; intervals are Clopper and Pearson's.
+``--serial 4`` reconstructs the first images one by one too, by the reference of tests/attacks; ``--labels`` counts
+labels by the rules on the last layer, and nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,9 +24,11 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional
 
-from fedprint.attacks.inversion.matching import GradientMatching
+from fedprint.attacks.inversion.adaptive import reconstruct
+from fedprint.attacks.inversion.labels import labels_from
+from fedprint.attacks.inversion.matching import GradientMatching, Reconstruction
 from fedprint.attacks.inversion.objectives import Knowledge
-from fedprint.attacks.inversion.presets import adaptive
+from fedprint.attacks.inversion.shadows import with_secret_head
 from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.victims import Victims
 from fedprint.data.locate import data_root
@@ -39,7 +45,10 @@ def options() -> argparse.Namespace:
     parser.add_argument("--images", type=int, default=1, help="of each victim")
     parser.add_argument("--sigma", type=float, default=0.0, help="Gaussian noise on every entry")
     parser.add_argument("--share", type=float, default=1.0, help="of the entries of every layer that are sent")
-    parser.add_argument("--adaptive", action="store_true", help="the adversary knows the noise and the mask")
+    parser.add_argument("--alpha2", type=float, default=0.0, help="a secret head of 64 bits behind every victim")
+    parser.add_argument("--adaptive", action="store_true", help="the adversary knows noise, mask and secret head")
+    parser.add_argument("--serial", type=int, default=0, help="images that the serial reference reconstructs as well")
+    parser.add_argument("--labels", action="store_true", help="labels alone")
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     return parser.parse_args()
 
@@ -66,6 +75,15 @@ def victims(number: int, images: int, device: str) -> tuple[Victims, Tensor, Ten
     return Victims(model=net, params=params, descents=descents, **known), x, y
 
 
+def with_heads(of: Victims, x: Tensor, y: Tensor, alpha2: float) -> Victims:
+    """Return the victims with a secret head each."""
+    client, sent = with_secret_head(of, bits=64, alpha2=alpha2), []
+    for victim in range(len(of)):
+        one = of.of_one_model(victim)
+        sent.append(client(one.params, x[victim], y[victim], torch_rng(0, "head", victim)))
+    return of.having({name: torch.stack([d[name] for d in sent]) for name in sent[0]})
+
+
 def defended(of: Victims, sigma: float, share: float) -> Victims:
     """Return the victims after noise and the choice of the largest ``share`` of every layer."""
     sent = {}
@@ -86,30 +104,77 @@ def relative_errors(found: Tensor, truth: Tensor) -> Tensor:
     return torch.stack(out)
 
 
+def attacked(given: argparse.Namespace, attack: GradientMatching, of: Victims) -> Reconstruction:
+    """Return what the adversary makes of the victims."""
+    if not given.adaptive:
+        return attack.run(of, seed=0)
+    knowledge = Knowledge(sigma=given.sigma, masked=given.share < 1, secret_head=given.alpha2 > 0)
+    return reconstruct(attack, of, knowledge, seed=0)
+
+
+def say(errors: Tensor) -> None:
+    """Print the success rates of errors (v, b)."""
+    number = errors.numel()
+    for threshold in (0.1, 0.2):
+        hits = int((errors < threshold).sum())
+        interval = proportion_interval(hits, number)
+        print(f"error < {threshold}: {hits} of {number}, {hits / number:.3f} [{interval.lo:.3f}, {interval.hi:.3f}]")
+    print(f"mean error {float(errors.mean()):.4f}, worst {float(errors.max()):.3f}", flush=True)
+
+
+def run_serially(of: Victims, x: Tensor, number: int, cpu: float) -> None:
+    """Reconstruct the first ``number`` images one by one, as published, and print the ratio to ``cpu`` s per image."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "attacks"))
+    from dlg_reference import deep_leakage
+
+    began, found = time.process_time(), []
+    for victim in range(number):
+        one = of.of_one_model(victim)
+        for name, parameter in one.model.named_parameters():
+            parameter.data.copy_(one.params[name])
+        observed = [d[0] for d in one.descents.values()]
+        found.append(deep_leakage(one.model, observed, SHAPE, CLASSES, torch_rng(0, "serial", victim))[0])
+    each = (time.process_time() - began) / number
+    print(f"serial reference, the first {number}: {each:.1f} CPU s per image, {each / cpu:.1f} times as many")
+    say(relative_errors(torch.stack(found), x[:number]))
+
+
+def count_labels(of: Victims, y: Tensor) -> None:
+    """Print how many labels the rules find."""
+    for rule in ("row-sum", "sign", "bias"):
+        if rule == "sign" and of.images > 1:
+            continue
+        found = labels_from(rule, of.descents, of.images)  # type: ignore[arg-type]
+        right = int((found == y.sort(1).values).sum())
+        interval = proportion_interval(right, y.numel())
+        print(f"labels, {rule}: {right} of {y.numel()}, {interval.value:.4f} [{interval.lo:.4f}, {interval.hi:.4f}]")
+
+
 def main() -> None:
     given = options()
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     settings = {key: yaml.safe_load(value) for key, _, value in (s.partition("=") for s in given.settings)}
     attack = GradientMatching.model_validate(settings)
-    knowledge = Knowledge()
-    if given.adaptive:
-        attack, knowledge = adaptive(attack), Knowledge(sigma=given.sigma, masked=given.share < 1)
     of, x, y = victims(given.victims, given.images, device)
-    of = defended(of, given.sigma, given.share)
+    of = with_heads(of, x, y, given.alpha2) if given.alpha2 else of
+    of = defended(of, given.sigma, given.share) if given.sigma or given.share < 1 else of
+    if given.labels:
+        count_labels(of, y)
+        return
     began, busy = time.perf_counter(), time.process_time()
-    found = attack.run(of, knowledge, seed=0)
+    found = attacked(given, attack, of)
     errors = relative_errors(found.images, x)
     wall, cpu, number = time.perf_counter() - began, time.process_time() - busy, errors.numel()
-    for threshold in (0.1, 0.2):
-        hits = int((errors < threshold).sum())
-        interval = proportion_interval(hits, number)
-        print(f"error < {threshold}: {hits} of {number}, {hits / number:.3f} [{interval.lo:.3f}, {interval.hi:.3f}]")
+    say(errors)
     labels = float((found.targets.argmax(-1).sort(1).values == y.sort(1).values).float().mean())
-    print(f"mean error {float(errors.mean()):.4f}, worst {float(errors.max()):.3f}, labels {labels:.3f}")
     speed = f"{cpu / number:.2f} CPU s and {wall / number:.3f} s per image, {60 * number / wall:.0f} images a minute"
-    print(f"{speed} ({device}); {float(found.evaluations.float().mean()):.0f} evaluations per victim")
-    print(f"{vars(given)} {attack.model_dump(exclude_defaults=True)}")
+    print(f"labels {labels:.3f}; {speed} ({device})")
+    print(f"{float(found.evaluations.float().mean()):.0f} evaluations per victim")
+    print(f"{vars(given)} {attack.model_dump(exclude_defaults=True)}", flush=True)
+    if given.serial:
+        say(errors[: given.serial])
+        run_serially(of, x, given.serial, cpu / number)
 
 
 if __name__ == "__main__":

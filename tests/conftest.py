@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 from tiny_project import TINY, Project, make_project, run_job
 
 if TYPE_CHECKING:
     from fedprint.pipeline.stages.paths import Job
+
+settings.register_profile("fedprint", deadline=None)  # a busy machine is no error
+settings.load_profile("fedprint")
 
 
 @pytest.fixture(scope="session")

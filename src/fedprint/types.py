@@ -35,6 +35,9 @@ In round robin each device of the cohort starts from what the one before it sent
 updates of a round, in the order of their slots, lead from its global model to the next.
 """
 
+LocalOptimiser = Literal["sgd", "momentum", "adam"]
+"""How a client takes its steps: plain SGD, SGD with momentum .9, or Adam; spn trains with all three (papers.md 4.5)."""
+
 
 class FedprintError(Exception):
     """Bad input or a state that the user can mend; the message is one line that names the value and the remedy."""
@@ -61,11 +64,12 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
-    """What a client does in one round: plain SGD. ``batch_size`` is examples per batch, never batches per client."""
+    """What a client does in one round. ``batch_size`` is examples per batch, never batches per client."""
 
     epochs: int
     batch_size: int
     lr: float
+    optimiser: LocalOptimiser = "sgd"
 
 
 @dataclass(frozen=True, kw_only=True)

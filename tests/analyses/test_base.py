@@ -8,7 +8,7 @@ from analysis_cases import bench
 
 from fedprint.analyses.base import SELECTED, among, restricted
 from fedprint.analyses.trials import UPDATES
-from fedprint.attacks.shadow import Problem
+from fedprint.attacks.problem import Problem
 from fedprint.attacks.updates import Joined, MemoryUpdates
 from fedprint.types import FedprintError
 

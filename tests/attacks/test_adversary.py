@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 from attack_cases import planted, problem, validation
+from numpy.typing import NDArray
 from tiny_project import TINY, Project, make_project
 
 from fedprint.attacks import adversary
-from fedprint.attacks.adversary import Effort, Recipe, choose, recipes, relabelled
+from fedprint.attacks.adversary import Effort, OffLine, Recipe, choose, recipes, relabelled, run_off_line
+from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import Workspace
 from fedprint.attacks.shadow import ShadowDevice, shadow_updates
 from fedprint.attacks.view import AttackerView
+from fedprint.federation.backends import Sequential
 from fedprint.pipeline.stages import ask, federate, prepare
 from fedprint.pipeline.stages.attack import open_view
 from fedprint.pipeline.stages.paths import Job
 from fedprint.rng import torch_rng
-from fedprint.types import FedprintError, Questions
+from fedprint.types import ClientJob, FedprintError, Questions
 
 EFFORT = Effort(rounds=3, draws=2, validation_rounds=4)
 DEFENDED: dict[str, Any] = {
@@ -52,8 +55,13 @@ def asked(job: Job) -> tuple[AttackerView, Questions]:
 
 
 @pytest.fixture(scope="module")
-def adaptive(asked: tuple[AttackerView, Questions]) -> tuple[Recipe, ...]:
-    return recipes("adaptive", *asked, EFFORT, recorded=False)
+def devices(asked: tuple[AttackerView, Questions]) -> OffLine:
+    return run_off_line(*asked, EFFORT)
+
+
+@pytest.fixture(scope="module")
+def adaptive(asked: tuple[AttackerView, Questions], devices: OffLine) -> tuple[Recipe, ...]:
+    return recipes("adaptive", *asked, devices, recorded=False)
 
 
 def test_the_naive_view_does_not_hold_the_defences(job: Job) -> None:
@@ -61,18 +69,58 @@ def test_the_naive_view_does_not_hold_the_defences(job: Job) -> None:
     assert open_view(job, "adaptive")[0].defences == job.config.defences
 
 
-def test_an_adaptive_adversary_without_defences_to_know_is_refused(job: Job) -> None:
+def test_an_adaptive_adversary_without_defences_to_know_is_refused(job: Job, devices: OffLine) -> None:
     with pytest.raises(FedprintError, match="adversaries"):
-        recipes("adaptive", *open_view(job, "naive"), EFFORT, recorded=False)
+        recipes("adaptive", *open_view(job, "naive"), devices, recorded=False)
 
 
-def test_naive_learns_from_recorded_updates_only_where_these_are_clean(job: Job) -> None:
+def test_naive_learns_from_recorded_updates_only_where_these_are_clean(job: Job, devices: OffLine) -> None:
     view, questions = open_view(job, "naive")
-    (recorded,) = recipes("naive", view, questions, EFFORT, recorded=True)
-    (clean,) = recipes("naive", view, questions, EFFORT, recorded=False)
+    (recorded,) = recipes("naive", view, questions, replace(devices, whole=None), recorded=True)
+    (clean,) = recipes("naive", view, questions, devices, recorded=False)
     assert recorded.problem.fit.tolist() == view.prior_rows.tolist()
     assert len(clean.problem.fit) == EFFORT.rounds * len(view.prior_users)
     assert len(clean.problem.ask) == len(recorded.problem.ask) == len(view.anonymous_rows)
+
+
+def test_what_the_naive_adversary_learns_does_not_depend_on_the_other_ones_devices(job: Job, devices: OffLine) -> None:
+    view, questions = open_view(job, "naive")
+    alone = run_off_line(view, questions, replace(EFFORT, draws=0))
+    (shared,), (own,) = (recipes("naive", view, questions, made, recorded=False) for made in (devices, alone))
+    for a, b in zip([shared.problem, *_problems(shared)], [own.problem, *_problems(own)], strict=True):
+        for mine, theirs, labels in ((a.fit, b.fit, (a.labels, b.labels)), (a.ask, b.ask, ((), ()))):
+            assert np.array_equal(_table(a)[mine], _table(b)[theirs])
+            assert np.array_equal(*labels)
+
+
+def _problems(recipe: Recipe) -> list[Problem]:
+    return [fold.problem for fold in recipe.folds]
+
+
+def _table(asked: Problem) -> NDArray[np.floating]:
+    return np.concatenate(list(asked.updates.blocks()), axis=1)
+
+
+def test_defences_of_the_update_alone_need_no_training_of_their_own(
+    asked: tuple[AttackerView, Questions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = replace(asked[0], defences=asked[0].defences[1:] if asked[0].defences else None)
+    user = view.prior_users[0]
+    clean = ShadowDevice(user_id=user.user_id, examples=user.examples, round=1, tag="a")
+    noisy = replace(clean, defended=True)
+    plan = [clean, noisy, replace(noisy, tag="b"), replace(clean, round=2)]
+    apart = np.concatenate([shadow_updates(view, [device]).values for device in plan])
+    trained: list[int] = []
+    run = Sequential.run
+
+    def counted(self: Sequential, jobs: Sequence[ClientJob], *rest: Any) -> Any:
+        trained.append(len(jobs))
+        return run(self, jobs, *rest)
+
+    monkeypatch.setattr(Sequential, "run", counted)
+    assert np.array_equal(shadow_updates(view, plan).values, apart)
+    assert sum(trained) == 2
+    assert np.abs(apart[0] - apart[1]).max() > 0 and np.abs(apart[1] - apart[2]).max() > 0
 
 
 def test_every_recipe_is_validated_on_the_same_defended_devices(adaptive: tuple[Recipe, ...]) -> None:
@@ -158,8 +206,12 @@ def test_relabelling_exchanges_the_labels_and_nothing_else() -> None:
 
 def test_effort_counts_the_devices_that_are_trained(asked: tuple[AttackerView, Questions], tmp_path: Path) -> None:
     done: list[int] = []
-    recipes("adaptive", *asked, EFFORT, recorded=False, progress=done.append)
-    assert max(done) == EFFORT.devices("adaptive", asked[0], recorded=False)
+    run_off_line(*asked, EFFORT, progress=done.append)
+    assert max(done) == EFFORT.devices(asked[0])
+    few = replace(EFFORT, rounds=0)
+    made = run_off_line(*asked, few)
+    assert made.whole is None
+    assert len(made.halves.labels) == few.devices(asked[0])
 
 
 def test_devices_off_line_have_a_secret_head_of_their_own_where_the_defence_is_one(project: Project) -> None:
@@ -175,5 +227,5 @@ def test_devices_off_line_have_a_secret_head_of_their_own_where_the_defence_is_o
     made = shadow_updates(view, [clean, kept, replace(kept, tag="b"), kept]).values
     assert np.array_equal(made[1], made[3])
     assert not np.array_equal(made[1], made[0]) and not np.array_equal(made[1], made[2])
-    learnt = recipes("adaptive", view, questions, EFFORT, recorded=False)
+    learnt = recipes("adaptive", view, questions, run_off_line(view, questions, EFFORT), recorded=False)
     assert [len(recipe.problem.nuisance) for recipe in learnt] == [0] * 3, "it adds no examples that could be taken out"

@@ -19,8 +19,8 @@ from fedprint.attacks.attribute import (
 )
 from fedprint.attacks.features import matrix
 from fedprint.attacks.mlp import MlpSettings
+from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import Workspace
-from fedprint.attacks.shadow import Problem
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError

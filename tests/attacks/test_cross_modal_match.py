@@ -23,8 +23,8 @@ from fedprint.attacks.features import matrix
 from fedprint.attacks.metric import Gram, grams
 from fedprint.attacks.open_set import folds_of
 from fedprint.attacks.pairs import balanced_pairs
+from fedprint.attacks.problem import Validation
 from fedprint.attacks.sentences import captions_of, sentence_transformer, tfidf, user_features
-from fedprint.attacks.shadow import Validation
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.data.text_columns import encode_captions
 from fedprint.rng import torch_rng
@@ -54,7 +54,7 @@ def _world(signal: float, seed: int = 0) -> tuple[CrossProblem, np.ndarray]:
 
 
 def _folds(problem: CrossProblem) -> tuple[Validation, ...]:
-    from fedprint.attacks.shadow import Problem
+    from fedprint.attacks.problem import Problem
 
     other = problem.fit + PER  # the second device of the known users
     found = []

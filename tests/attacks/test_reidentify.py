@@ -11,6 +11,7 @@ from sklearn.linear_model import Ridge as ScikitRidge
 
 from fedprint.attacks.features import TRANSFORMS, matrix
 from fedprint.attacks.presets import Chance, Knn, KnnStd, MlpStd, Svm, SvmHard, SvmStd
+from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import (
     TIE,
     Attack,
@@ -28,7 +29,6 @@ from fedprint.attacks.reidentify import (
     ridge_scores,
     tune,
 )
-from fedprint.attacks.shadow import Problem
 from fedprint.evaluation.shuffled import PermutationTest, judge_jointly, permutation_test
 from fedprint.rng import torch_rng
 

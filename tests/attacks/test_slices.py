@@ -8,8 +8,8 @@ from attack_cases import planted, problem
 
 from fedprint.attacks import slices
 from fedprint.attacks.features import TRANSFORMS, Transform
+from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import Block, Workspace
-from fedprint.attacks.shadow import Problem
 from fedprint.attacks.slices import SlicedWorkspace
 
 BODY, HEAD = ("body.weight", "body.bias"), ("head.weight",)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedprint.defences.counterweight import CounterAug, counterweights, describe
-from fedprint.defences.on_data import RandAug
+from fedprint.defences.counterweight import CounterAug, counterweights, describe, tilted
+from fedprint.defences.on_data import RandAug, RepeatAug
 from fedprint.rng import torch_rng
 from fedprint.types import Examples
 
@@ -50,9 +50,45 @@ def test_the_mean_deviation_gets_smaller_than_by_as_many_random_examples(case: s
     mine, background = CASES[case]
     before = left_over(mine, background)
     random = left_over(RandAug(alpha=2).on_data(mine, background, torch_rng(0)), background)
-    chosen = left_over(CounterAug(alpha=2).on_data(mine, background, torch_rng(0)), background)
+    chosen = left_over(CounterAug(alpha=2, choice="herding").on_data(mine, background, torch_rng(0)), background)
     assert random < before
     assert chosen < 0.8 * random
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_little_choice_helps_where_examples_repeat_too(case: str) -> None:
+    mine, background = CASES[case]
+    random, chosen = (
+        sum(left_over(kind.on_data(mine, background, torch_rng(seed)), background) for seed in range(10))
+        for kind in (RepeatAug(alpha=2), CounterAug(alpha=2, repeats=4, candidates=60, choice="herding"))
+    )
+    assert chosen < 0.95 * random
+
+
+def test_sampling_cancels_the_deviation_on_average_and_not_each_time() -> None:
+    mine, background = CASES["pictures"]
+    background = {name: column[:400] for name, column in background.items()}
+    sampled = CounterAug(alpha=4, candidates=300)
+    kinds = {"random": RandAug(alpha=4), "sampled": sampled, "herded": sampled.model_copy(update={"choice": "herding"})}
+    means, spread = {}, {}
+    for name, kind in kinds.items():
+        left = torch.stack([
+            describe(kind.on_data(mine, background, torch_rng(seed)), background, "both")[0].mean(0)
+            for seed in range(8)
+        ])  # fmt: skip
+        means[name], spread[name] = float(left.mean(0).norm()), float(left.std(0).norm())
+    assert means["sampled"] < 0.75 * means["random"]
+    assert spread["herded"] < 0.75 * spread["sampled"]
+
+
+def test_tilted_weights_shift_the_mean_against_the_deviation() -> None:
+    candidates = torch.randn(4000, 3, generator=torch_rng(0))
+    candidates -= candidates.mean(0)
+    wanted = torch.tensor([0.3, -0.2, 0.0])
+    drawn = torch.cat([candidates[tilted(wanted, candidates, 50, torch_rng(seed))] for seed in range(200)])
+    assert float((drawn.mean(0) + wanted).abs().max()) < 0.04
+    assert len(tilted(wanted, candidates[:5], 7, torch_rng(0))) == 7, "more than there are come again"
+    assert len(set(tilted(wanted, candidates[:5], 5, torch_rng(0)).tolist())) == 5
 
 
 def test_each_step_takes_the_candidate_that_leaves_least() -> None:
@@ -68,7 +104,7 @@ def test_no_candidate_comes_twice_before_all_have_come() -> None:
 @pytest.mark.parametrize("features", ["targets", "inputs"])
 def test_one_kind_of_features_balances_that_kind(features: str) -> None:
     mine, background = CASES["pictures"]
-    kept = CounterAug(alpha=2, features=features).on_data(mine, background, torch_rng(0))  # type: ignore[arg-type]
+    kept = CounterAug(alpha=2, features=features, choice="herding").on_data(mine, background, torch_rng(0))  # type: ignore[arg-type]
     before, after = (float(describe(e, background, features)[0].mean(0).norm()) for e in (mine, kept))
     assert after < before / 3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import get_args
 
 import pytest
@@ -12,16 +13,18 @@ from pydantic import ValidationError
 
 from fedprint.data.examples import CODE, CODE_WEIGHT
 from fedprint.defences.counterweight import CounterAug
-from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug
+from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import Noise
 from fedprint.defences.secret_head import SecretHead, secret_head
 from fedprint.pipeline.registry import Defence
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, Examples, FedprintError, UpdateDefence
 
-IDENTITY = [BkgRepl(alpha=0), RandAug(alpha=0), MmAug(alpha=0), CounterAug(alpha=0)]
+IDENTITY = [BkgRepl(alpha=0), RandAug(alpha=0), RepeatAug(alpha=0), MmAug(alpha=0), CounterAug(alpha=0)]
 ADDING = [RandAug(alpha=0.5), RandAug(alpha=4), MmAug(alpha=0.5), MmAug(alpha=2.2)]
-ADDING += [CounterAug(alpha=0.5), CounterAug(alpha=2.2, candidates=30)]
+ADDING += [CounterAug(alpha=0.5), CounterAug(alpha=2.2, candidates=30, repeats=3)]
+ADDING += [CounterAug(alpha=1, repeats=2, choice="herding")]
+ADDING += [RepeatAug(alpha=0.5), RepeatAug(alpha=2.2, repeats=3)]
 ACTIVE = [BkgRepl(alpha=0.3), BkgRepl(alpha=1), *ADDING]
 OWN, STRANGE = 1000, -1000
 MODES = 4
@@ -108,7 +111,8 @@ def test_what_was_given_is_left_alone(defence: DataDefence) -> None:
 
 
 @pytest.mark.parametrize(
-    "defence", [BkgRepl(alpha=0.3), RandAug(alpha=1), MmAug(alpha=1), CounterAug(alpha=1, candidates=20)]
+    "defence",
+    [BkgRepl(alpha=0.3), RandAug(alpha=1), RepeatAug(alpha=1), MmAug(alpha=1), CounterAug(alpha=1, candidates=20)],
 )
 def test_randomness_is_the_generators_only(defence: DataDefence) -> None:
     torch.manual_seed(1)
@@ -149,7 +153,8 @@ def test_each_example_is_as_likely_to_go_and_each_stranger_to_come() -> None:
 def test_own_examples_come_first_and_exactly_alpha_n_strangers_after_them(
     n: int, alpha: float, pool: int, seed: int
 ) -> None:
-    for defence in (RandAug(alpha=alpha), MmAug(alpha=alpha), CounterAug(alpha=alpha, candidates=10)):
+    adding = (RandAug(alpha=alpha), RepeatAug(alpha=alpha), MmAug(alpha=alpha), CounterAug(alpha=alpha, candidates=10))
+    for defence in adding:
         kept = defence.on_data(own(n), background(pool), torch.Generator().manual_seed(seed))
         assert len(kept["y"]) == n + round(alpha * n)
         assert all(torch.equal(kept[column][:n], own(n)[column]) for column in ("x", "y"))
@@ -165,6 +170,34 @@ def test_nobody_comes_again_before_everybody_has_come(defence: DataDefence, avai
         some = came[start : start + available]
         assert len(set(some)) == len(some)
     assert len(set(came)) == available
+
+
+@pytest.mark.parametrize("repeats", [1, 3, 4, 50])
+@pytest.mark.parametrize("kind", [RepeatAug, CounterAug])
+def test_each_stranger_comes_as_often_as_asked_for(kind: type[RepeatAug] | type[CounterAug], repeats: int) -> None:
+    came = Counter(kind(alpha=1, repeats=repeats).on_data(own(20), background(), torch_rng(0))["y"][20:].tolist())
+    assert sorted(came.values(), reverse=True) == [repeats] * (20 // repeats) + [20 % repeats] * bool(20 % repeats)
+
+
+def test_repeat_aug_that_repeats_nobody_is_rand_aug() -> None:
+    a, b = (
+        defence.on_data(own(20), background(), torch_rng(4))["y"].tolist()
+        for defence in (RandAug(alpha=1.5), RepeatAug(alpha=1.5, repeats=1))
+    )
+    assert a == b
+
+
+def test_repeats_multiply_the_variance_of_what_is_added() -> None:
+    """k different examples r times: variance r (r k), r times that of as many examples that all differ."""
+
+    def spread(repeats: int) -> float:
+        defence, pool = RepeatAug(alpha=2, repeats=repeats), background(400)
+        sums = [defence.on_data(own(20), pool, torch_rng(seed))["y"][20:].double().sum() for seed in range(400)]
+        return float(torch.stack(sums).var())
+
+    whole = spread(1)  # drawn without replacement from 400: a tenth less variance than with it
+    for repeats in (2, 4, 8):
+        assert 0.75 * repeats < spread(repeats) / whole < 1.5 * repeats
 
 
 def test_a_large_background_gives_everybody_once() -> None:
@@ -208,7 +241,9 @@ def test_mm_aug_without_clusters_is_an_error_with_a_remedy() -> None:
 # ---- all -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("defence", [BkgRepl(alpha=1), RandAug(alpha=1), MmAug(alpha=1), CounterAug(alpha=1)])
+@pytest.mark.parametrize(
+    "defence", [BkgRepl(alpha=1), RandAug(alpha=1), RepeatAug(alpha=1), MmAug(alpha=1), CounterAug(alpha=1)]
+)
 def test_pixels_from_the_background_take_the_users_type(defence: DataDefence) -> None:
     mine = {"x": torch.zeros(4, 1, 2, 2, dtype=torch.float64), "y": torch.zeros(4, 3, dtype=torch.float64)}
     pool = {"x": torch.ones(9, 1, 2, 2), "y": torch.ones(9, 3), CLUSTER: torch.zeros(9, dtype=torch.int64)}
@@ -217,7 +252,10 @@ def test_pixels_from_the_background_take_the_users_type(defence: DataDefence) ->
     assert float(kept["x"][-4:].min()) == float(kept["y"][-4:].min()) == 1
 
 
-@pytest.mark.parametrize("defence", [BkgRepl(alpha=0.5), RandAug(alpha=0.5), MmAug(alpha=0.5), CounterAug(alpha=0.5)])
+@pytest.mark.parametrize(
+    "defence",
+    [BkgRepl(alpha=0.5), RandAug(alpha=0.5), RepeatAug(alpha=0.5), MmAug(alpha=0.5), CounterAug(alpha=0.5)],
+)
 @pytest.mark.parametrize("pool", [{}, {"x": torch.zeros(0, 1, 3, 3), "y": torch.zeros(0)}])
 def test_no_background_is_an_error_with_a_remedy(defence: DataDefence, pool: Examples) -> None:
     with pytest.raises(FedprintError, match=r"defences\.[a-z-]+: .* no background examples; choose a source"):
@@ -230,7 +268,7 @@ def test_an_impossible_alpha_is_refused(alpha: float) -> None:
         BkgRepl(alpha=alpha)
 
 
-@pytest.mark.parametrize("kind", [RandAug, MmAug, CounterAug])
+@pytest.mark.parametrize("kind", [RandAug, RepeatAug, MmAug, CounterAug])
 @pytest.mark.parametrize("alpha", [-0.1, float("nan"), float("inf"), (), (1, -1)])
 def test_an_impossible_amount_is_refused(kind: type, alpha: object) -> None:
     with pytest.raises(ValidationError, match="alpha"):

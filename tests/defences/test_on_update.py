@@ -14,16 +14,16 @@ from scipy import stats
 from torch import Tensor
 
 from fedprint import params as algebra
-from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK, clipped
+from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK, clipped
 from fedprint.pipeline.registry import Defence
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, FedprintError, GaussianEvent, UpdateDefence
 
 IDENTITY = [
     Noise(sigma=0), DpLocal(clip=1e6, z=0), DpFedAvg(clip=1e6, z=0), TopK(share=1), TopK(share=1, per_layer=True),
-    Quantise(bits=32), Sign(enabled=False),
+    Laplace(sigma=0), Quantise(bits=32), Sign(enabled=False),
 ]  # fmt: skip
-NOISY = [Noise(sigma=1e-3), Noise(sigma=2.0), DpLocal(z=1e-3), DpLocal(clip=1, z=1)]
+NOISY = [Noise(sigma=1e-3), Noise(sigma=2.0), Laplace(sigma=0.1), DpLocal(z=1e-3), DpLocal(clip=1, z=1)]
 DETERMINISTIC = [DpFedAvg(clip=1, z=0.5), TopK(share=0.05), TopK(share=0.3, per_layer=True), Sign()]
 ACTIVE = [*NOISY, *DETERMINISTIC, DpLocal(clip=1, z=0), Quantise(bits=1), Quantise(bits=8)]
 SIGMA, SIZE = 0.02, 40_000

@@ -8,16 +8,17 @@ import pytest
 import torch
 from scipy import stats
 
-from fedprint.defences.on_data import BkgRepl, MmAug, RandAug
+from fedprint.defences.counterweight import CounterAug
+from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
 from fedprint.defences.points import settle
 from fedprint.defences.strength import Defence, one
 from fedprint.rng import torch_rng
-from fedprint.types import FedprintError
+from fedprint.types import DataDefence, FedprintError
 
 DISTRIBUTIONS: list[Defence] = [
-    BkgRepl(alpha=(0, 0.5, 1)), RandAug(alpha=(0, 0.5, 2)), MmAug(alpha=(0, 0.5, 2)), Noise(sigma=(0, 0.1, 1)),
-    DpLocal(z=(0, 0.1, 1)), TopK(share=(0.05, 0.3, 1)),
+    BkgRepl(alpha=(0, 0.5, 1)), RandAug(alpha=(0, 0.5, 2)), MmAug(alpha=(0, 0.5, 2)), CounterAug(alpha=(0, 0.5, 2)),
+    RepeatAug(alpha=(0, 0.5, 2)), Noise(sigma=(0, 0.1, 1)), DpLocal(z=(0, 0.1, 1)), TopK(share=(0.05, 0.3, 1)),
 ]  # fmt: skip
 DEVICES = [f"user-{i}-{role}" for i in range(300) for role in ("prior", "anonymous")]
 
@@ -43,7 +44,7 @@ def test_a_settled_defence_varies_no_more_and_keeps_its_other_settings(defence: 
 def test_a_distribution_refuses_to_act(defence: Defence) -> None:
     examples = {"x": torch.zeros(4, 2), "y": torch.zeros(4, dtype=torch.int64)}
     with pytest.raises(FedprintError, match=r"is a distribution over devices; settle the defence"):
-        if isinstance(defence, BkgRepl | RandAug | MmAug):
+        if isinstance(defence, DataDefence):
             defence.on_data(examples, examples, torch_rng(0))
         else:
             defence.on_device({"w": torch.ones(3)}, torch_rng(0))  # type: ignore[attr-defined]

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from fedprint.analyses.trials import UNSEEN, AnswerSet, Trial
-from fedprint.evaluation.judge import Setting, judge, weighted_auroc
+from fedprint.evaluation.judge import Setting, judge, weighted_auroc, weighted_tpr
 from fedprint.types import FedprintError, Measurement
 
 SETTING = Setting(seed=3, resamples=200)
@@ -177,3 +177,37 @@ def test_equal_seeds_give_equal_intervals_and_other_seeds_others() -> None:
     other = judge(both, answers, replace(SETTING, seed=4))
     assert [m.value for m in other] == [m.value for m in judge(both, answers, SETTING)]
     assert [m.lo for m in other] != [m.lo for m in judge(both, answers, SETTING)]
+
+
+# ---- membership ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [0.05, 0.1, 0.3])
+def test_found_at_few_false_alarms_is_the_roc_curves(most: float) -> None:
+    rng = np.random.default_rng(0)
+    positive = rng.random(200) < 0.4
+    scores = np.round(rng.normal(size=200) + positive, 1)  # with ties
+    weights = rng.integers(0, 3, 200).astype(float)
+    for w in (np.ones(200), weights):
+        fpr, tpr, _ = roc_curve(positive, scores, sample_weight=w, drop_intermediate=False)
+        expected = tpr[fpr <= most + 1e-12].max()
+        assert weighted_tpr(scores, positive, most)(w) == pytest.approx(expected)
+    assert np.isnan(weighted_tpr(scores, positive, most)(positive.astype(float)))
+
+
+def test_membership_of_random_scores_is_at_its_chance() -> None:
+    rng = np.random.default_rng(3)
+    users = np.arange(50)
+    answers = AnswerSet(name="m", answers=(users < 25).astype(np.int64), users=users)
+    found = []
+    for _ in range(25):
+        trial = Trial(
+            questions="m", rows=users, options=np.zeros(0, dtype=np.int64), scores=rng.normal(size=(50, 1)), keys={},
+            metrics=("membership_auc", "membership_tpr"),
+        )  # fmt: skip
+        found.append(judge(trial, answers, Setting(seed=0, resamples=200)))
+    auc, tpr = (np.array([one[i].value for one in found]) for i in range(2))
+    assert found[0][0].chance == 0.5 and found[0][1].chance == pytest.approx(2 / 26)
+    assert abs(auc.mean() - 0.5) < 0.06 and abs(tpr.mean() - 2 / 26) < 0.06
+    held = [one[0].lo <= 0.5 <= one[0].hi for one in found]
+    assert np.mean(held) > 0.8

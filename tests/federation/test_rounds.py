@@ -372,10 +372,16 @@ def test_the_defence_points_are_called_in_one_place_each() -> None:
 
     device = {(point, "defences/points.py") for point in ("on_data", "on_device")}
     assert callers(r"\.(on_data|on_device|on_server)\(") == device | {("on_server", "federation/round_engine.py")}
-    # a run's devices, and those that the adversary trains off line on its own users' data
+    # a run's devices, those of a sweep that nobody attacks, clients that send the gradient of a batch, and what the
+    # adversary trains on its own users' data
     assert callers(r"(?<!def )\b(defend_data|send)\(") == {
         ("send", "federation/round_engine.py"),
         ("defend_data", "pipeline/protection.py"),
+        ("defend_data", "pipeline/clients/cells.py"),
+        ("defend_data", "pipeline/inversion/utility.py"),
+        ("send", "federation/gradient_rounds.py"),
+        ("defend_data", "pipeline/inversion/victims.py"),
+        ("send", "pipeline/inversion/victims.py"),
         ("send", "attacks/shadow.py"),
         ("defend_data", "attacks/shadow.py"),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import random
 import resource
@@ -108,9 +109,17 @@ def alone(test: Callable[[Path], None]) -> Callable[[Path], None]:
         if os.environ.get("FEDPRINT_TEST_ALONE"):
             test(tmp_path)
             return
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{__file__}::{test.__name__}"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"{inspect.getfile(test)}::{test.__name__}",
+        ]
         env = {**os.environ, "FEDPRINT_TEST_ALONE": "1", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1200, check=False)
         assert done.returncode == 0, done.stdout
 
     return run

@@ -142,6 +142,13 @@ def test_clients_draw_heads_of_their_own_and_none_is_in_the_global_model() -> No
     assert all(float(net.get_parameter(name).abs().max()) == 0 for name in a)
 
 
+def test_the_secret_head_starts_by_the_rule_of_the_public_network() -> None:
+    for config, bound in ((DlNet(bound=0.3), 0.3), (DlNet(bound=None), 768**-0.5)):
+        net = DualHead(config.build((3, 32, 32), CLASSES, False), bits=BITS)
+        weight = net.draw_private(torch_rng(0))[f"{SECRET}.weight"]
+        assert 0.99 * bound < float(weight.abs().max()) <= bound
+
+
 @pytest.mark.parametrize("config", [NextWordLstm(), StarLstm()])
 def test_models_without_classes_are_refused_with_the_reason(config: NextWordLstm | StarLstm) -> None:
     with pytest.raises(FedprintError, match=r"defences.spn: .* has no classes with a code each"):

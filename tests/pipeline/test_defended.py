@@ -20,7 +20,7 @@ from fedprint.evaluation.outcomes import average_precision
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline.clustering import with_clusters, write_clusters
 from fedprint.pipeline.config import check_experiment
-from fedprint.pipeline.stages import attack, federate, prepare
+from fedprint.pipeline.stages import attack, federate, prepare, report
 from fedprint.pipeline.stages.answers import Answers
 from fedprint.pipeline.stages.evaluate_strengths import group_users
 from fedprint.pipeline.stages.paths import Job, read_json
@@ -191,6 +191,18 @@ def test_the_parts_add_up_to_the_whole(job: Job) -> None:
     assert sum(row["value"] * row["n_users"] for row in parts) == pytest.approx(
         whole * sum(r["n_users"] for r in parts)
     )
+
+
+def test_the_page_sets_the_protected_and_the_unprotected_apart(job: Job) -> None:
+    report.run(job.config)
+    folder = Path("reports") / job.config.name
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    assert "Chosen strengths" in page
+    table = next((folder / "tables").glob("*strengths*.csv")).read_text(encoding="utf-8")
+    shown = [set(line.split(",")) for line in table.splitlines()]
+    for users, strength in (("protected", "mm-aug alpha=1"), ("unprotected", "mm-aug alpha=0")):
+        for chosen in ("all of them", strength):
+            assert sum({users, chosen, "one update"} <= line for line in shown) == 1
 
 
 def test_groups_are_by_strength_and_by_protection() -> None:

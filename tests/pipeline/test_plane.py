@@ -13,7 +13,8 @@ from tiny_project import CHECKOUT, TINY, Project
 from fedprint.evaluation.tradeoff import Point
 from fedprint.pipeline import plane as planes
 from fedprint.pipeline.cli import main
-from fedprint.pipeline.config import is_plane, load_experiment, read_yaml
+from fedprint.pipeline.config import load_experiment
+from fedprint.pipeline.config_files import kind_named, read_yaml
 from fedprint.pipeline.plane import load_plane, make_entries, run_plane
 from fedprint.pipeline.point_pool import PointRequest
 from fedprint.types import FedprintError
@@ -79,7 +80,7 @@ def test_a_bad_sweep_is_refused_in_one_line(swept: Project, changed: dict[str, A
 
 
 def test_a_sweep_is_no_experiment(swept: Project) -> None:
-    assert is_plane(swept.root, "sweep") and not is_plane(swept.root, "tiny")
+    assert kind_named(swept.root, "sweep") == "sweep" and kind_named(swept.root, "tiny") == "federation"
     with pytest.raises(FedprintError, match="'sweep' is a sweep over defences"):
         load_experiment(swept.root, "sweep")
 
@@ -133,9 +134,15 @@ def test_a_sweep_on_tiny_albums_from_end_to_end(swept: Project) -> None:
 def test_every_shipped_sweep_resolves() -> None:
     folder: Path = CHECKOUT / "configs" / "experiments"
     names = [path.stem for path in folder.glob("*.yaml") if "strategies" in read_yaml(path)]
-    assert {"albums-plane", "mnist-writers-plane", "blog-plane"} <= set(names)
+    planes = {"albums-plane", "mnist-writers-plane", "blog-plane"}
+    assert planes | {"counter-ablation", "counter-ablation-albums", "counter-ablation-blog"} <= set(names)
     for name in names:
         for fast in (False, True):
             plane = load_plane(CHECKOUT, name, fast=fast)
-            assert len(plane.settings.strategies) == 9 and {len(s.strengths) for s in plane.settings.strategies} == {4}
+            if plane.settings.audit is not None:  # by epsilon, not by strategy
+                assert [analysis.name for analysis in plane.config.analyses] == ["membership"]
+                continue
+            if name.endswith("-plane"):
+                assert len(plane.settings.strategies) == (10 if name == "albums-plane" else 11)
+                assert {len(s.strengths) for s in plane.settings.strategies} == {4}
             assert any(s.name == "mm-aug" and 0.5 in s.strengths for s in plane.settings.strategies)

@@ -14,7 +14,8 @@ from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.pipeline import suite as suites
 from fedprint.pipeline.cli import main
-from fedprint.pipeline.config import load_experiment, read_yaml
+from fedprint.pipeline.config import load_experiment
+from fedprint.pipeline.config_files import read_yaml
 from fedprint.pipeline.stages.paths import Job
 from fedprint.pipeline.suite import Outcome, load_suite, progress_line, run_suite
 from fedprint.pipeline.workspace import Request, open_workspace

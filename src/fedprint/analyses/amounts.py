@@ -13,16 +13,9 @@ from pydantic import Field
 from fedprint.analyses.base import SELECTED, Analysis, Bench
 from fedprint.analyses.curves import doubling
 from fedprint.analyses.trials import UPDATES, Key, Trial
+from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentify import Attack, Tuned, Workspace, answer, tune
-from fedprint.attacks.shadow import (
-    Problem,
-    ShadowDevice,
-    Validation,
-    cut_halves,
-    rows_of,
-    shadow_updates,
-    spread_rounds,
-)
+from fedprint.attacks.shadow import ShadowDevice, cut_halves, rows_of, shadow_updates, spread_rounds
 from fedprint.attacks.updates import Joined, MemoryUpdates, Recorded
 from fedprint.attacks.view import AttackerView
 from fedprint.rng import torch_rng

@@ -15,8 +15,8 @@ from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts, among, rest
 from fedprint.analyses.trials import AnswerSet, Asked, Ints, Key, QuestionSet, Trial
 from fedprint.attacks.features import Floats
 from fedprint.attacks.presets import Mlp, MlpStd, Network
+from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import Scores
-from fedprint.attacks.shadow import Problem
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError, User
 

@@ -18,8 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from fedprint.analyses.trials import UPDATES, Asked, Ints, Key, QuestionSet, Trial
+from fedprint.attacks.problem import Problem, Validation, attack_problem
+from fedprint.attacks.rehearsal import validations
 from fedprint.attacks.reidentify import Attack, Scores, Tuned, Workspace, answer
-from fedprint.attacks.shadow import Problem, Validation, attack_problem, validations
 from fedprint.attacks.view import AttackerView
 from fedprint.component import Component
 from fedprint.data.dataset import Task

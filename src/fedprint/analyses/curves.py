@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedprint.analyses.base import SELECTED, Analysis, Bench, restricted
 from fedprint.analyses.trials import Key, Trial
-from fedprint.attacks.shadow import Problem
+from fedprint.attacks.problem import Problem
 
 
 class TrainingUpdates(Analysis):

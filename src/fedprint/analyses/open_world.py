@@ -19,8 +19,8 @@ from fedprint.attacks.match import PRESETS, PairProblem, numpy_like
 from fedprint.attacks.metric import Gram, MetricSettings, choose_metric, grams, similarity
 from fedprint.attacks.open_set import World, answer_open, calibrate, folds_of
 from fedprint.attacks.pairs import Scores
+from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentify import Tuned, answer
-from fedprint.attacks.shadow import Problem, Validation
 from fedprint.rng import numpy_rng
 from fedprint.types import FedprintError
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -20,7 +19,6 @@ from fedprint.analyses.base import Analysis, Bench, Facts
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates, spread_rounds
 from fedprint.attacks.view import AttackerView
-from fedprint.defences.points import has_guarantee
 from fedprint.params import flatten
 from fedprint.rng import numpy_rng
 from fedprint.types import Examples, View
@@ -85,23 +83,28 @@ class Participation(Analysis):
 def rests(view: AttackerView, t: int) -> Mapping[View, Doubles]:
     """Return round t's sum of anonymous updates (d,) as each view shows it: example-weighted, own devices taken out.
 
-    From single updates only their sum is used. The cohort's total weight is public.
+    From single updates only their sum is used. How the server weights, divides and accelerates is public.
     """
-    index = view.store.index
+    index, rule = view.store.index, view.rule
     rows = np.flatnonzero((index["round"] == t).to_numpy())
-    weights = _weights(view, index.iloc[rows])
+    weights = np.ones(len(rows)) if rule.equal else index["num_examples"].to_numpy(dtype=np.float64)[rows]
+    total = weights.sum() if rule.divisors is None else rule.divisors[t]
     updates = view.store.matrix(rows=rows, dtype=np.float64)
     own = (index["role"].to_numpy()[rows] == "prior") * weights
-    before, after = view.store.global_params(t), view.store.global_params(t + 1)
-    moved = flatten({name: after[name] - before[name] for name in view.store.layers}).double().numpy()
     known = own @ updates
-    return {"aggregate": weights @ updates - known, "central": weights.sum() * moved - known}
+    return {"aggregate": weights @ updates - known, "central": total * _step(view, t) - known}
 
 
-def _weights(view: AttackerView, index: pd.DataFrame) -> Doubles:
-    if has_guarantee(view.defences or ()):
-        return np.ones(len(index))
-    return index["num_examples"].to_numpy(dtype=np.float64)
+def _step(view: AttackerView, t: int) -> Doubles:
+    """Return what round t's updates did to the global model (d,): its change, less the server's momentum."""
+    moved = _change(view, t)
+    return moved - view.rule.momentum * _change(view, t - 1) if t and view.rule.momentum else moved
+
+
+def _change(view: AttackerView, t: int) -> Doubles:
+    before, after = view.store.global_params(t), view.store.global_params(t + 1)
+    change: Doubles = flatten({name: after[name] - before[name] for name in view.store.layers}).double().numpy()
+    return change
 
 
 def explain(rest: Doubles, candidates: Doubles, penalty: float) -> Doubles:

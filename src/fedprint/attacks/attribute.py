@@ -22,6 +22,7 @@ from torch.nn import functional
 
 from fedprint.attacks.features import Floats, Transform
 from fedprint.attacks.mlp import MlpSettings
+from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import (
     Scores,
     Workspace,
@@ -31,7 +32,6 @@ from fedprint.attacks.reidentify import (
     combined,
     ridge_scores,
 )
-from fedprint.attacks.shadow import Problem
 from fedprint.models.base import initialise, quiet_trainer
 from fedprint.models.batches import ShuffledBatches
 from fedprint.types import Examples, FedprintError

@@ -17,8 +17,8 @@ from fedprint.attacks.features import Updates, in_span, matrix
 from fedprint.attacks.match import WIDEST, numpy_like
 from fedprint.attacks.metric import TRANSFORMS, Gram, grams, taught_rows
 from fedprint.attacks.pairs import Floats, Ints, Scores, balanced_pairs
+from fedprint.attacks.problem import Validation
 from fedprint.attacks.reidentify import Block, candidate_blocks
-from fedprint.attacks.shadow import Validation
 from fedprint.types import FedprintError
 
 PENALTIES = (0.3, 3.0, 30.0, 300.0)

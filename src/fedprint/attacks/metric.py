@@ -22,8 +22,8 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from fedprint.attacks.features import Transform, Updates, products
 from fedprint.attacks.pairs import Ints, Scores, balanced_pairs
+from fedprint.attacks.problem import Validation
 from fedprint.attacks.reidentify import Block, best_temperature, candidate_blocks
-from fedprint.attacks.shadow import Validation
 
 TRANSFORMS: tuple[Transform, ...] = ("l2", "sqrt", "sign")
 """Those of a row alone: nothing of the other rows enters, so one table serves any choice of training users."""

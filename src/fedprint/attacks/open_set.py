@@ -12,8 +12,8 @@ from scipy.special import log_softmax, logsumexp
 from fedprint.attacks.features import Updates
 from fedprint.attacks.metric import Gram, Learned, MetricSettings, grams, similarity, taught_rows
 from fedprint.attacks.pairs import Ints, Scores
+from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentify import TEMPERATURES
-from fedprint.attacks.shadow import Problem, Validation
 
 
 @dataclass(frozen=True, kw_only=True)

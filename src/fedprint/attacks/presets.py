@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedprint.attacks.features import Floats, in_span, matrix, standardised
+from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import Scores, Settings, Workspace
-from fedprint.attacks.shadow import Problem
 from fedprint.component import Component
 
 

@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 
 from fedprint.attacks.features import Transform, Updates
+from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import TIE, Block, Workspace, candidate_blocks, choose_kernel, combined, ridge_scores
-from fedprint.attacks.shadow import Problem, ShadowDevice, shadow_updates, spread_rounds
+from fedprint.attacks.shadow import ShadowDevice, shadow_updates, spread_rounds
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.data.dataset import Task

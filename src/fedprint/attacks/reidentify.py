@@ -28,7 +28,7 @@ from fedprint.attacks.features import (
     layer_groups,
     products,
 )
-from fedprint.attacks.shadow import Problem, Validation
+from fedprint.attacks.problem import Problem, Validation
 from fedprint.component import Component
 from fedprint.params import select
 from fedprint.types import Ranking

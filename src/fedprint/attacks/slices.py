@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from fedprint.attacks.features import Products, Transform, kernel, products
+from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import Block, Workspace
-from fedprint.attacks.shadow import Problem
 
 ROW_WISE: tuple[Transform, ...] = ("l2", "sqrt", "sign")
 """Transforms of a row that do not ask which rows are fit on; ``std`` does."""

@@ -9,11 +9,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprint.defences.points import Defence
 from fedprint.federation.store import UpdateStore
-from fedprint.types import DataDefence, FedprintError, LocalTraining, Questions, UpdateDefence, User
+from fedprint.types import FedprintError, LocalTraining, Questions, User
 
 if TYPE_CHECKING:
     from fedprint.models.base import FedModule
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerRule:
+    """How the server turns a round's updates into a step: public, so known to every adversary.
+
+    Devices count as much as they have examples, or all are ``equal``. Their weighted sum is divided by the weights of
+    those who came, or by ``divisors`` (rounds,) that were fixed before. ``momentum`` times the last step is added.
+    """
+
+    equal: bool
+    divisors: tuple[float, ...] | None = None
+    momentum: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +36,9 @@ class AttackerView:
 
     ``store`` holds the observations and the global models of every round; ``prior_users`` the examples of the prior
     devices, which the adversary runs; ``defences`` the defence's public parameters, or None for the naive adversary.
-    ``model`` and ``training`` are the public task: every device has them. ``chronological`` says that the prior is
-    the user's earlier data, ``by_album`` that it is whole albums. ``labels`` maps a prior device's user id to the
-    label the adversary believes: the identity, except in the shuffled-label check.
+    ``model``, ``training`` and ``rule`` are the public task: every device has them. ``chronological`` says that the
+    prior is the user's earlier data, ``by_album`` that it is whole albums. ``labels`` maps a prior device's user id to
+    the label the adversary believes: the identity, except in the shuffled-label check.
     """
 
     store: UpdateStore
@@ -32,8 +46,9 @@ class AttackerView:
     background: tuple[User, ...]
     model: FedModule
     training: LocalTraining
+    rule: ServerRule
     chronological: bool
-    defences: tuple[DataDefence | UpdateDefence, ...] | None
+    defences: tuple[Defence, ...] | None
     seed: int
     labels: Mapping[int, int]
     by_album: bool = False

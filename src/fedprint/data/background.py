@@ -31,7 +31,7 @@ def check_background(dataset: Dataset) -> Background:
             f"{dataset.name}: {len(shared)} user(s), such as {min(shared)}, are in the background too; mend the source "
             "or its column 'group'"
         )
-    known = set(_inputs(dataset.users))
+    known = set(_inputs(dataset.users)) if dataset.background else set()
     return Background(
         users=len(dataset.background),
         examples=sum(num_examples(user.examples) for user in dataset.background),

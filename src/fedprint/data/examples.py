@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -16,21 +16,89 @@ INPUTS = ("x", "y", CODE, CODE_WEIGHT)
 """The columns that a model may read, in this order; the first two always exist."""
 
 
+class PooledExamples(Mapping[str, Tensor]):
+    """Examples that are rows ``index`` (n,) of a ``pool`` that many users share; ``own`` columns (n, ...) are not.
+
+    A column of the pool is gathered when it is read, so that users who repeat one another's examples cost an index.
+    """
+
+    def __init__(self, pool: Examples, index: Tensor, own: Examples) -> None:
+        self.pool, self.index, self.own = pool, index, own
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return one column (n, ...)."""
+        if name in self.own:
+            return self.own[name]
+        column = self.pool[name]
+        return column[self.index.to(column.device)]
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is such a column, without gathering it."""
+        return name in self.own or name in self.pool
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of the columns."""
+        yield from (*self.pool, *self.own)
+
+    def __len__(self) -> int:
+        """Return the number of columns."""
+        return len(self.pool) + len(self.own)
+
+    def with_pool(self, pool: Examples) -> PooledExamples:
+        """Return the same rows of another pool."""
+        return PooledExamples(pool, self.index, self.own)
+
+
+def columns(examples: Examples, names: Sequence[str]) -> Examples:
+    """Return the columns of these names that there are; those of a pool stay there."""
+    if isinstance(examples, PooledExamples):
+        own = {name: examples.own[name] for name in names if name in examples.own}
+        pool = {name: examples.pool[name] for name in names if name in examples.pool}
+        return PooledExamples(pool, examples.index, own)
+    return {name: examples[name] for name in names if name in examples}
+
+
+def gathered(examples: Examples) -> dict[str, Tensor]:
+    """Return what a model may read of the examples, in memory of their own where a pool held them."""
+    return dict(columns(examples, INPUTS))
+
+
+def pooled(parts: Sequence[Examples]) -> Sequence[PooledExamples] | None:
+    """Return the parts where all of them are rows of one pool, else None."""
+    found = [part for part in parts if isinstance(part, PooledExamples)]
+    if not found or len(found) < len(parts):
+        return None
+    pool = found[0].pool
+    return found if all(_same(part.pool, pool) for part in found) else None
+
+
+def _same(a: Examples, b: Examples) -> bool:
+    return a.keys() == b.keys() and all(a[name] is b[name] for name in a)
+
+
 def num_examples(examples: Examples) -> int:
     """Return n. Raises FedprintError when there is no column or when the columns' lengths differ."""
+    if isinstance(examples, PooledExamples):
+        return len(examples.index)
     lengths = {name: len(column) for name, column in examples.items()}
     if len(set(lengths.values())) != 1:
         raise FedprintError(f"examples: every column needs the same length, got {lengths}")
     return next(iter(lengths.values()))
 
 
-def take(examples: Examples, index: Tensor | slice) -> dict[str, Tensor]:
-    """Return the rows ``index`` (int64 (k,), bool (n,) or a slice) of every column."""
+def take(examples: Examples, index: Tensor | slice) -> Examples:
+    """Return the rows ``index`` (int64 (k,), bool (n,) or a slice) of every column; rows of a pool stay in it."""
+    if isinstance(examples, PooledExamples):
+        own = {name: column[index] for name, column in examples.own.items()}
+        return PooledExamples(examples.pool, examples.index[index], own)
     return {name: column[index] for name, column in examples.items()}
 
 
-def concat(parts: Sequence[Examples]) -> dict[str, Tensor]:
+def concat(parts: Sequence[Examples]) -> Examples:
     """Return the parts one after the other. Raises FedprintError when there is no part or their columns differ."""
+    if shared := pooled(parts):
+        own = concat([part.own for part in shared])
+        return PooledExamples(shared[0].pool, torch.cat([part.index for part in shared]), own)
     names = {frozenset(part) for part in parts}
     if len(names) != 1:
         raise FedprintError(f"examples: concat needs parts with the same columns, got {sorted(map(sorted, names))}")

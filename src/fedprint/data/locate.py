@@ -15,6 +15,10 @@ _FORMAT = "describe them as in docs/data-format.md"
 
 REMEDIES: Mapping[str, str] = {
     "mnist_writers": "run `fedprint data fetch mnist_writers` (MNIST and QMNIST through torchvision)",
+    **{
+        name: f"run `fedprint data fetch {name}` (through torchvision)"
+        for name in ("mnist", "fashion_mnist", "cifar10", "cifar100", "svhn")
+    },
     "ahcd_writers": f"take the Arabic Handwritten Characters Dataset (El-Sawy, Loey, El-Bakry 2017) and {_FORMAT}",
     "openmoji": f"take OpenMoji (graphics and metadata with designer and date, CC BY-SA 4.0) and {_FORMAT}",
     "blog": "unpack the Blog Authorship Corpus (Schler et al. 2006), <id>.<gender>.<age>.<industry>.<sign>.xml",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -12,11 +12,12 @@ import numpy as np
 import torch
 
 from fedprint.data.dataset import Dataset, Task
-from fedprint.data.examples import concat, num_examples
+from fedprint.data.examples import PooledExamples, concat, num_examples
 from fedprint.data.files import npz_bytes, read_arrays, write_atomic
-from fedprint.types import FedprintError, User
+from fedprint.types import Examples, FedprintError, User
 
 _COLUMN = "column."
+_POOL, _ROWS = "pool.", "rows"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,18 +58,29 @@ def load_meta(folder: Path) -> Meta:
 def save_users(folder: Path, users: Sequence[User]) -> None:
     """Write ``users.npz`` atomically: every column over all users, the offsets (users + 1,), ids and attributes.
 
-    An empty sequence is allowed. Raises FedprintError when users differ in their columns.
+    Of a pool that all users share, the examples in use are written once, and ``rows`` says who has which. An empty
+    sequence is allowed. Raises FedprintError when users differ in their columns.
     """
-    columns = concat([user.examples for user in users]) if users else {}
+    whole = concat([user.examples for user in users]) if users else {}
     sizes = [num_examples(user.examples) for user in users]
     attributes = json.dumps([dict(user.attributes) for user in users], sort_keys=True)
     arrays: dict[str, np.ndarray] = {
         "user_id": np.array([user.user_id for user in users], dtype=np.int64),
         "offset": np.cumsum([0, *sizes], dtype=np.int64),
         "attributes": np.frombuffer(attributes.encode(), dtype=np.uint8),
-        **{_COLUMN + name: columns[name].numpy() for name in sorted(columns)},
+        **(_pool_arrays(whole) if isinstance(whole, PooledExamples) else _arrays(_COLUMN, whole)),
     }
     write_atomic(folder / "users.npz", npz_bytes(arrays))
+
+
+def _pool_arrays(examples: PooledExamples) -> dict[str, np.ndarray]:
+    used, rows = np.unique(examples.index.numpy(), return_inverse=True)
+    pool = {name: column[torch.from_numpy(used)] for name, column in examples.pool.items()}
+    return {**_arrays(_POOL, pool), _ROWS: rows.astype(np.int64), **_arrays(_COLUMN, examples.own)}
+
+
+def _arrays(prefix: str, columns: Examples) -> dict[str, np.ndarray]:
+    return {prefix + name: columns[name].numpy() for name in sorted(columns)}
 
 
 def load_users(folder: Path) -> tuple[User, ...]:
@@ -77,15 +89,26 @@ def load_users(folder: Path) -> tuple[User, ...]:
     arrays = read_arrays(path)
     try:
         attributes = json.loads(arrays["attributes"].tobytes())
-        columns = {name: torch.from_numpy(arrays[name]) for name in arrays if name.startswith(_COLUMN)}
+        columns = _tensors(arrays, _COLUMN)
+        pool = _tensors(arrays, _POOL)
+        rows = torch.from_numpy(arrays[_ROWS]) if pool else None
         spans = pairwise(arrays["offset"].tolist())
         return tuple(
             User(
                 user_id=user_id,
-                examples={name.removeprefix(_COLUMN): column[start:stop] for name, column in columns.items()},
+                examples=_span(columns, slice(start, stop), pool, rows),
                 attributes=named,
             )
             for user_id, (start, stop), named in zip(arrays["user_id"].tolist(), spans, attributes, strict=True)
         )
     except (KeyError, ValueError, TypeError) as error:
         raise FedprintError(f"{path}: not a file of users ({error}); run the stage that prepares them again") from error
+
+
+def _tensors(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): torch.from_numpy(arrays[name]) for name in arrays if name.startswith(prefix)}
+
+
+def _span(columns: Examples, span: slice, pool: Examples, rows: torch.Tensor | None) -> Examples:
+    own = {name: column[span] for name, column in columns.items()}
+    return own if rows is None else PooledExamples(pool, rows[span], own)

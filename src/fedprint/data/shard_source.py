@@ -13,7 +13,7 @@ from fedprint.data.dataset import Dataset
 from fedprint.data.describe import Table, read_sidecar, validate
 from fedprint.data.image_sources import image_dataset
 from fedprint.data.locate import find_folder
-from fedprint.data.users import image_users
+from fedprint.data.users import pooled_image_users
 from fedprint.rng import numpy_rng
 from fedprint.types import FedprintError
 
@@ -23,7 +23,8 @@ class MnistShards(Component):
 
     A client of the paper is a device here, and a user owns two: each has ``examples`` images, half of the user's two
     shards, drawn at random by the split. (In the paper no two clients share shards.) Where all shards are used up they
-    come in again, in another order. The test set is MNIST's own, dealt out evenly among users. Pixels: mnist_writers.
+    come in again, in another order: users share one pool of images, so memory and disk grow by an index per client.
+    The test set is MNIST's own, dealt out evenly among users. Pixels: mnist_writers.
     """
 
     name: Literal["mnist_shards"] = "mnist_shards"
@@ -48,9 +49,8 @@ class MnistShards(Component):
         hands = dict(zip(users, self._deal(table.columns["labels"], train, seed), strict=True))
         dealt = np.array_split(numpy_rng(seed, "shards", "test").permutation(test), len(users))
         tests = dict(zip(users, dealt, strict=True))
-        return image_dataset(
-            plain, image_users(plain, hands, users), (), test=image_users(plain, tests, users), name=self.name
-        )
+        owned, held_out = (pooled_image_users(plain, rows, users) for rows in (hands, tests))
+        return image_dataset(plain, owned, (), test=held_out, name=self.name)
 
     def _deal(self, labels: np.ndarray, train: np.ndarray, seed: int) -> list[np.ndarray]:
         """Return each user's rows (2 * examples,): two shards, all shards once before any comes again."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import torch
 
-from fedprint.data.examples import take
+from fedprint.data.examples import PooledExamples, take
 from fedprint.data.table import Table, album_column, has_groups, label_column, role, time_columns
 from fedprint.data.text import encode_sentences, encode_texts
 from fedprint.data.text_columns import CAPTION, encode_captions
@@ -73,6 +73,22 @@ def image_users(
                 **take(captions, torch.from_numpy(rows[user])),
             },
             attributes={name: int(values[rows[user][0]]) for name, values in (attributes or {}).items()},
+        )
+        for user in chosen
+    )
+
+
+def pooled_image_users(table: Table, rows: Rows, chosen: Sequence[int]) -> tuple[User, ...]:
+    """Return users as :func:`image_users` does, for data without times, albums or captions; images are held once."""
+    pool = {
+        "x": _pixels(table.columns["images"]),
+        "y": _targets(table.columns["labels"]),
+        "album": torch.from_numpy(_events(table)),
+    }
+    return tuple(
+        User(
+            user_id=user,
+            examples=PooledExamples(pool, torch.from_numpy(rows[user]), {"t": torch.arange(len(rows[user]))}),
         )
         for user in chosen
     )

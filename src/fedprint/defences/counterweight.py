@@ -2,14 +2,16 @@
 
 To first order an update is the sum of its examples' gradients. What identifies a user is how this sum differs from the
 population's. ``mm-aug`` adds one mode of the background: a large disturbance in a random direction, beside which the
-user's own part remains. ``counter-aug`` spends its examples on the user's own deviation instead: it adds, one after
-the other, the background example that brings the sum of deviations closest to zero (kernel herding towards the
-population's mean; Welling 2009). The deviation is measured in features that gradients are made of, and that need no
-model: what the targets are, what the inputs look like, and what the inputs of each class look like.
+user's own part remains. ``counter-aug`` spends its examples on the user's own deviation instead: it samples background
+examples by importance, so that on average they bring the sum of deviations to zero. To always take the ones that bring
+it closest (kernel herding; Welling 2009) is more exact, and loses what chance hides. The deviation is measured in
+features that gradients are made of, and that need no model: what the targets are, what the inputs look like, and what
+the inputs of each class look like.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -28,13 +30,17 @@ WORDS = 400
 """Words that texts are described by: those whose share differs most between texts."""
 CLASSES = 64
 """Up to so many classes, inputs are described class by class."""
+RIDGE = 1e-3
+"""Share of the candidates' total variance that is added in every direction before a deviation is cancelled along it."""
 
 
 class CounterAug(Defence):
     """``counter-aug``: ``alpha * n`` background examples are added that balance the user's deviation from the others.
 
     Each device looks at ``candidates`` random background examples, so two devices with equal data add different ones.
-    ``features`` is what is balanced: targets, inputs, or both.
+    ``features`` is what is balanced: targets, inputs, or both. Each chosen example comes ``repeats`` times, as in
+    ``repeat-aug``. By ``choice`` examples are sampled that cancel the deviation on average, or herding takes the best
+    ones: then what is added is nearly a function of the user, and so a mark that an adversary can learn.
     """
 
     neutral: ClassVar[Mapping[str, Any]] = {"alpha": 0}
@@ -43,6 +49,8 @@ class CounterAug(Defence):
     alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
     candidates: int = Field(default=2000, ge=2)
     features: Literal["both", "targets", "inputs"] = "both"
+    repeats: int = Field(default=1, ge=1)
+    choice: Literal["sampling", "herding"] = "sampling"
 
     def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
         """Return ``n + round(alpha * n)`` examples, the user's own first."""
@@ -52,7 +60,12 @@ class CounterAug(Defence):
         drawn = draw(everything(background, self.name), min(self.candidates, len(background["y"])), rng)
         pool = {name: background[name][drawn] for name in ("x", "y")}
         own, other = describe(examples, pool, self.features)
-        return joined(examples, background, drawn[counterweights(own.sum(0), other, added)])
+        different = math.ceil(added / self.repeats)
+        if self.choice == "sampling":
+            chosen = tilted(own.sum(0) / added, other, different, rng)
+        else:
+            chosen = counterweights(own.sum(0), self.repeats * other, different)
+        return joined(examples, background, drawn[chosen].repeat_interleave(self.repeats)[:added])
 
 
 def counterweights(deviation: Tensor, candidates: Tensor, count: int) -> Tensor:
@@ -73,6 +86,19 @@ def counterweights(deviation: Tensor, candidates: Tensor, count: int) -> Tensor:
         toward += candidates @ candidates[best]
         chosen.append(best)
     return torch.tensor(chosen)
+
+
+def tilted(deviation: Tensor, candidates: Tensor, count: int, rng: Generator) -> Tensor:
+    """Draw ``count`` positions whose candidates (m, f), of mean 0, are ``-deviation`` (f,) on average: (count,).
+
+    Weights are ``exp(-c . theta)``, of the tilted distributions the nearest to uniform for a mean; theta is found to
+    first order, ``(C + ridge) theta = deviation`` with C the candidates' covariance. Without replacement if they last.
+    """
+    covariance = candidates.T @ candidates / len(candidates)
+    covariance.diagonal().add_(RIDGE * covariance.trace().clamp(min=1e-12))
+    theta = torch.linalg.solve(covariance, deviation)
+    weights = torch.softmax(-(candidates @ theta), 0).clamp(min=1e-12)  # none is impossible
+    return torch.multinomial(weights, count, replacement=count > len(weights), generator=rng)
 
 
 def describe(examples: Examples, pool: Examples, features: str) -> tuple[Tensor, Tensor]:

@@ -47,6 +47,23 @@ class Noise(UpdateDefenceBase):
         return _noisy(update, one(self.sigma), rng)
 
 
+class Laplace(UpdateDefenceBase):
+    """``laplace``: as ``noise``, with Laplace's distribution (spn's ablation). ``sigma`` is its standard deviation."""
+
+    neutral: ClassVar[Mapping[str, Any]] = {"sigma": 0}
+
+    name: Literal["laplace"] = "laplace"
+    sigma: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
+
+    def on_device(self, update: Params, rng: Generator) -> Params:
+        """Return the update plus noise of variance sigma^2 per coordinate; sigma 0 returns the update itself."""
+        sigma = one(self.sigma)
+        if sigma == 0:
+            return update
+        scale = sigma / math.sqrt(2)  # the variance of Laplace(s) is 2 s^2
+        return {name: tensor + scale * _laplace_like(tensor, rng) for name, tensor in update.items()}
+
+
 class DpLocal(UpdateDefenceBase):
     """``dp-local``: the update is clipped to L2 norm ``clip`` and noised with z * clip on the device.
 
@@ -191,6 +208,12 @@ def _noisy(update: Params, sigma: float, rng: Generator) -> Params:
 def _normal_like(tensor: Tensor, rng: Generator) -> Tensor:
     """Draw on the CPU, so that the noise does not depend on where the model runs."""
     return torch.randn(tensor.shape, generator=rng, dtype=tensor.dtype).to(tensor.device)
+
+
+def _laplace_like(tensor: Tensor, rng: Generator) -> Tensor:
+    """Draw Laplace(1) as the difference of two exponential variables."""
+    first, second = (torch.empty(tensor.shape, dtype=tensor.dtype).exponential_(generator=rng) for _ in range(2))
+    return (first - second).to(tensor.device)
 
 
 def _mean_size(tensor: Tensor) -> Tensor:

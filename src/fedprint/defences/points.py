@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from fedprint.defences.secure_aggregation import SecureAggregation
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, Device, Examples, Params, Role, UpdateDefence
 
-Defence = DataDefence | UpdateDefence
+Defence = DataDefence | UpdateDefence | SecureAggregation
 ROLES: tuple[Role, ...] = ("anonymous", "prior")
 """Whose devices are defended: all that take part, unless a setting of the papers leaves the adversary's own clean."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,9 @@ from fedprint.evaluation.outcomes import IntArray, Outcomes, outcomes, top_k_cre
 from fedprint.evaluation.utility import mean_ap_statistic
 from fedprint.rng import numpy_rng
 from fedprint.types import FedprintError, Measurement
+
+FALSE_ALARMS = 0.05
+"""The false-positive rate of ``membership_tpr``: with some dozen users none much smaller can be told from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +175,43 @@ def weighted_auroc(scores: FloatArray, positive: np.ndarray) -> Callable[[FloatA
     return statistic
 
 
+def _membership_auc(metric: str, found: Judged) -> Measurement:
+    """How well scores separate members from others; chance is one half."""
+    statistic = weighted_auroc(found.scores[:, 0], found.columns == 1)
+    return measurement(metric, _bootstrap(metric, statistic, found), 0.5, found.users)
+
+
+def _membership_tpr(metric: str, found: Judged) -> Measurement:
+    """Share of members above all but :data:`FALSE_ALARMS` of the others.
+
+    Of N others floor(N / 20) may be above: random scores put (that + 1) / (N + 1) of the members there.
+    """
+    member = found.columns == 1
+    others = int((~member).sum())
+    chance = (math.floor(FALSE_ALARMS * others) + 1) / (others + 1)
+    statistic = weighted_tpr(found.scores[:, 0], member, FALSE_ALARMS)
+    return measurement(metric, _bootstrap(metric, statistic, found), chance, found.users)
+
+
+def weighted_tpr(scores: FloatArray, positive: np.ndarray, most: float) -> Callable[[FloatArray], float]:
+    """Return the true-positive rate at a false-positive rate of at most ``most``, as a function of weights (n,).
+
+    Calls everyone positive whose score is above a threshold, the lowest that keeps to ``most``; equal scores are called
+    together. NaN without both classes.
+    """
+    values, place = np.unique(scores, return_inverse=True)
+
+    def statistic(weights: FloatArray) -> float:
+        p = np.bincount(place, weights=weights * positive, minlength=len(values))[::-1]
+        n = np.bincount(place, weights=weights * ~positive, minlength=len(values))[::-1]
+        if not (p.sum() and n.sum()):
+            return float("nan")
+        allowed = np.cumsum(n) <= most * n.sum() * (1 + 1e-9)
+        return float(p[allowed].sum() / p.sum())
+
+    return statistic
+
+
 def _unseen_column(found: Judged) -> int:
     places = np.flatnonzero(found.options == UNSEEN)
     if not len(places):
@@ -192,6 +233,8 @@ _JUDGES: Mapping[str, Callable[[str, Judged], Measurement]] = {
     "cross_modal_ap": _pairs,
     "fits_ap": _pairs,
     "participation_ap": _pairs,
+    "membership_auc": _membership_auc,
+    "membership_tpr": _membership_tpr,
     "attribute_ap": _attribute_ap,
     "attribute_top1": _attribute_top1,
     "mtl_gain": _gain,

@@ -94,6 +94,16 @@ METRICS: Mapping[str, MetricInfo] = {
         higher_is_better=True,
         description="average precision of naming the users that took part in a round, over pairs of user and round",
     ),
+    "membership_auc": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="area under the ROC curve of telling users whose device took part from those whose did not",
+    ),
+    "membership_tpr": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="share of the users that took part who are named at 5 % false alarms",
+    ),
     "fits_ap": MetricInfo(
         unit="fraction",
         higher_is_better=True,
@@ -149,6 +159,86 @@ METRICS: Mapping[str, MetricInfo] = {
         description="privacy loss that differential privacy allows at a given delta, as an accountant bounds it",
         high=np.inf,
     ),
+    "reconstruction_success": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="share of images reconstructed to a relative error below the threshold",
+    ),
+    "reconstruction_rmse": MetricInfo(
+        unit="ratio",
+        higher_is_better=False,
+        description="relative error |x* - x| / |x| of reconstructed images (spn's rMSE: a ratio of norms)",
+        high=np.inf,
+    ),
+    "reconstruction_relative_mse": MetricInfo(
+        unit="ratio",
+        higher_is_better=False,
+        description="squared relative error of reconstructed images",
+        high=np.inf,
+    ),
+    "psnr": MetricInfo(
+        unit="dB",
+        higher_is_better=True,
+        description="peak signal-to-noise ratio of reconstructed images",
+        high=100.0,
+    ),
+    "ssim": MetricInfo(
+        unit="ratio",
+        higher_is_better=True,
+        description="structural similarity of reconstructed images",
+        low=-1.0,
+    ),
+    "label_accuracy": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="share of labels that the adversary recovers (the papers' membership)",
+    ),
+    "tracing_accuracy": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="share of images traced to the right participant by the nearest reconstruction",
+    ),
+    "cap_reconstruction": MetricInfo(
+        unit="ratio",
+        higher_is_better=True,
+        description="CAP: mean over strengths of accuracy times relative error (higher protects better)",
+        high=np.inf,
+    ),
+    "cap_membership": MetricInfo(
+        unit="ratio",
+        higher_is_better=True,
+        description="CAP: mean over strengths of accuracy times the share of labels missed (higher protects better)",
+    ),
+    "cap_tracing": MetricInfo(
+        unit="ratio",
+        higher_is_better=True,
+        description="CAP: mean over strengths of accuracy times the share of images mistraced (higher protects better)",
+    ),
+    "cap_difference": MetricInfo(
+        unit="ratio",
+        higher_is_better=True,
+        description="difference of two reconstruction CAP scores, paired image by image",
+        low=-np.inf,
+        high=np.inf,
+    ),
+    "perturbation_ratio": MetricInfo(
+        unit="ratio",
+        higher_is_better=True,
+        description="norm of the gradient over that of the perturbation which the mechanism added, |B| / |E_B|",
+        high=np.inf,
+    ),
+    "gradient_cosine": MetricInfo(
+        unit="ratio",
+        higher_is_better=True,
+        description="cosine of the gradient and the perturbation, layer by layer",
+        low=-1.0,
+    ),
+    "epsilon_lower": MetricInfo(
+        unit="nats",
+        higher_is_better=False,
+        description="privacy loss that an audit with canaries has shown at a given delta, a lower bound",
+        high=np.inf,
+    ),
     "mae_gain_over_median": MetricInfo(
         unit="stars",
         higher_is_better=True,
@@ -157,7 +247,7 @@ METRICS: Mapping[str, MetricInfo] = {
         high=np.inf,
     ),
 }
-"""Attack metrics are read from the adversary's side: higher = users are recognised better."""
+"""Attack metrics are read from the adversary's side: higher = users are recognised better. CAP is the defender's."""
 
 
 def measurement(metric: str, interval: Interval, chance: float | None, user_ids: ArrayLike) -> Measurement:

@@ -34,6 +34,9 @@ COLUMNS = (*CONDITION, *NUMBERS, "seed", "direction")
 POOLED = "all"
 """The ``seed`` of a row that pools several."""
 
+GUARANTEE = ("epsilon", "delta", "accountant", "sampling", "adjacency", "rounds", "communication")
+"""Extra keys of what was reached within a privacy budget, part of the condition; ``communication`` sums up m_t."""
+
 _VARYING = ("seed", "value", "lo", "hi", "chance", "n_questions", "n_users")
 
 

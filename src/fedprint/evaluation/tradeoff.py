@@ -50,7 +50,8 @@ class Point:
     """One place on the plane: one configuration, prior and seed, federated, attacked and judged.
 
     ``key`` names the configuration together with the code that computed it. ``overhead`` holds examples before and
-    after the defence, and seconds; ``rows`` are all measurements of the evaluate stage.
+    after the defence, and seconds; ``rows`` are all measurements of the evaluate stage, ``analyses`` those of analyses
+    and the epsilons.
     """
 
     key: str
@@ -64,6 +65,7 @@ class Point:
     attacks: tuple[AttackNumber, ...]
     overhead: Mapping[str, float | None]
     rows: tuple[Row, ...]
+    analyses: tuple[Row, ...] = ()
 
     def attack(self, adversary: str) -> AttackNumber:
         """Return the strongest number of one adversary over its views; FedprintError when it did not attack."""
@@ -112,13 +114,13 @@ def point_of(key: str, rows: Sequence[Row], by_user: Mapping[str, Any], overhead
 
 
 def point_json(point: Point) -> dict[str, Any]:
-    """Return the point without its rows, which stand in a file of their own."""
+    """Return the point without its rows, which stand in files of their own."""
     values = asdict(point)
-    del values["rows"]
+    del values["rows"], values["analyses"]
     return values
 
 
-def point_from_json(values: Mapping[str, Any], rows: Sequence[Row]) -> Point:
+def point_from_json(values: Mapping[str, Any], rows: Sequence[Row], analyses: Sequence[Row] = ()) -> Point:
     """Return the point of :func:`point_json`."""
     return Point(
         **{
@@ -126,6 +128,7 @@ def point_from_json(values: Mapping[str, Any], rows: Sequence[Row]) -> Point:
             "utility": UtilityNumber(**values["utility"]),
             "attacks": tuple(AttackNumber(**number) for number in values["attacks"]),
             "rows": tuple(rows),
+            "analyses": tuple(analyses),
         }
     )
 

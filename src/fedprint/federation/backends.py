@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from queue import SimpleQueue
 
 import torch
@@ -16,8 +17,9 @@ from lightning import Fabric
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
-from fedprint.data.examples import INPUTS
+from fedprint.data.examples import INPUTS, num_examples
 from fedprint.federation.client import batch_schedule, train_client
+from fedprint.federation.local_optimisers import Stepper
 from fedprint.models.base import FedModule
 from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, LocalTraining, Params
 
@@ -93,7 +95,7 @@ class Vectorised:
 
     def _blocks(self, jobs: Sequence[ClientJob]) -> Iterator[list[int]]:
         """Yield positions of jobs of similar size; those with private parameters stack with their like only."""
-        by_size = sorted(range(len(jobs)), key=lambda i: len(jobs[i].examples["y"]))
+        by_size = sorted(range(len(jobs)), key=lambda i: num_examples(jobs[i].examples))
         for own in (False, True):
             alike = [i for i in by_size if bool(jobs[i].private) is own]
             yield from (alike[start : start + self.block] for start in range(0, len(alike), self.block))
@@ -106,11 +108,12 @@ class Vectorised:
         stacked = {name: p.expand(len(jobs), *p.shape).clone() for name, p in params.items()}
         stacked |= {name: torch.stack([job.private[name] for job in jobs]) for name in jobs[0].private}
         clients = torch.arange(len(jobs), device=index.device).unsqueeze(1)
+        take, active = Stepper(training, list(stacked.values())), mask.amax(2)
         total = torch.zeros(len(jobs), dtype=torch.float64, device=index.device)
         for step in range(index.shape[1]):
             batch = {column: values[clients, index[:, step]] for column, values in data.items()}
             gradients, losses = self._step(stacked, batch, mask[:, step])
-            torch._foreach_add_(list(stacked.values()), [gradients[n] for n in stacked], alpha=-training.lr)
+            take([gradients[n] for n in stacked], active[:, step])
             total += losses
         return _unstack(jobs, stacked, params, total / mask.any(2).sum(1))
 
@@ -125,7 +128,7 @@ def _masked_loss(model: FedModule) -> Callable[[Params, dict[str, Tensor], Tenso
 
 def _pad_examples(jobs: Sequence[ClientJob]) -> dict[str, Tensor]:
     """Stack x and y to (k, longest n, ...); the padding repeats example 0 and is never trained on (the mask)."""
-    longest = max(len(job.examples["y"]) for job in jobs)
+    longest = max(num_examples(job.examples) for job in jobs)
     padded: dict[str, Tensor] = {}
     for column in (name for name in INPUTS if name in jobs[0].examples):
         first = jobs[0].examples[column]
@@ -140,7 +143,7 @@ def _pad_examples(jobs: Sequence[ClientJob]) -> dict[str, Tensor]:
 
 def _pad_schedules(jobs: Sequence[ClientJob], training: LocalTraining) -> tuple[Tensor, Tensor]:
     """Return indices and mask, both (k, steps, batch): short batches and clients with fewer steps are masked out."""
-    schedules = [batch_schedule(len(job.examples["y"]), training, job.seed) for job in jobs]
+    schedules = [batch_schedule(num_examples(job.examples), training, job.seed) for job in jobs]
     steps = max(map(len, schedules))
     width = max(len(batch) for schedule in schedules for batch in schedule)
     index = torch.zeros(len(jobs), steps, width, dtype=torch.long)
@@ -160,7 +163,7 @@ def _unstack(
         ClientResult(
             device_id=job.device_id,
             update={name: tensor[k] for name, tensor in updates.items()},
-            num_examples=len(job.examples["y"]),
+            num_examples=num_examples(job.examples),
             loss=float(losses[k]),
             private={name: stacked[name][k].clone() for name in job.private},
         )
@@ -190,7 +193,7 @@ def cores() -> int:
 
 def trial(model: FedModule, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> dict[str, float]:
     """Return seconds per client of each candidate on a few real jobs (best of two, after one warm-up)."""
-    short = LocalTraining(epochs=1, batch_size=training.batch_size, lr=0.0)
+    short = replace(training, epochs=1, lr=0.0)
     candidates = ["sequential", "threaded", "vectorised:4", f"vectorised:{max(8, len(jobs))}"]
     times = {}
     for name in candidates:

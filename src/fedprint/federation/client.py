@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedprint.data.examples import INPUTS
+from fedprint.data.examples import INPUTS, gathered
+from fedprint.federation.local_optimisers import Stepper
 from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining, Params
 
 
@@ -31,7 +32,7 @@ def train_client(
     job: ClientJob,
     training: LocalTraining,
 ) -> ClientResult:
-    """Run plain SGD from ``received`` and return the update ``w - w_t`` of it.
+    """Run local training from ``received`` and return the update ``w - w_t`` of it.
 
     ``parameters`` are the model's own tensors: those of ``received``, then those of the job's private ones, which train
     too and go into the result's ``private``, never into its update.
@@ -39,13 +40,13 @@ def train_client(
     start = [*received.values(), *job.private.values()]
     with torch.no_grad():
         torch._foreach_copy_(parameters, start)
-    schedule = batch_schedule(len(job.examples["y"]), training, job.seed)
+    examples = gathered(job.examples)
+    schedule = batch_schedule(len(examples["y"]), training, job.seed)
+    step = Stepper(training, parameters)
     total = torch.zeros((), dtype=torch.float64, device=start[0].device)
     for index in schedule:
-        loss = model(batch_of(job.examples, index)).mean()
-        gradients = torch.autograd.grad(loss, parameters)
-        with torch.no_grad():
-            torch._foreach_add_(parameters, gradients, alpha=-training.lr)
+        loss = model(batch_of(examples, index)).mean()
+        step(torch.autograd.grad(loss, parameters))
         total += loss.detach()
     with torch.no_grad():
         shared = len(received)
@@ -54,7 +55,7 @@ def train_client(
     return ClientResult(
         device_id=job.device_id,
         update=update,
-        num_examples=len(job.examples["y"]),
+        num_examples=len(examples["y"]),
         loss=float(total) / len(schedule),
         private=private,
     )

@@ -63,3 +63,19 @@ class ClientFiles:
     def _rounds(self, device_id: str) -> list[int]:
         folder = self._file(device_id, 0).parent
         return sorted(int(path.stem) for path in folder.glob("*.safetensors")) if folder.is_dir() else []
+
+
+class ClientMemory:
+    """As :class:`ClientFiles`, for a federation that lives in one process and is not resumed: nothing is written."""
+
+    def __init__(self, draw: Callable[[str], Params]) -> None:
+        self._draw = draw
+        self._held: dict[str, Params] = {}
+
+    def load(self, device_id: str, t: int) -> Params:
+        """Return what the client saved last, or what it begins with."""
+        return self._held[device_id] if device_id in self._held else self._draw(device_id)
+
+    def save(self, device_id: str, t: int, private: Params) -> None:
+        """Hold the parameters."""
+        self._held[device_id] = private

@@ -150,7 +150,7 @@ class RoundEngine:
         plan = self.plan
         expected = 1 if plan.aggregation == "round-robin" else plan.expected(place[0])
         secret = plan.sampling == "poisson" and has_guarantee(defences)
-        weights = _weights(trained, self.updates, plan)
+        weights = device_weights(trained, self.updates, plan)
         mean = algebra.weighted_mean(sent, weights, total=float(expected) if secret else None)
         mean = mean or {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         for position, defence in reversed(list(enumerate(defences))):
@@ -178,7 +178,9 @@ def _mean_loss(results: Sequence[ClientResult], first: float | None, plan: Feder
     return {"loss": mean}
 
 
-def _weights(results: Sequence[ClientResult], defences: Sequence[UpdateDefence], plan: FederationPlan) -> list[float]:
+def device_weights(
+    results: Sequence[ClientResult], defences: Sequence[UpdateDefence], plan: FederationPlan
+) -> list[float]:
     """Return the devices' weights in the mean: their numbers of examples, or all equal where a guarantee is claimed.
 
     Noise that hides one clipped update in a sum must not meet a device that counts for several (client-dp, alg. 1).

@@ -12,17 +12,17 @@ from torch import Tensor
 
 from fedprint import params as algebra
 from fedprint.defences.points import ROLES, Defence, settle
+from fedprint.defences.secure_aggregation import as_seen, secure_aggregation, shared_counts
 from fedprint.federation.client_state import ClientState
 from fedprint.federation.cohorts import FederationPlan, check_cohort, cohort_size, refused_in_turn, sample_cohort
 from fedprint.federation.diagnostics import between_clients
 from fedprint.federation.ledger import Ledger
 from fedprint.federation.privacy import Privacy, private_defence
-from fedprint.federation.round_engine import RoundEngine
+from fedprint.federation.round_engine import Round, RoundEngine, device_weights
 from fedprint.federation.store import StoreWriter
 from fedprint.rng import seed_for
 from fedprint.types import (
     Backend,
-    ClientResult,
     Device,
     FedprintError,
     Observation,
@@ -58,7 +58,7 @@ def federate(
     ledger: Ledger | None = None,
     private: ClientState | None = None,
 ) -> dict[str, Tensor]:
-    """Train ``plan.rounds`` rounds of FedAvg, record every update as sent, and return the final parameters.
+    """Train ``plan.rounds`` rounds of FedAvg, record every update as the server sees it, return the final parameters.
 
     Resumes after the last complete round of ``writer``. The result depends on the plan, the devices and the defences
     only: all randomness of round t comes from ``seed_for(seed, ..., t, ...)``. ``utility(t, params)`` gives metrics of
@@ -100,7 +100,7 @@ def federate(
             first_loss = metrics.get("loss") if first_loss is None else first_loss
             metrics |= between_clients([result.update for result in done.results]) if plan.diagnostics else {}
             metrics |= utility(t, params)
-            record(t, *_records(cohort, done.results, done.sent, plan, t), params, metrics)
+            record(t, *_records(cohort, done, defences, plan, t), params, metrics)
             report(RoundReport(round=t, clients=len(cohort), metrics=metrics, defence_seconds=done.seconds))
             velocity = algebra.add(params, before, -1.0) if plan.momentum else {}
     return params
@@ -138,21 +138,21 @@ def _recording(writer: StoreWriter) -> Iterator[Callable[..., None]]:
 
 
 def _records(
-    cohort: Sequence[Device],
-    results: Sequence[ClientResult],
-    sent: Sequence[Params],
-    plan: FederationPlan,
-    t: int,
+    cohort: Sequence[Device], done: Round, defences: Sequence[Defence], plan: FederationPlan, t: int
 ) -> tuple[list[Observation], list[Truth]]:
+    secure, roles = secure_aggregation(defences), [device.role for device in cohort]
+    weights = device_weights(done.results, [d for d in defences if isinstance(d, UpdateDefence)], plan)
+    seen = as_seen(done.sent, weights, roles, secure)
+    counts = shared_counts([result.num_examples for result in done.results], roles, secure)
     observations, truths = [], []
-    for slot, (device, result, update) in enumerate(zip(cohort, results, sent, strict=True)):
+    for slot, (device, update, count) in enumerate(zip(cohort, seen, counts, strict=True)):
         obs_id = t * plan.rows + slot
         observations.append(
             Observation(
                 obs_id=obs_id,
                 round=t,
                 role=device.role,
-                num_examples=result.num_examples,
+                num_examples=count,
                 pseudonym=pseudonym(plan.seed, device.device_id),
                 user_id=device.user_id if device.role == "prior" else None,
                 update=update,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -14,7 +14,17 @@ from fedprint.component import Component
 from fedprint.data.dataset import Task
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from fedprint.models.base import FedModule
+
+
+@runtime_checkable
+class FixedFeatures(Protocol):
+    """A model's configuration whose network reads features that never change: they are computed once per example."""
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """Return the features (n, ...) of model inputs (n, ...)."""
 
 
 class SmallCnn(Component):
@@ -82,6 +92,32 @@ class FullyConnected(Component):
         from fedprint.models.convnets import MlpClassifier
 
         return MlpClassifier(math.prod(shape), classes, multi_label, self)
+
+
+class OrientedGradients(Component):
+    """``oriented-gradients``: a linear layer on hand-made features that need no data (models/gradients.py).
+
+    Histograms of ``orientations`` signed directions in ``cells`` x ``cells`` cells: features of norm 1 that separate
+    classes before any training, which is what little noise-free signal asks for (Tramer and Boneh 2021).
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
+
+    name: Literal["oriented-gradients"] = "oriented-gradients"
+    orientations: int = Field(default=8, ge=2)
+    cells: int = Field(default=7, ge=2)
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """Return the features (n, orientations * cells * cells) of images (n, channels, h, w)."""
+        from fedprint.models.gradients import oriented_gradients
+
+        return oriented_gradients(x, self.orientations, self.cells)
+
+    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+        """Return the uninitialised network for :meth:`inputs` of ``shape`` (d,)."""
+        from fedprint.models.gradients import LinearClassifier
+
+        return LinearClassifier(math.prod(shape), classes, multi_label)
 
 
 class DlNet(Component):

@@ -15,9 +15,13 @@ from fedprint.types import Examples
 
 
 class ImageClassifier(FedModule):
-    """Features of images and a linear head; single- or multi-label."""
+    """Features of images and a linear head; single- or multi-label.
+
+    ``bound``: all parameters start uniform in +-bound, None where they start as :meth:`FedModule.reset` has it.
+    """
 
     head: nn.Linear
+    bound: float | None = None
 
     def __init__(self, *, multi_label: bool, centred: bool) -> None:
         super().__init__()

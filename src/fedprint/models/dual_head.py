@@ -64,9 +64,16 @@ class DualHead(FedModule):
                 parameter.zero_()
 
     def draw_private(self, rng: torch.Generator) -> dict[str, Tensor]:
-        """Return the private parameters with which one client begins."""
+        """Return the private parameters with which one client begins.
+
+        Where the public network starts uniform in +-bound this head does too (spn, table 2: one rule for all weights).
+        """
         fresh = nn.Linear(self.secret_head.in_features, self.secret_head.out_features)
         initialise(fresh, rng)
+        if (bound := self.public.bound) is not None:
+            with torch.no_grad():
+                for parameter in fresh.parameters():
+                    parameter.uniform_(-bound, bound, generator=rng)
         return {f"{SECRET}.{name}": p.detach().to(self.secret_head.weight) for name, p in fresh.named_parameters()}
 
     def scores(self, x: Tensor) -> Tensor:

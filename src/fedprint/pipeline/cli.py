@@ -48,39 +48,56 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate time, memory and disk, and stop.")] = False,
     jobs: Annotated[
         Optional[int],
-        typer.Option("--jobs", min=1, help="Members of a suite, or points of a sweep, that run at a time."),
+        typer.Option("--jobs", min=1, help="Members of a suite, points of a sweep, or cells, that run at a time."),
     ] = None,
 ) -> None:
     """Run an experiment end to end through DVC and publish its report to reports/<experiment>/."""
-    from fedprint.pipeline import config as configs
-    from fedprint.pipeline.workspace import Request, find_root, run_experiment
+    from fedprint.pipeline.config_files import kind_named
+    from fedprint.pipeline.workspace import find_root
 
     _use_data(data_dir)
-    root = find_root()
-    if configs.is_suite(root, config):
-        _run_suite(root, config, (fast, assign or []), dry_run, jobs)
-        return
-    if configs.is_plane(root, config):
-        from fedprint.pipeline.defence_commands import run_sweep
+    root, line = find_root(), (fast, assign or [])
+    match kind_named(root, config):
+        case "suite":
+            _run_suite(root, config, line, dry_run, jobs)
+        case "sweep":
+            from fedprint.pipeline.defence_commands import run_sweep
 
-        if run_sweep(root, config, (fast, assign or []), dry_run, jobs):
-            _print_summary(root, config)
-        return
-    settings = configs.load_experiment(root, config, fast=fast, assignments=assign or [])
+            if run_sweep(root, config, line, dry_run, jobs):
+                _print_summary(root, config)
+        case "inversion":
+            from fedprint.pipeline.inversion.run import run_named as run_inversion
+
+            if run_inversion(root, config, line, dry_run, jobs):
+                _print_summary(root, config)
+        case "clients":
+            from fedprint.pipeline.clients.run import run_named as run_clients
+
+            if (folder := run_clients(root, config, line, dry_run, jobs)) is not None:
+                print(f"Report: {folder / 'index.html'}")
+        case "federation":
+            _run_federation(root, config, line, dry_run)
+
+
+def _run_federation(root: Path, name: str, line: tuple[bool, list[str]], dry_run: bool) -> None:
+    from fedprint.pipeline.config import load_experiment
+    from fedprint.pipeline.workspace import Request, run_experiment
+
+    fast, assign = line
+    settings = load_experiment(root, name, fast=fast, assignments=assign)
     if dry_run:
         _print_estimate(settings)
         return
-    words = [*(["--fast"] if fast else []), *(word for a in assign or [] for word in ("--set", a))]
     request = Request(
-        experiment=config,
+        experiment=name,
         priors=list(settings.split.priors),
         seeds=list(settings.seeds),
         dataset_sha256=settings.data.fingerprint(_data_folder()),
-        arguments=words,
+        arguments=[*(["--fast"] if fast else []), *(word for a in assign for word in ("--set", a))],
         shareable=settings.data.name == "albums",
     )
     run_experiment(root, request)
-    _print_summary(root, config)
+    _print_summary(root, name)
 
 
 def _run_suite(root: Path, name: str, line: tuple[bool, list[str]], dry_run: bool, jobs: int | None) -> None:
@@ -278,6 +295,65 @@ def budget(
         print(f"not installed: dp-accounting, for {', '.join(found.absent)} (see constraints.txt)", file=sys.stderr)
 
 
+@app.command(
+    epilog="Examples: fedprint audit --clients 1000 --cohort 220 --rounds 54 --sigma 1.252 --delta 1e-5 | "
+    "fedprint audit client-dp-100 --canaries 200 --json"
+)
+def audit(
+    experiment: Annotated[
+        Optional[str], typer.Argument(help="Experiment with dp-fedavg to train once more, canaries among its devices.")
+    ] = None,
+    clients: Annotated[Optional[int], typer.Option("--clients", min=1, help="K, for a mechanism by numbers.")] = None,
+    cohort: Annotated[Optional[int], typer.Option("--cohort", min=1, help="m: how many of them in a round.")] = None,
+    rounds: Annotated[Optional[int], typer.Option("--rounds", min=1, help="T: how many rounds.")] = None,
+    sigma: Annotated[Optional[float], typer.Option("--sigma", help="Noise on the sum over the clipping norm.")] = None,
+    delta: Annotated[
+        Optional[float], typer.Option("--delta", help="Delta of both epsilons (default: the experiment's budget).")
+    ] = None,
+    sampling: Annotated[
+        str, typer.Option("--sampling", help="poisson (add/remove) or fixed (replace one).")
+    ] = "poisson",
+    canaries: Annotated[int, typer.Option("--canaries", min=10, help="More show more and take longer.")] = 1000,
+    confidence: Annotated[
+        float, typer.Option("--confidence", help="That the bound is no higher than the truth.")
+    ] = 0.95,
+    seed: Annotated[int, typer.Option("--seed", help="Of coins, canaries and training.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    fast: Fast = False,
+    assign: Assignments = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Bound epsilon from below: canary clients join by the toss of a coin, and released models betray who did.
+
+    Runs the code that federations run. Exit code 1 when the bound exceeds the accounted epsilon.
+    """
+    from fedprint.audit.run import Setting
+    from fedprint.pipeline import audit as auditing
+    from fedprint.pipeline.budget import sampling_named
+
+    _use_data(data_dir)
+    asked = auditing.Asked(
+        clients=clients, cohort=cohort, rounds=rounds, sigma=sigma, sampling=sampling_named(sampling), delta=delta
+    )
+    setting = Setting(delta=delta or 0.0, canaries=canaries, confidence=confidence, seed=seed)
+    if experiment is None:
+        found = auditing.audit_mechanism(auditing.mechanism_of(asked), setting)
+    else:
+        from fedprint.pipeline.config import load_experiment
+        from fedprint.pipeline.workspace import find_root
+
+        config = load_experiment(find_root(), experiment, fast=fast, assignments=assign or [])
+        found = auditing.audit_experiment(config, config.split.priors[0], auditing.with_delta(setting, config))
+    if as_json:
+        print(auditing.as_json(found))
+    else:
+        from rich.console import Console
+
+        Console().print(auditing.table(found, f"audit of {experiment or 'the aggregation alone'}"))
+    if not found.holds:
+        raise typer.Exit(1)
+
+
 @app.command("config", epilog="Example: fedprint config mnist-writers --set federation.rounds=20")
 def show_config(
     experiment: Annotated[str, typer.Argument(help="Name of an experiment in configs/experiments.")],
@@ -285,21 +361,36 @@ def show_config(
     assign: Assignments = None,
 ) -> None:
     """Print the resolved configuration and its hash."""
-    from fedprint.pipeline.config import dump_yaml, is_plane, is_suite, load_experiment
+    from fedprint.pipeline.config import dump_yaml, load_experiment
+    from fedprint.pipeline.config_files import kind_named
     from fedprint.pipeline.workspace import find_root
 
     root = find_root()
-    if is_suite(root, experiment):
-        from fedprint.pipeline.suite import load_suite
+    match kind_named(root, experiment):
+        case "inversion":
+            from fedprint.pipeline.inversion.config import load_inversion
 
-        suite = load_suite(root, experiment, fast=fast, assignments=assign or [])
-        found = [member.config for member in suite.members]
-    elif is_plane(root, experiment):
-        from fedprint.pipeline.plane import load_plane
+            whole = load_inversion(root, experiment, fast=fast, assignments=assign or [])
+            print(f"{whole.text()}# config hash {whole.digest()}")
+            return
+        case "clients":
+            from fedprint.pipeline.clients.config import load_clients
 
-        found = [place.config for place in load_plane(root, experiment, fast=fast, assignments=assign or []).places]
-    else:
-        found = [load_experiment(root, experiment, fast=fast, assignments=assign or [])]
+            sweep = load_clients(root, experiment, fast=fast, assignments=assign or [])
+            print(f"{sweep.text()}# config hash {sweep.digest()}")
+            return
+        case "suite":
+            from fedprint.pipeline.suite import load_suite
+
+            found = [
+                member.config for member in load_suite(root, experiment, fast=fast, assignments=assign or []).members
+            ]
+        case "sweep":
+            from fedprint.pipeline.plane import load_plane
+
+            found = [place.config for place in load_plane(root, experiment, fast=fast, assignments=assign or []).places]
+        case "federation":
+            found = [load_experiment(root, experiment, fast=fast, assignments=assign or [])]
     for position, settings in enumerate(found):
         print("---\n" if position else "", dump_yaml(settings), sep="", end="")
         print(f"# config hash {settings.digest()}")

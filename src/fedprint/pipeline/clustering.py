@@ -88,7 +88,7 @@ def _features(asked: MmAug, config: Experiment, meta: Meta, examples: Examples, 
 
 def _learned(config: Experiment, meta: Meta, examples: Examples, seed: int) -> Features:
     """Return penultimate activations (n, hidden) of the experiment's model after :data:`EPOCHS` on the background."""
-    ready = recipes.to_model_input(examples, recipes.DTYPES[config.federation.dtype])
+    ready = recipes.to_model_input(examples, recipes.DTYPES[config.federation.dtype], model=config.model)
     model = recipes.build_model(config, meta, [User(user_id=0, examples=ready)], seed_for(seed, "cluster-model"))
     batches = ShuffledBatches({name: ready[name] for name in ("x", "y")}, 32, torch_rng(seed, "cluster-batches"))
     quiet_trainer(EPOCHS).fit(model, batches.loader())

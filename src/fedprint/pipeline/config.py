@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fedprint.accounting.events import Sampling
 from fedprint.component import Component
@@ -21,9 +20,28 @@ from fedprint.defences.on_data import MmAug
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.secret_head import secret_head
+from fedprint.defences.secure_aggregation import secure_aggregation
 from fedprint.federation.cohorts import refused_in_turn
+from fedprint.pipeline.config_files import (
+    Kind,
+    apply_assignments,
+    experiment_file,
+    kind_of,
+    merge,
+    one_line,
+    read_yaml,
+)
 from fedprint.pipeline.registry import Analysis, Attack, Defence, Model, Source
-from fedprint.types import AdversaryName, Aggregation, FedprintError, Linkage, LocalTraining, Role, UpdateDefence
+from fedprint.types import (
+    AdversaryName,
+    Aggregation,
+    FedprintError,
+    Linkage,
+    LocalOptimiser,
+    LocalTraining,
+    Role,
+    UpdateDefence,
+)
 
 Entries = TypeVar("Entries", bound=tuple[object, ...])
 
@@ -72,9 +90,12 @@ class SplitConfig(Component):
 class FederationConfig(Component):
     """FedAvg's constants (papers.md, section 1). ``fraction`` is C, ``batch_size`` examples per batch, ``lr`` eta.
 
+    ``optimiser`` is what a client steps with, anew in every round: sgd, momentum (.9) or adam (papers.md 4.5).
+
     ``aggregation``: the mean weighted by examples (fedavg), the plain mean, or the clients in turn (round-robin).
     ``sampling`` fixed draws a cohort of M = C K, poisson takes each device with probability C; ``growth`` multiplies M
-    over training. ``momentum`` is the server's. ``diagnostics`` adds V_c and U_s to the history (papers.md, section 3).
+    over training. ``absent`` is the share of users whose anonymous device never takes part, so that membership can be
+    asked about. ``momentum`` is the server's. ``diagnostics`` adds V_c and U_s to the history (papers.md, section 3).
     """
 
     rounds: int = Field(default=100, ge=1)
@@ -82,9 +103,11 @@ class FederationConfig(Component):
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=10, ge=1)
     lr: float = Field(default=0.01, gt=0)
+    optimiser: LocalOptimiser = "sgd"
     aggregation: Aggregation = "fedavg"
     sampling: Sampling = "fixed"
     growth: Schedule = Constant()
+    absent: float = Field(default=0.0, ge=0, lt=1)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     diagnostics: bool = False
     backend: str = Field(default="auto", pattern=r"^(auto|sequential|(threaded|vectorised)(:[1-9][0-9]*)?)$")
@@ -95,7 +118,7 @@ class FederationConfig(Component):
 
     def local_training(self) -> LocalTraining:
         """What a client does in one round."""
-        return LocalTraining(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr)
+        return LocalTraining(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, optimiser=self.optimiser)
 
 
 class StoreConfig(Component):
@@ -221,6 +244,15 @@ class Experiment(Component):
             raise ValueError(refused)
         return self
 
+    @model_validator(mode="after")
+    def _sums_are_of_a_round(self) -> Experiment:
+        if secure_aggregation(self.defences) and self.federation.aggregation == "round-robin":
+            raise ValueError(
+                "defences: secure-aggregation hides updates in a round's sum, and round-robin takes none; "
+                "use aggregation: mean"
+            )
+        return self
+
     def section_digest(self, *sections: str) -> str:
         """Return 12 hex digits of some sections (``a``) or settings (``a.b``).
 
@@ -234,24 +266,12 @@ def _hash(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def experiment_file(root: Path, name: str) -> Path:
-    """Return the YAML file of an experiment: a name in configs/experiments, or a path to a file."""
-    folder = root / "configs" / "experiments"
-    path = folder / f"{name}.yaml"
-    if path.is_file():
-        return path
-    known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
-    raise FedprintError(f"unknown experiment '{name}' ({path} does not exist); choose one of {known}")
-
-
-def is_suite(root: Path, name: str) -> bool:
-    """Return whether an experiment's file lists members (pipeline/suite.py)."""
-    return "members" in read_yaml(experiment_file(root, name))
-
-
-def is_plane(root: Path, name: str) -> bool:
-    """Return whether an experiment's file lists strategies of defence (pipeline/plane.py)."""
-    return "strategies" in read_yaml(experiment_file(root, name))
+_NO_FEDERATION: Mapping[Kind, str] = {
+    "suite": "is a suite of experiments and none itself; name one of its members",
+    "sweep": "is a sweep over defences and no single experiment; see `experiment` in it",
+    "inversion": "attacks gradients and is no federation of users; run it by itself",
+    "clients": "trains federations that nobody attacks; run it by itself",
+}
 
 
 def load_experiment(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> Experiment:
@@ -262,12 +282,8 @@ def load_experiment(root: Path, name: str, *, fast: bool = False, assignments: S
     """
     path = experiment_file(root, name)
     own = read_yaml(path)
-    if "members" in own:
-        raise FedprintError(f"{path}: '{name}' is a suite of experiments and none itself; name one of its members")
-    if "strategies" in own:
-        raise FedprintError(
-            f"{path}: '{name}' is a sweep over defences and no single experiment; see `experiment` in it"
-        )
+    if refused := _NO_FEDERATION.get(kind_of(own)):
+        raise FedprintError(f"{path}: '{name}' {refused}")
     values = resolved_values(root, own, fast, assignments)
     return check_experiment({**values, "name": name, "fast": fast}, str(path))
 
@@ -277,14 +293,6 @@ def resolved_values(root: Path, own: Mapping[str, Any], fast: bool, assignments:
     quick = own.get("fast") or {}
     values = merge(read_yaml(root / "configs" / "defaults.yaml"), {k: v for k, v in own.items() if k != "fast"})
     return apply_assignments(merge(values, quick) if fast else values, assignments)
-
-
-def apply_assignments(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """Apply ``a.b=c`` assignments (c is YAML) one after another; a number in the path indexes a list."""
-    out = dict(values)
-    for assignment in assignments:
-        out = _assign(out, assignment)
-    return out
 
 
 def check_experiment(values: Mapping[str, Any], origin: str) -> Experiment:
@@ -303,119 +311,3 @@ def read_resolved(path: Path) -> Experiment:
 def dump_yaml(experiment: Experiment) -> str:
     """Return the resolved configuration as YAML."""
     return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` overridden by ``over``, mappings merged key by key unless their ``name`` differs."""
-    out = dict(base)
-    for key, value in over.items():
-        old = out.get(key)
-        together = isinstance(old, Mapping) and isinstance(value, Mapping)
-        if together and value.get("name", old.get("name")) == old.get("name"):  # type: ignore[union-attr]
-            out[key] = merge(old, value)  # type: ignore[arg-type]
-        else:
-            out[key] = value
-    return out
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Return a YAML file that holds a mapping; anything else is a FedprintError."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise FedprintError(f"{path}: not a readable YAML file ({' '.join(str(error).split())}); mend it") from None
-    if not isinstance(values, dict):
-        raise FedprintError(
-            f"{path}: holds {type(values).__name__}, not a mapping of settings; see configs/experiments"
-        )
-    return values
-
-
-def _assign(values: Mapping[str, Any], assignment: str) -> dict[str, Any]:
-    """Apply ``a.b=c`` (c is YAML); a number in the path indexes a list: ``attacks.0.k=5``."""
-    key, equals, text = assignment.partition("=")
-    if not equals or not key:
-        raise FedprintError(f"--set {assignment}: write KEY=VALUE, for example --set federation.rounds=20")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise FedprintError(f"--set {assignment}: '{text}' is not YAML; quote it") from None
-    return dict(_with(values, key.split("."), value, assignment))
-
-
-def _with(node: Any, path: Sequence[str], value: Any, assignment: str) -> Any:
-    if not path:
-        return value
-    head, rest = path[0], path[1:]
-    if isinstance(node, list | tuple):
-        if not head.isdigit() or int(head) >= len(node):
-            raise FedprintError(
-                f"--set {assignment}: '{head}' does not index a list of {len(node)}; use 0 to {len(node) - 1}"
-            )
-        items = list(node)
-        items[int(head)] = _with(items[int(head)], rest, value, assignment)
-        return items
-    if node is not None and not isinstance(node, Mapping):
-        raise FedprintError(f"--set {assignment}: '{head}' is below a plain value {node!r}; shorten the key")
-    inner = dict(node or {})
-    inner[head] = _with(inner.get(head), rest, value, assignment)
-    return inner
-
-
-_PLAIN = ("constrained-float", "float", "int", "str")
-"""pydantic's names of alternatives that are plain values."""
-
-
-def one_line(error: ValidationError, origin: str, whole: type[BaseModel]) -> str:
-    """Say in one line what is wrong first with the values of a ``whole``, where, and which keys there are."""
-    first, *others = _alternatives_joined(error.errors(include_url=False))
-    keys, classes = _place(first["loc"], whole)
-    given = first.get("input")
-    shown = "" if isinstance(given, Mapping) else f" (got {given!r})"
-    allowed = ""
-    if first["type"] == "extra_forbidden":
-        known = [(name, field) for found in classes for name, field in found.model_fields.items()]
-        fields = dict.fromkeys(field.alias or name for name, field in known)
-        allowed = f"; allowed keys: {', '.join(fields)}" if fields else "; remove this key"
-    more = f"; and {len(others)} more" if others else ""
-    return " ".join(f"{origin}: {'.'.join(keys) or '(whole file)'}: {first['msg']}{shown}{allowed}{more}".split())
-
-
-def _alternatives_joined(errors: Sequence[ErrorDetails]) -> list[ErrorDetails]:
-    """Return one error per value: of "a number, or a list of numbers" the one about the form that was given."""
-    kept: dict[str, ErrorDetails] = {}
-    for error in errors:
-        place = [str(part) for part in error["loc"]]
-        field = next((i for i, part in enumerate(place) if "[" in part or part in _PLAIN), len(place))
-        key = ".".join(place[:field])
-        known = kept.get(key)
-        if known is None or isinstance(known.get("input"), list | tuple):
-            kept[key] = error
-    return list(kept.values())
-
-
-def _place(location: Sequence[int | str], whole: type[BaseModel]) -> tuple[list[str], list[type[BaseModel]]]:
-    """Return the keys as the file has them, without pydantic's union tags, and the classes that own the last one."""
-    keys: list[str] = []
-    owners: list[type[BaseModel]] = []
-    classes: list[type[BaseModel]] = [whole]
-    for part in location:
-        tagged = [c for c in classes if "name" in c.model_fields and c.model_fields["name"].default == part]
-        if tagged:
-            classes = tagged
-            continue
-        if isinstance(part, str) and keys and not classes:
-            continue  # the name of one alternative of a plain value
-        keys.append(str(part))
-        if isinstance(part, str):
-            owners = classes
-            inner = [c.model_fields[part].annotation for c in classes if part in c.model_fields]
-            classes = [member for annotation in inner for member in _members(annotation)]
-    return keys, owners
-
-
-def _members(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _members(argument)

@@ -13,6 +13,7 @@ from fedprint.data.dataset import TEXT_TASKS, Dataset
 from fedprint.data.describe_users import Summary, contact_sheet, list_datasets, sample_texts
 from fedprint.data.describe_users import describe as describe_folder
 from fedprint.data.fetch import fetch_mnist_writers
+from fedprint.data.fetch_images import LOADERS, fetch_images
 from fedprint.data.official import LAYOUTS, Survey, list_official
 from fedprint.data.sources import SOURCES
 from fedprint.rng import seed_for
@@ -95,10 +96,11 @@ def _show_samples(name: str, data_dir: Path | None, out: Path | None, console: C
 
 
 def fetch(name: str, data_dir: Path | None) -> None:
-    """Build a data set from its public source; only mnist_writers has one that can be fetched."""
-    if name != "mnist_writers":
-        raise FedprintError(f"'{name}' cannot be fetched; only mnist_writers can (from QMNIST, through torchvision)")
+    """Build a data set from its public source: mnist_writers, or one of torchvision's image sets without users."""
+    if name != "mnist_writers" and name not in LOADERS:
+        known = ", ".join(("mnist_writers", *LOADERS))
+        raise FedprintError(f"'{name}' cannot be fetched; choose one of {known} (through torchvision)")
     if data_dir is None:
         raise FedprintError("no data folder: give --data-dir or set FEDPRINT_DATA")
-    table = fetch_mnist_writers(data_dir)
+    table = fetch_mnist_writers(data_dir) if name == "mnist_writers" else fetch_images(name, data_dir)
     print(f"{table.folder}: {len(table)} examples")

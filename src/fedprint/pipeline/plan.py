@@ -44,7 +44,9 @@ def estimate(config: Experiment) -> Estimate:
         dataset.users, seed=0, prior="random", test_fraction=config.split.test_fraction, test=dataset.test
     )
     dtype = recipes.DTYPES[config.federation.dtype]
-    prior, private = (recipes.ready(users, dtype, best_device()) for users in (split.prior, split.private))
+    prior, private = (
+        recipes.ready(users, dtype, best_device(), config.model) for users in (split.prior, split.private)
+    )
     devices = recipes.make_devices(prior, private)
     plan = recipes.make_plan(config, len(devices), 0)
     model = recipes.build_model(config, meta_of(dataset), private, 0).to(best_device())

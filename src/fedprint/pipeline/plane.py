@@ -15,21 +15,16 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from fedprint.audit.run import Setting
 from fedprint.component import Component
 from fedprint.data.splits import Prior
+from fedprint.evaluation.rows import Row
 from fedprint.evaluation.tradeoff import Point
-from fedprint.pipeline.config import (
-    Experiment,
-    ReportConfig,
-    all_differ,
-    apply_assignments,
-    experiment_file,
-    merge,
-    names_differ,
-    one_line,
-    read_yaml,
-)
+from fedprint.federation.privacy import private_defence
+from fedprint.pipeline.config import Experiment, ReportConfig, all_differ, check_experiment, names_differ
+from fedprint.pipeline.config_files import apply_assignments, experiment_file, merge, one_line, read_yaml
 from fedprint.pipeline.point_pool import PointRequest, run_points
+from fedprint.pipeline.progress import meter
 from fedprint.pipeline.study_config import Seeds, base_experiment, defended, parted
 from fedprint.pipeline.workspace import workspace_lock
 from fedprint.reports.plane import PlaneHead, write_plane
@@ -57,8 +52,18 @@ class SweptStrategy(Component):
         return self
 
 
+class AuditConfig(Component):
+    """Every place with dp-fedavg and a budget's delta is audited at every seed, by this many ``canaries``."""
+
+    canaries: int = Field(default=500, ge=10)
+    confidence: float = Field(default=0.95, gt=0, lt=1)
+
+
 class PlaneConfig(Component):
-    """A sweep's file: the ``experiment`` with what it is changed by, and what defends it at which strengths."""
+    """A sweep's file: the ``experiment`` with what it is changed by, and what defends it at which strengths.
+
+    ``analyses`` run at every place. With ``audit`` the mechanism of every private place is audited.
+    """
 
     report: ReportConfig
     experiment: str
@@ -66,6 +71,8 @@ class PlaneConfig(Component):
     prior: Prior = "random"
     seeds: Seeds = (0, 1, 2)
     strategies: Annotated[tuple[SweptStrategy, ...], AfterValidator(names_differ)] = Field(min_length=1)
+    analyses: tuple[Mapping[str, Any], ...] = ()
+    audit: AuditConfig | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +101,9 @@ class Plane:
     def requests(self) -> list[PointRequest]:
         """Every place at every seed; seed by seed, so that a stopped sweep has whole planes."""
         return [
-            PointRequest(config=place.config, prior=self.settings.prior, seed=seed, label=_label(place, seed))
+            PointRequest(
+                config=place.config, prior=self.settings.prior, seed=seed, label=f"{_label(place)} seed {seed}"
+            )
             for seed in self.settings.seeds
             for place in self.places
         ]
@@ -116,6 +125,7 @@ def load_plane(root: Path, name: str, *, fast: bool = False, assignments: Sequen
         raise FedprintError(one_line(error, str(path), PlaneConfig)) from None
     changed = (settings.experiment, settings.changes)
     config = base_experiment(root, name, changed, (fast, others), settings.report.title)
+    config = check_experiment({**config.model_dump(mode="json"), "analyses": list(settings.analyses)}, str(path))
     places = [Place(strategy=None, strength=None, config=config)]
     for strategy in settings.strategies:
         for strength in strategy.strengths:
@@ -133,13 +143,44 @@ def run_plane(root: Path, plane: Plane, jobs: int | None = None) -> Path:
     with workspace_lock(root, plane.name):
         found = run_points(plane.requests, jobs=jobs or os.cpu_count() or 1, title=plane.name)
         folder = root / "reports" / plane.name
-        entries = make_entries(plane, found)
+        entries = make_entries(plane, found, audits(plane))
         write_plane(head=head_of(plane, entries), entries=entries, config_text=dump_plane(plane), out=folder)
         _log(root, plane, entries, folder)
         return folder
 
 
-def make_entries(plane: Plane, found: Sequence[Point | FedprintError]) -> list[Entry]:
+def audits(plane: Plane) -> dict[str, tuple[Row, ...]]:
+    """Return the audits of every private place, a row per seed, by the place's strategy and strength."""
+    asked = plane.settings.audit
+    private = {} if asked is None else {_label(place): d for place in plane.places if (d := _private(place.config))}
+    if not private or asked is None:
+        return {}
+    from fedprint.pipeline.audit import audit_row, cached_audit
+
+    found: dict[str, tuple[Row, ...]] = {}
+    with meter(f"{plane.name}: audits", len(private)) as bar:
+        for place in plane.places:
+            if (delta := private.get(_label(place))) is None:
+                continue
+            rows = []
+            for seed in plane.settings.seeds:
+                setting = Setting(delta=delta, canaries=asked.canaries, confidence=asked.confidence, seed=seed)
+                made = cached_audit(place.config, plane.settings.prior, setting)
+                rows.append(audit_row(place.config, plane.settings.prior, seed, made))
+            found[_label(place)] = tuple(rows)
+            bar.update(len(found), _label(place))
+    return found
+
+
+def _private(config: Experiment) -> float | None:
+    """Return the delta of a configuration's private mechanism, None for one that promises nothing."""
+    defence = private_defence(config.defences)
+    return defence.budget.delta if defence is not None and defence.z and defence.budget is not None else None
+
+
+def make_entries(
+    plane: Plane, found: Sequence[Point | FedprintError], audited: Mapping[str, tuple[Row, ...]] | None = None
+) -> list[Entry]:
     """Return one entry per place, the undefended one first; ``found`` in the order of the plane's requests."""
     count = len(plane.places)
     entries = []
@@ -150,7 +191,10 @@ def make_entries(plane: Plane, found: Sequence[Point | FedprintError]) -> list[E
             raise errors[0]
         points = tuple(result for result in results if isinstance(result, Point))
         reason = f"{len(errors)} of {len(results)} seeds: {errors[0]}" if errors else None
-        entries.append(Entry(strategy=place.strategy, strength=place.strength, points=points, error=reason))
+        rows = (audited or {}).get(_label(place), ())
+        entries.append(
+            Entry(strategy=place.strategy, strength=place.strength, points=points, error=reason, audits=rows)
+        )
     return entries
 
 
@@ -182,8 +226,8 @@ def dump_plane(plane: Plane) -> str:
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
-def _label(place: Place, seed: int) -> str:
-    return f"{place.strategy} {place.strength:g} seed {seed}" if place.strategy else f"no defence seed {seed}"
+def _label(place: Place) -> str:
+    return f"{place.strategy} {place.strength:g}" if place.strategy else "no defence"
 
 
 def _log(root: Path, plane: Plane, entries: Sequence[Entry], folder: Path) -> None:

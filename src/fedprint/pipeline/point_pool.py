@@ -7,12 +7,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -35,15 +36,33 @@ class PointRequest:
     label: str = ""
 
 
-def run_points(requests: Sequence[PointRequest], *, jobs: int, title: str) -> list[Point | FedprintError]:
-    """Return the points in the order of the requests; where one could not be computed, the reason.
+class Labelled(Protocol):
+    """A request for work in another process."""
 
-    What the stages print goes to work/logs/<title>.<process>.log. Raises FedprintError when a process dies (memory,
-    say); finished points are kept.
+    @property
+    def label(self) -> str:
+        """What progress shows."""
+
+
+Request = TypeVar("Request", bound=Labelled)
+Result = TypeVar("Result")
+
+
+def run_points(requests: Sequence[PointRequest], *, jobs: int, title: str) -> list[Point | FedprintError]:
+    """Return the points in the order of the requests; where one could not be computed, the reason (:func:`run_all`)."""
+    return run_all(compute, requests, jobs=jobs, title=title)
+
+
+def run_all(
+    work: Callable[[Request], Result], requests: Sequence[Request], *, jobs: int, title: str
+) -> list[Result | FedprintError]:
+    """Return ``work(request)`` of every request, in their order, ``jobs`` at a time; errors of the user as values.
+
+    What is printed goes to work/logs/<title>.<process>.log. Raises FedprintError when a process dies (memory, say).
     """
-    results: list[Point | FedprintError | None] = [None] * len(requests)
+    results: list[Result | FedprintError | None] = [None] * len(requests)
     with one_thread(), _pool(jobs, title) as pool, meter(title, len(requests)) as bar:
-        found = {pool.submit(compute, request): position for position, request in enumerate(requests)}
+        found = {pool.submit(work, request): position for position, request in enumerate(requests)}
         try:
             for done, future in enumerate(as_completed(found), 1):
                 results[found[future]] = _result(future, title)
@@ -54,7 +73,7 @@ def run_points(requests: Sequence[PointRequest], *, jobs: int, title: str) -> li
     return [result for result in results if result is not None]
 
 
-def _result(future: Future[Point], title: str) -> Point | FedprintError:
+def _result(future: Future[Result], title: str) -> Result | FedprintError:
     try:
         return future.result()
     except FedprintError as error:
@@ -62,7 +81,7 @@ def _result(future: Future[Point], title: str) -> Point | FedprintError:
     except BrokenProcessPool:
         raise FedprintError(
             f"{title}: a worker process died, perhaps for lack of memory: repeat the command with fewer jobs "
-            "(finished points are kept)"
+            "(what is finished is kept)"
         ) from None
 
 

@@ -94,9 +94,12 @@ def points_folder() -> Path:
 
 def read_point(folder: Path) -> Point:
     """Return a finished point."""
-    lines = (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
-    rows: list[Row] = [json.loads(line) for line in lines]
-    return point_from_json(read_json(folder / "point.json"), rows)
+    rows, analyses = (_rows(folder / name) for name in ("rows.jsonl", "analysis_rows.jsonl"))
+    return point_from_json(read_json(folder / "point.json"), rows, analyses)
+
+
+def _rows(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _open(config: Experiment, prior: Prior, seed: int, folder: Path) -> tuple[Job, PointPaths]:
@@ -107,7 +110,7 @@ def _open(config: Experiment, prior: Prior, seed: int, folder: Path) -> tuple[Jo
     folders["evaluate"] = folder / keys["evaluate"]
     # The item names the checkpoint of a killed federation: with the key, other code begins anew.
     paths = PointPaths(base=folder, item=f"{prior}-{seed}-{keys['federate']}", folders=folders)
-    return Job(config=own, prior=prior, seed=seed, paths=paths), paths
+    return Job(config=own, prior=prior, seed=seed, paths=paths, pictures=False), paths
 
 
 def _compute(job: Job, paths: PointPaths, keep_store: bool) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedprint.data.examples import concat
+from fedprint.data.examples import concat, num_examples
 from fedprint.data.prepared import Meta, load_users
 from fedprint.defences.points import defend_data, settle
 from fedprint.defences.strength import Defence
@@ -48,7 +48,9 @@ def protect(job: Job, meta: Meta, devices: Sequence[Device]) -> Protected:
     write_clusters(job.paths.updates / "public", job.config, meta, background, seed)
     clustered = time.perf_counter()
     public = recipes.ready(
-        with_clusters(background, job.paths.updates / "public"), recipes.DTYPES[job.config.federation.dtype]
+        with_clusters(background, job.paths.updates / "public"),
+        recipes.DTYPES[job.config.federation.dtype],
+        model=job.config.model,
     )
     pool = concat([user.examples for user in public]) if public else {}
     ready = time.perf_counter()
@@ -96,4 +98,4 @@ def write_overhead(job: Job, found: Protected, seconds_per_update: float, tracke
 
 
 def _examples(devices: Sequence[Device], roles: Sequence[str]) -> int:
-    return sum(len(device.examples["y"]) for device in devices if device.role in roles)
+    return sum(num_examples(device.examples) for device in devices if device.role in roles)

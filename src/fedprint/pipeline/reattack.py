@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from fedprint.pipeline.config import Experiment, apply_assignments, check_experiment, read_resolved
+from fedprint.pipeline.config import Experiment, check_experiment, read_resolved
+from fedprint.pipeline.config_files import apply_assignments
 from fedprint.pipeline.stages.paths import Job, Paths
 from fedprint.pipeline.workspace import find_root
 from fedprint.types import FedprintError

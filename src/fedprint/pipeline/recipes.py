@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from fedprint.data.examples import concat
+from fedprint.attacks.view import ServerRule
+from fedprint.component import Component
+from fedprint.data.examples import PooledExamples, concat
 from fedprint.data.prepared import Meta
 from fedprint.defences.on_data import CLUSTER
+from fedprint.defences.points import has_guarantee
 from fedprint.defences.secret_head import secret_head
+from fedprint.defences.secure_aggregation import check_group
 from fedprint.federation.backends import best_device, make_backend, trial
 from fedprint.federation.client_state import ClientFiles, ClientState
 from fedprint.federation.cohorts import FederationPlan, check_cohort, cohort_size, largest_cohort
 from fedprint.federation.privacy import private_defence, rounds_allowed
 from fedprint.federation.store import StoreLayout
 from fedprint.models.base import FedModule
+from fedprint.models.components import FixedFeatures
 from fedprint.models.dual_head import DualHead
 from fedprint.params import select
 from fedprint.pipeline.config import Experiment
@@ -31,26 +36,48 @@ from fedprint.types import Backend, ClientJob, Device, Examples, FedprintError, 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-def to_model_input(examples: Examples, dtype: torch.dtype, device: str = "cpu") -> dict[str, Tensor]:
-    """Return ``x`` and ``y`` as the models take them: images in [0, 1] of ``dtype``, multi-hot labels of ``dtype``."""
+def to_model_input(
+    examples: Examples, dtype: torch.dtype, device: str = "cpu", model: Component | None = None
+) -> dict[str, Tensor]:
+    """Return ``x`` and ``y`` as the models take them: images in [0, 1] of ``dtype``, multi-hot labels of ``dtype``.
+
+    For a ``model`` on fixed features ``x`` holds those.
+    """
     x, y = examples["x"], examples["y"]
     x = x.to(dtype) / 255 if x.dtype == torch.uint8 else x
+    x = model.inputs(x) if isinstance(model, FixedFeatures) else x
     y = y.to(dtype) if y.is_floating_point() else y
     extra = {name: examples[name] for name in ("t", "album", CLUSTER) if name in examples}
     return {"x": x.to(device), "y": y.to(device), **extra}
 
 
-def ready(users: Sequence[User], dtype: torch.dtype, device: str = "cpu") -> tuple[User, ...]:
-    """Return the users with examples as model input."""
-    return tuple(
-        User(user_id=u.user_id, examples=to_model_input(u.examples, dtype, device), attributes=u.attributes)
-        for u in users
-    )
+def ready(
+    users: Sequence[User], dtype: torch.dtype, device: str = "cpu", model: Component | None = None
+) -> tuple[User, ...]:
+    """Return the users with examples as model input; a pool of examples that users share is converted once."""
+    pools: dict[int, Examples] = {}
+
+    def converted(examples: Examples) -> Examples:
+        if not isinstance(examples, PooledExamples):
+            return to_model_input(examples, dtype, device, model)
+        key = id(examples.pool)
+        pools[key] = pools.get(key) or to_model_input(examples.pool, dtype, device, model)
+        return examples.with_pool(pools[key])
+
+    return tuple(User(user_id=u.user_id, examples=converted(u.examples), attributes=u.attributes) for u in users)
 
 
-def make_devices(prior: Sequence[User], private: Sequence[User]) -> tuple[Device, ...]:
-    """Return both devices of every user; all take part (papers.md, section 1)."""
-    roles: tuple[tuple[Role, Sequence[User]], ...] = (("prior", prior), ("anonymous", private))
+def absent_users(users: Sequence[User], share: float, seed: int) -> frozenset[int]:
+    """Return the ids of the ``share`` of users whose anonymous device stays away: whom membership attacks must miss."""
+    ids = sorted(user.user_id for user in users)
+    order = torch.randperm(len(ids), generator=torch_rng(seed, "absent")).tolist()
+    return frozenset(ids[i] for i in order[: round(share * len(ids))])
+
+
+def make_devices(prior: Sequence[User], private: Sequence[User], absent: Collection[int] = ()) -> tuple[Device, ...]:
+    """Return both devices of every user (papers.md, section 1), but for the anonymous ones of users ``absent``."""
+    present = [user for user in private if user.user_id not in absent]
+    roles: tuple[tuple[Role, Sequence[User]], ...] = (("prior", prior), ("anonymous", present))
     return tuple(
         Device(device_id=f"user-{user.user_id}-{role}", user_id=user.user_id, role=role, examples=user.examples)
         for role, users in roles
@@ -89,8 +116,28 @@ def load_parameters(model: FedModule, params: Params) -> None:
 
 def make_plan(config: Experiment, devices: int, seed: int) -> FederationPlan:
     """Return the federation's constants, with the rounds that a privacy budget allows."""
+    plan = _planned(config, devices, seed)
+    check_cohort(max(plan.expected(t) for t in range(plan.rounds)), devices)
+    check_group(config.defences, min(plan.expected(t) for t in range(plan.rounds)))
+    allowed = rounds_allowed(private_defence(config.defences), plan, devices, config.threat.defended_roles())
+    plan = replace(plan, rounds=allowed)
+    return replace(plan, slots=largest_cohort(devices, plan))
+
+
+def server_rule(config: Experiment, devices: int) -> ServerRule:
+    """Return how the server makes a step of a round's updates (federation/round_engine.py)."""
+    f, plan = config.federation, _planned(config, devices, 0)
+    in_turn, guarantee = f.aggregation == "round-robin", has_guarantee(config.defences)
+    fixed = in_turn or (f.sampling == "poisson" and guarantee)  # in turn, every update is a step of its own
+    divisors = tuple(1.0 if in_turn else float(plan.expected(t)) for t in range(plan.rounds))
+    return ServerRule(
+        equal=guarantee or f.aggregation != "fedavg", divisors=divisors if fixed else None, momentum=f.momentum
+    )
+
+
+def _planned(config: Experiment, devices: int, seed: int) -> FederationPlan:
     f = config.federation
-    plan = FederationPlan(
+    return FederationPlan(
         rounds=f.rounds,
         cohort=cohort_size(devices, f.fraction),
         training=f.local_training(),
@@ -102,10 +149,6 @@ def make_plan(config: Experiment, devices: int, seed: int) -> FederationPlan:
         momentum=f.momentum,
         diagnostics=f.diagnostics,
     )
-    check_cohort(max(plan.expected(t) for t in range(plan.rounds)), devices)
-    allowed = rounds_allowed(private_defence(config.defences), plan, devices, config.threat.defended_roles())
-    plan = replace(plan, rounds=allowed)
-    return replace(plan, slots=largest_cohort(devices, plan))
 
 
 def client_state(model: FedModule, folder: Path, seed: int) -> ClientState | None:

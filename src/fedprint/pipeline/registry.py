@@ -16,6 +16,7 @@ from fedprint.analyses.distances import Distances
 from fedprint.analyses.epochs import Epochs
 from fedprint.analyses.layers import Layers
 from fedprint.analyses.matching import Matching
+from fedprint.analyses.membership import Membership
 from fedprint.analyses.open_world import OpenWorld
 from fedprint.analyses.participation import Participation
 from fedprint.analyses.profile import Profile
@@ -27,15 +28,17 @@ from fedprint.attacks.reidentify import MlpTuned, Ridge
 from fedprint.data.dataset import Task
 from fedprint.data.sources import AnySource
 from fedprint.defences.counterweight import CounterAug
-from fedprint.defences.on_data import BkgRepl, MmAug, RandAug
-from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
+from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
+from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK
 from fedprint.defences.secret_head import SecretHead
+from fedprint.defences.secure_aggregation import SecureAggregation
 from fedprint.models.components import (
     AlexNet,
     DlNet,
     FullyConnected,
     MobileNet,
     NextWordLstm,
+    OrientedGradients,
     SmallCnn,
     StarLstm,
     Vgg16,
@@ -43,11 +46,24 @@ from fedprint.models.components import (
 
 Source = AnySource
 Model = Annotated[
-    SmallCnn | FullyConnected | MobileNet | DlNet | AlexNet | Vgg16 | NextWordLstm | StarLstm,
+    SmallCnn | FullyConnected | OrientedGradients | MobileNet | DlNet | AlexNet | Vgg16 | NextWordLstm | StarLstm,
     Field(discriminator="name"),
 ]
 Defence = Annotated[
-    BkgRepl | RandAug | MmAug | CounterAug | Noise | DpLocal | DpFedAvg | TopK | Quantise | Sign | SecretHead,
+    BkgRepl
+    | RandAug
+    | RepeatAug
+    | MmAug
+    | CounterAug
+    | Noise
+    | Laplace
+    | DpLocal
+    | DpFedAvg
+    | TopK
+    | Quantise
+    | Sign
+    | SecretHead
+    | SecureAggregation,
     Field(discriminator="name"),
 ]
 Attack = Annotated[
@@ -76,6 +92,7 @@ Analysis = Annotated[
     | DataSpace
     | Profile
     | Participation
+    | Membership
     | OpenWorld
     | CrossModal,
     Field(discriminator="name"),

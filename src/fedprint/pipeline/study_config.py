@@ -17,15 +17,11 @@ from fedprint.pipeline.config import (
     Experiment,
     ReportConfig,
     all_differ,
-    apply_assignments,
     check_experiment,
-    experiment_file,
-    merge,
     names_differ,
-    one_line,
-    read_yaml,
     resolved_values,
 )
+from fedprint.pipeline.config_files import apply_assignments, experiment_file, merge, one_line, read_yaml
 from fedprint.tuning.sampling import SamplerName
 from fedprint.tuning.space import Strategy, Values
 from fedprint.types import FedprintError
@@ -103,7 +99,9 @@ class Study:
 
     def defended(self, strategy: Strategy, values: Values) -> Experiment:
         """Return the experiment under a strategy at ``values``. Raises FedprintError for values it cannot have."""
-        return defended(self.config, strategy.filled(values), f"{self.name}: {strategy.name} at {dict(values)}")
+        origin = f"{self.name}: {strategy.name} at {dict(values)}"
+        base = merge(self.config.model_dump(mode="json"), strategy.changed(values))
+        return defended(check_experiment(base, origin), strategy.filled(values), origin)
 
     def digest(self, strategy: Strategy, code: str) -> str:
         """Return 8 hex digits of all that a trial's values depend on; ``code`` identifies the data and the code."""

@@ -18,16 +18,8 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator
 
 from fedprint.component import Component
-from fedprint.pipeline.config import (
-    Experiment,
-    ReportConfig,
-    check_experiment,
-    experiment_file,
-    merge,
-    one_line,
-    read_yaml,
-    resolved_values,
-)
+from fedprint.pipeline.config import Experiment, ReportConfig, check_experiment, resolved_values
+from fedprint.pipeline.config_files import experiment_file, merge, one_line, read_yaml
 from fedprint.pipeline.workspace import Request, run_experiment, workspace_lock
 from fedprint.types import FedprintError
 

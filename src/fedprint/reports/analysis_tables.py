@@ -33,6 +33,7 @@ KEY_TITLES: Mapping[str, str] = {
     "test_bin": "asked about bin",
     "heads": "learned",
     "users": "users are",
+    "protected": "users are",
     "versus_attack": "minus",
     "versus_prior": "under",
 }
@@ -41,6 +42,9 @@ VALUE_TITLES: Mapping[tuple[str, str], str] = {
     ("heads", "mtl"): "together",
     ("users", "known"): "known",
     ("users", "new"): "new",
+    ("protected", "True"): "protected",
+    ("protected", "False"): "unprotected",
+    ("strength", "any"): "all of them",
     ("linkage", "update"): "one update",
     ("linkage", "device"): "device pooled",
 }
@@ -56,6 +60,10 @@ METRICS: Mapping[str, str] = {
     "mtl_gain": "gain in top-1",
     "mtl_gain_ap": "gain in AP",
     "epsilon": "epsilon",
+    "participation_ap": "AP of naming who took part in a round",
+    "membership_auc": "membership: AUC",
+    "membership_tpr": "membership: found at 5 % false alarms",
+    "epsilon_lower": "epsilon, at least",
 }
 _METRIC_ORDER = tuple(METRICS)
 

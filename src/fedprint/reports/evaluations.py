@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprint.evaluation.rows import COLUMNS, POOLED, Row, pool_seeds, read_measurements
+from fedprint.evaluation.rows import COLUMNS, GUARANTEE, POOLED, Row, pool_seeds, read_measurements
 from fedprint.types import FedprintError
 
 PRIOR_ORDER = ("random", "chrono", "photoset")
@@ -111,7 +111,7 @@ def all_rows(evaluations: Sequence[Evaluation]) -> list[Row]:
     chosen attackers are pooled as well, under the attack :data:`CHOSEN`, and that row is the selected one.
     """
     rows = [{**row, "config_hash": item.details["config_hash"]} for item in evaluations for row in item.rows]
-    extras = {key for row in rows for key in row} - set(COLUMNS)
+    extras = {key for row in rows for key in row} - {*COLUMNS, *GUARANTEE}
     pooled = _pool(rows, {*extras, "selected"})
     agreed = {_condition(row) for row in pooled if row["selected"]}
     chosen = [{**row, "attack": CHOSEN, "layers": None} for row in rows if row.get("selected")]

@@ -21,6 +21,7 @@ from fedprint.reports.drawing import (
     style,
 )
 from fedprint.reports.evaluations import CONTROL, Evaluation, Scatter, read_scatter
+from fedprint.reports.private_curves import budget_note, diversity_curves
 from fedprint.reports.tables import AttackTable, UtilityLine
 from fedprint.reports.wording import LINKAGES, METRIC_TITLES, number, people
 
@@ -45,6 +46,7 @@ def draw_all(
         drawings = (
             ap_by_attacker(tables),
             utility_curves(evaluations, utility),
+            diversity_curves(found),
             ap_by_user({linkage: pooled_users(found, linkage) for linkage in LINKAGES}, prior),
             ap_by_round(pooled_rounds(found), prior),
             scatter_plots({name: scatters[name] for name in reversed(scatters)}),
@@ -93,6 +95,9 @@ def utility_curves(evaluations: Sequence[Evaluation], lines: Sequence[UtilityLin
         curves = [points for item in evaluations if item.prior == prior and (points := _series(item, key))]
         for points in curves:
             axes.plot(*zip(*points, strict=True), color=SERIES[0], lw=1.6, zorder=3)
+        for item in evaluations:
+            if item.prior == prior and item.details.get("budget") and (points := _series(item, key)):
+                axes.plot(*points[-1], "o", color=SERIES[0], ms=6, zorder=5)
         if key == "utility" and curves:
             _baselines(axes, [line for line in lines if line.prior == prior], max(points[-1][0] for points in curves))
         axes.set_title(_prior_title(prior))
@@ -110,7 +115,7 @@ def utility_curves(evaluations: Sequence[Evaluation], lines: Sequence[UtilityLin
         "What the training achieves",
         f"{name[0].upper()}{name[1:]} of the global model on held-out data of all users, over the rounds of training"
         + (" (one line per seed); the bar at the end is the final model's 95 % interval over users." if key == "utility"
-           else "; no utility was recorded during training."),
+           else "; no utility was recorded during training.") + budget_note(evaluations),
     )  # fmt: skip
 
 

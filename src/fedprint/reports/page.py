@@ -16,6 +16,7 @@ from fedprint.evaluation.rows import Row, plain_value, write_measurements
 from fedprint.reports import wording
 from fedprint.reports.analysis_tables import ResultTable, table_csv
 from fedprint.reports.claims import Verdict, by_claim, judge_claims, verdict_csv, verdict_rows
+from fedprint.reports.client_dp import client_dp_table
 from fedprint.reports.evaluations import CONTROL, Evaluation, all_rows, final_rows, read_evaluations, read_samples
 from fedprint.reports.paired import paired_rows
 from fedprint.reports.reference import CITATION, TITLES, published_users
@@ -89,7 +90,8 @@ def write_report(
     tables, utility = attack_tables(final, rows), utility_lines(final)
     summary = _summary(experiment, title, found, tables, utility, Path(out) / "index.html")
     drawings = draw_all(tables, utility, found, summary.prior)
-    sections = analysis_sections(rows, found)
+    beside = client_dp_table({experiment: (rows, config_text)})
+    sections = analysis_sections(rows, found, {} if beside is None else {"privacy": (beside,)})
     verdicts = judge_claims(rows, experiment)
     page = _render(summary, found, final, tables, utility, (drawings, sections, verdicts), config_text)
     partial = fresh_folder(Path(out))

@@ -17,6 +17,14 @@ from fedprint.reports.page import environment, fresh_folder, swap, write_claims,
 from fedprint.reports.plane_claims import judge_plane
 from fedprint.reports.plane_figures import draw_plane
 from fedprint.reports.plane_numbers import Entry, front, measured, measurement_rows, overhead
+from fedprint.reports.plane_privacy import (
+    broken,
+    draw_privacy,
+    has_membership,
+    privacy_rows,
+    privacy_table,
+    privacy_words,
+)
 from fedprint.reports.wording import MISSING, estimate, with_unit
 
 CENTRAL = "dp-fedavg"
@@ -53,6 +61,9 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
     verdicts = judge_plane(entries, head.adversaries, head.dataset)
     tables = [plane_table(head, entries), overhead_table(entries)]
     drawings = draw_plane(head.adversaries, entries)
+    if has_membership(entries):
+        tables.insert(0, privacy_table(entries))
+        drawings += draw_privacy(entries)
     sentences = verdict(head, entries)
     page = environment().get_template("plane.html").render(
         head=head,
@@ -61,6 +72,8 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
         fronts={name: front_words(entries, name) for name in head.adversaries},
         sentences=sentences,
         central=central_words(head, entries),
+        privacy=privacy_words(entries),
+        broken=broken(entries),
         failed=[entry for entry in entries if entry.error],
         verdicts=verdicts,
         claims=_grouped(verdicts),
@@ -69,7 +82,7 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
     )  # fmt: skip
     partial = fresh_folder(Path(out))
     try:
-        rows = measurement_rows(head.name, entries)
+        rows = [*measurement_rows(head.name, entries), *privacy_rows(head.name, entries)]
         write_measurements(partial / "measurements.jsonl", partial / "measurements.csv", rows)
         _write_json(partial / "plane.json", plane_json(head, entries))
         _write_json(partial / "summary.json", {"plane": head.name, **asdict(head), "verdict": sentences})

@@ -26,12 +26,16 @@ POOLED_METRICS = ("ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One strategy at one strength; ``points`` of those seeds that ran to their end, ``error`` why others did not."""
+    """One strategy at one strength; ``points`` of those seeds that ran to their end, ``error`` why others did not.
+
+    ``audits`` are rows of ``epsilon_lower``, one per seed, where the mechanism was audited.
+    """
 
     strategy: str | None
     strength: float | None
     points: tuple[Point, ...]
     error: str | None = None
+    audits: tuple[Row, ...] = ()
 
     @property
     def label(self) -> str:

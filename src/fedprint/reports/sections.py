@@ -57,6 +57,11 @@ TEXTS: Mapping[str, tuple[str, str]] = {
         "Did a user take part in a round? Asked of someone who sees only a cohort's sum (aggregate, before the "
         "server's noise), or only the released models (central, after it).",
     ),
+    "membership": (
+        "Membership",
+        "Did a client take part in the training at all? Half of the users' anonymous devices stayed away. Asked of "
+        "someone who sees raw updates (local), sums per round (aggregate), or the released models only (central).",
+    ),
     "distances": ("Distances", "How alike a user's own examples are, beside other users' ones."),
     "class-bias": ("Class bias", "Which labels' outputs an update moves, prior beside private."),
     "recognisable": ("Who is recognised, and why", "The users that are recognised most and least, and their labels."),
@@ -79,8 +84,13 @@ class Section:
     tables: tuple[ResultTable, ...]
 
 
-def analysis_sections(rows: Sequence[Row], evaluations: Sequence[Evaluation] = ()) -> tuple[Section, ...]:
-    """Return a section per analysis that measured or exhibited something, known ones in order, then others by name."""
+def analysis_sections(
+    rows: Sequence[Row], evaluations: Sequence[Evaluation] = (), more: Mapping[str, Sequence[ResultTable]] | None = None
+) -> tuple[Section, ...]:
+    """Return a section per analysis that measured or exhibited something, known ones in order, then others by name.
+
+    ``more`` are tables that lead a section.
+    """
     final = final_analyses(rows)
     figures = draw_rows(final)
     shown = draw_exhibits(evaluations)
@@ -91,7 +101,7 @@ def analysis_sections(rows: Sequence[Row], evaluations: Sequence[Evaluation] = (
         title, note = TEXTS.get(name, (name.replace("-", " ").capitalize(), ""))
         drawings = figures.get(name, ()) + shown.get(name, ())
         table = _table([row for row in final if row["analysis"] == name], name, title, bool(drawings))
-        tables = listed.get(name, ()) + (() if table is None else (table,))
+        tables = (*(more or {}).get(name, ()), *listed.get(name, ()), *(() if table is None else (table,)))
         if drawings or tables:
             sections.append(Section(name=name, title=title, note=note, drawings=drawings, tables=tables))
     return tuple(sections)

@@ -16,6 +16,7 @@ from fedprint.evaluation.rows import Row, plain_value, read_measurements, write_
 from fedprint.reports import wording
 from fedprint.reports.analysis_tables import ResultTable
 from fedprint.reports.claims import Verdict, by_claim, judge_claims
+from fedprint.reports.client_dp import client_dp_table
 from fedprint.reports.drawing import Drawing
 from fedprint.reports.page import (
     environment,
@@ -49,10 +50,15 @@ class MemberReport:
         """All its measurements."""
         return tuple(read_measurements(self.folder / "measurements.jsonl"))
 
+    @cached_property
+    def config_text(self) -> str:
+        """Its resolved configuration (YAML)."""
+        return (self.folder / "config.yaml").read_text(encoding="utf-8")
+
     @property
     def model(self) -> str:
         """The name of its model."""
-        config = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
+        config = yaml.safe_load(self.config_text)
         model = config.get("model") if isinstance(config, dict) else None
         return str(model.get("name", "")) if isinstance(model, dict) else ""
 
@@ -70,7 +76,7 @@ def write_suite(
     rows = suite_rows(suite, members)
     shown = SuiteContent(
         drawings=draw_suite(rows),
-        tables=paper_tables(members),
+        tables=_tables(members),
         verdicts=tuple(verdict for member in members for verdict in judge_claims(member.rows, member.name)),
     )
     partial = fresh_folder(Path(out))
@@ -85,6 +91,11 @@ def write_suite(
         swap(partial, Path(out))
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _tables(members: Sequence[MemberReport]) -> tuple[ResultTable, ...]:
+    budgets = client_dp_table({member.name: (member.rows, member.config_text) for member in members})
+    return (*(() if budgets is None else (budgets,)), *paper_tables(members))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedprint.evaluation.rows import read_measurements
 from fedprint.reports.evaluations import CHOSEN, final_rows
+from fedprint.reports.inversion_rows import DEFENCES, numbers, scored
 from fedprint.reports.page import read_summary
 from fedprint.reports.tables import AttackLine, AttackTable, attack_tables, utility_lines
 from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, TRAININGS, Estimate, interval, with_unit
@@ -35,6 +36,8 @@ def summary_table(report_folder: Path) -> Table:
         return suite_table(folder, summary)
     if "plane" in summary:
         return plane_table(folder, summary)
+    if "inversion" in summary:
+        return inversion_table(folder, summary)
     rows = final_rows(read_measurements(folder / "measurements.jsonl"))
     caption = _caption(folder, summary, rows)
     table = Table(title=escape(summary["title"]), caption=caption, caption_justify="left", box=SIMPLE_HEAD)
@@ -101,6 +104,29 @@ def plane_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     return table
 
 
+def inversion_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return the CAP scores against reconstruction of the papers' grid, by attack, batch and adversary."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    rows = read_measurements(folder / "measurements.jsonl")
+    caption = "\n".join(
+        [*summary["verdict"], f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"]
+    )
+    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
+    names = ("none", *DEFENCES)
+    for column in ("attack", "batch", "adversary", *(f"CAP {name}" for name in names)):
+        table.add_column(column, overflow="fold")
+    for attack, _, batches in summary["attacks"]:
+        for batch in batches:
+            for adversary in summary["adversaries"]:
+                found = scored(rows, "cap_reconstruction", attack, batch, adversary)
+                cells = [attack, str(batch), adversary, *(numbers(found.get(name)) for name in names)]
+                table.add_row(*map(escape, cells))
+    return table
+
+
 def _lines(table: AttackTable, linkage: str) -> list[tuple[AttackLine, str]]:
     """Return the chosen line and, where another attack did better on test data, that one as well."""
     known = [line for line in table.lines if _value(line, linkage) is not None]
@@ -117,8 +143,8 @@ def _value(line: AttackLine, linkage: str) -> float | None:
 
 
 def _cells(prior: str, linkage: str, name: str, line: AttackLine) -> list[str]:
-    numbers = line.by_linkage[linkage]
-    ap, ratio = numbers["ap"], numbers.get("ap_over_chance")
+    found = line.by_linkage[linkage]
+    ap, ratio = found["ap"], found.get("ap_over_chance")
     return [
         prior,
         linkage,

@@ -63,26 +63,32 @@ class Parameter(Component):
 class Strategy(Component):
     """A way to defend: ``defences`` as in an experiment, with ``$name`` where a parameter of ``space`` goes.
 
-    The space is flat: every parameter matters whatever the others are, which a Gaussian process needs.
+    ``changes`` are other settings of the experiment that belong to the way, such as its federation's; parameters go
+    there too. The space is flat: every parameter matters whatever the others are, which a Gaussian process needs.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
     defences: Annotated[tuple[Mapping[str, Any], ...], Field(min_length=1)]
+    changes: Mapping[str, Any] = Field(default_factory=dict, alias="with")
     space: Annotated[Mapping[str, Parameter], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _space_is_used(self) -> Strategy:
-        used = set(placeholders(self.defences))
+        used = {*placeholders(self.defences), *placeholders(self.changes)}
         if used != set(self.space):
             raise ValueError(
                 f"strategy '{self.name}': defences use {sorted(used) or 'no parameter'}, "
-                f"space has {sorted(self.space)}; write ${'{name}'} in defences for each parameter of space"
+                f"space has {sorted(self.space)}; write ${'{name}'} in defences or with for each parameter of space"
             )
         return self
 
     def filled(self, values: Values) -> list[dict[str, Any]]:
         """Return the defences with ``values`` in place of the placeholders."""
         return [dict(filled(defence, values)) for defence in self.defences]
+
+    def changed(self, values: Values) -> dict[str, Any]:
+        """Return the other settings with ``values`` in place of the placeholders."""
+        return dict(filled(self.changes, values))
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """Return the space as Optuna takes it."""

@@ -133,10 +133,18 @@ class _Memory:
         rows, s, y = rows[good], s[good], y[good]
         place = self.count[rows] % self.s.shape[1]
         self.s[rows, place], self.y[rows, place] = s, y
-        self.sy[rows, :, place] = torch.einsum("rhd,rd->rh", self.s[rows], y)
-        both = torch.einsum("rhd,xrd->xrh", self.y[rows], torch.stack([s, y]))
-        self.sy[rows, place], self.yy[rows, place], self.yy[rows, :, place] = both[0], both[1], both[1]
+        step, change = self._everywhere(rows, s), self._everywhere(rows, y)
+        self.sy[rows, :, place] = torch.einsum("khd,kd->kh", self.s, change)[rows]
+        both = torch.einsum("khd,kxd->kxh", self.y, torch.stack([step, change], 1))[rows]
+        self.sy[rows, place], self.yy[rows, place], self.yy[rows, :, place] = both[:, 0], both[:, 1], both[:, 1]
         self.count[rows] += 1
+
+    def _everywhere(self, rows: Tensor, values: Tensor) -> Tensor:
+        """Return ``values`` (r, ...) of the problems ``rows`` in their places among all (k, ...), zero elsewhere.
+
+        Nearly all problems take their step at once: products for all cost less than a copy of the memories of some.
+        """
+        return values.new_zeros(len(self.count), *values.shape[1:]).index_copy(0, rows, values)
 
     def times(self, rows: Tensor, g: Tensor) -> Tensor:
         """Return the inverse Hessians of the problems ``rows`` (r,) times ``g`` (r, d).
@@ -147,9 +155,9 @@ class _Memory:
         back = torch.arange(h, device=g.device)
         order = (self.count[rows, None] - 1 - back) % h
         known = back < self.count[rows, None]
-        s, y = self.s[rows], self.y[rows]
         sy, yy = (_ordered(gram[rows], order, known) for gram in (self.sy, self.yy))
-        sg, yg = (torch.einsum("rhd,rd->rh", m, g).gather(1, order) * known for m in (s, y))
+        all_g = self._everywhere(rows, g)
+        sg, yg = (torch.einsum("khd,kd->kh", m, all_g)[rows].gather(1, order) * known for m in (self.s, self.y))
         newest = sy[:, 0, 0] / yy[:, 0, 0].clamp(min=1e-30)
         scale = torch.where(known[:, 0], newest, torch.ones_like(newest))[:, None]
         lower = torch.tril(sy) + torch.diag_embed((~known).to(sy))
@@ -158,7 +166,9 @@ class _Memory:
         c = torch.linalg.solve_triangular(lower.mT, rest[..., None], upper=True)[..., 0]
         along_y = torch.zeros_like(alpha).scatter(1, order, alpha)
         along_s = torch.zeros_like(c).scatter(1, order, c)
-        return scale * (g - torch.einsum("rh,rhd->rd", along_y, y)) + torch.einsum("rh,rhd->rd", along_s, s)
+        back_along = (self._everywhere(rows, weights) for weights in (along_y, along_s))
+        in_y, in_s = (torch.einsum("kh,khd->kd", w, m)[rows] for w, m in zip(back_along, (self.y, self.s), strict=True))
+        return scale * (g - in_y) + in_s
 
 
 def _ordered(gram: Tensor, order: Tensor, known: Tensor) -> Tensor:

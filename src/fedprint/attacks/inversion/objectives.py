@@ -20,11 +20,17 @@ class Knowledge:
     """What the adversary knows of the defence; nothing is the naive adversary.
 
     ``sigma``: standard deviation of the noise on each entry of the gradient. ``masked``: entries that are exactly zero
-    were not sent (top-k), rather than sent as zeros.
+    were not sent (top-k), rather than sent as zeros. ``secret_head``: a private head behind the same features added its
+    gradient to every layer but the public head (SPN); of its weights and codes nothing is known.
     """
 
     sigma: float = 0.0
     masked: bool = False
+    secret_head: bool = False
+
+
+NAIVE = Knowledge()
+"""The adversary who knows of no defence."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,16 @@ from fedprint.types import Params
 if TYPE_CHECKING:
     from fedprint.models.base import FedModule
 
-Simulation = Callable[[Params, Tensor, Tensor], dict[str, Tensor]]
-"""(parameters, images (b, c, h, w), targets (b, classes)) -> the descent that a client would have sent."""
+
+class Simulation(Protocol):
+    """What a client would have sent."""
+
+    def __call__(self, params: Params, x: Tensor, targets: Tensor, push: Tensor | None = None) -> dict[str, Tensor]:
+        """Return the descent for images ``x`` (b, c, h, w) and ``targets`` (b, classes).
+
+        ``push`` (b, features) is the gradient that a private loss has at the features of each image. Whatever the
+        private head, all that it does to the public layers goes through this vector (papers.md 4.3).
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,29 +41,35 @@ class LocalSteps:
 
 
 class _Scores(nn.Module):
-    """A model's class scores as the forward pass that ``functional_call`` runs."""
+    """A model's class scores as the forward pass that ``functional_call`` runs, and what a push adds to the loss."""
 
     def __init__(self, model: FedModule) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the scores (b, classes)."""
-        return self.model.scores(x)
+    def forward(self, x: Tensor, push: Tensor | None) -> tuple[Tensor, Tensor | float]:
+        """Return the scores (b, classes), and the mean product of features and ``push`` (b, features)."""
+        if push is None:
+            return self.model.scores(x), 0.0
+        features: Tensor = self.model.features(x)  # type: ignore[operator]
+        scores: Tensor = self.model.head(features)  # type: ignore[operator]
+        return scores, (features * push).sum(1).mean()
 
 
-def mean_loss(model: FedModule, *, multi_label: bool) -> Callable[[Params, Tensor, Tensor], Tensor]:
-    """Return ``loss(params, x, targets)``: the mean public loss for targets (b, classes) that need not be whole.
+def mean_loss(model: FedModule, *, multi_label: bool) -> Callable[..., Tensor]:
+    """Return ``loss(params, x, targets, push=None)``: the mean loss for targets (b, classes) that need not be whole.
 
-    For one-hot, or multi-hot, targets it is the mean of ``model.per_example_loss``.
+    For one-hot, or multi-hot, targets it is the mean of ``model.per_example_loss``, plus what a ``push`` adds.
     """
     scores = _Scores(model)
 
-    def loss(params: Params, x: Tensor, targets: Tensor) -> Tensor:
-        found = functional_call(scores, {f"model.{name}": p for name, p in params.items()}, (x,))
+    def loss(params: Params, x: Tensor, targets: Tensor, push: Tensor | None = None) -> Tensor:
+        found, pushed = functional_call(scores, {f"model.{name}": p for name, p in params.items()}, (x, push))
         if multi_label:
-            return functional.binary_cross_entropy_with_logits(found, targets)
-        return -(targets * functional.log_softmax(found, 1)).sum(1).mean()
+            public: Tensor = functional.binary_cross_entropy_with_logits(found, targets)
+        else:
+            public = -(targets * functional.log_softmax(found, 1)).sum(1).mean()
+        return public if push is None else public + pushed
 
     return loss
 
@@ -71,11 +85,12 @@ def simulation(model: FedModule, *, multi_label: bool = False, steps: LocalSteps
         return gradient
     batches = [torch.tensor(batch) for batch in steps.batches]
 
-    def unrolled(params: Params, x: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    def unrolled(params: Params, x: Tensor, targets: Tensor, push: Tensor | None = None) -> dict[str, Tensor]:
         current = dict(params)
         for batch in batches:
             index = batch.to(x.device)
-            current = add(current, gradient(current, x[index], targets[index]), -steps.lr)
+            pushed = None if push is None else push[index]
+            current = add(current, gradient(current, x[index], targets[index], pushed), -steps.lr)
         return scale(add(current, params, -1.0), -1 / steps.lr)
 
     return unrolled

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from fedprint.attacks.inversion.simulate import LocalSteps
@@ -15,12 +16,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """Images ``x`` (n, c, h, w) in [0, 1] that the adversary holds, with labels ``y``, (n,) or multi-hot (n, C)."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.x)
+
+    def __getitem__(self, index: Tensor | slice) -> Labelled:
+        """Return some of the images."""
+        return Labelled(x=self.x[index], y=self.y[index])
+
+
+@dataclass(frozen=True, kw_only=True)
 class Victims:
     """What the adversary has of v clients.
 
     ``descents`` (v, ...) as sent; ``params`` as received, (v, ...) each or the same for all where ``shared``; ``shape``
     (c, h, w) of an image and ``images`` b, their number; ``steps`` of local training, None for a gradient;
-    ``labels`` (v, b) where the adversary knows them.
+    ``labels`` (v, b) where the adversary knows them. Where it has several ``rounds`` r in which each client trained on
+    the same images, descents are (v, r, ...) and params (v, r, ...), or (r, ...) where shared.
     """
 
     model: FedModule
@@ -29,6 +47,7 @@ class Victims:
     shape: tuple[int, int, int]
     classes: int
     images: int = 1
+    rounds: int = 1
     shared: bool = True
     multi_label: bool = False
     steps: LocalSteps | None = None
@@ -42,3 +61,29 @@ class Victims:
         """Return parameters and descents of the victims ``index``."""
         params = self.params if self.shared else {name: p[index] for name, p in self.params.items()}
         return params, {name: d[index] for name, d in self.descents.items()}
+
+    def one_round(self, round: int = 0) -> Victims:
+        """Return the victims as one of the ``rounds`` shows them."""
+        if self.rounds == 1:
+            return self
+        place = round if self.shared else (slice(None), round)
+        return replace(
+            self,
+            params={name: p[place] for name, p in self.params.items()},
+            descents={name: d[:, round] for name, d in self.descents.items()},
+            rounds=1,
+        )
+
+    def of_one_model(self, victim: int) -> Victims:
+        """Return a single victim of one round, with its own model as the shared one."""
+        params, descents = self.select(torch.tensor([victim], device=next(iter(self.descents.values())).device))
+        received = params if self.shared else {name: p[0] for name, p in params.items()}
+        return replace(self, params=received, descents=descents, shared=True)
+
+    def having(self, descents: Params) -> Victims:
+        """Return victims of the same model that sent other ``descents`` (v, ...)."""
+        return replace(self, descents=descents)
+
+    def averaged(self) -> Params:
+        """Return the mean of each client's descents over the rounds: (v, ...)."""
+        return self.descents if self.rounds == 1 else {name: d.mean(1) for name, d in self.descents.items()}

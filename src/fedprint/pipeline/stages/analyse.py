@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 
 from fedprint.analyses.base import Bench
 from fedprint.analyses.trials import load_questions, save_trials
+from fedprint.attacks.problem import attack_problem
 from fedprint.attacks.reidentify import Attack, Tuned
-from fedprint.attacks.shadow import attack_problem
 from fedprint.attacks.slices import SlicedWorkspace
 from fedprint.data.prepared import load_meta
 from fedprint.pipeline.progress import meter

@@ -16,11 +16,12 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from fedprint.attacks.adversary import Effort, Recipe, choose, recipes, relabelled
+from fedprint.attacks.adversary import Effort, OffLine, choose, recipes, relabelled, run_off_line
 from fedprint.attacks.embed import two_dimensions
+from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentify import Tuned, Workspace, answer, pool, tune
-from fedprint.attacks.shadow import Problem, Validation
 from fedprint.attacks.view import AttackerView, ask_all
+from fedprint.component import Component
 from fedprint.data.prepared import load_meta, load_users
 from fedprint.data.text_columns import CAPTION
 from fedprint.federation.store import UpdateStore
@@ -44,18 +45,39 @@ def run(job: Job) -> None:
 def _run(job: Job) -> None:
     out = job.paths.attack
     shutil.rmtree(out, ignore_errors=True)
+    devices, work = run_devices(job), Workspace()
     for name in job.config.adversaries:
-        _attack_as(name, job)
+        _attack_as(name, job, devices, work)
+    if not job.pictures:
+        return
     store = UpdateStore.open(job.paths.updates / "observed", verify=False)
     shown = two_dimensions(store, np.arange(len(store.index)), seed=job.seed)
     np.savez(out / "embedding.npz", xy=shown, obs_id=store.index["obs_id"].to_numpy())
 
 
-def _attack_as(name: AdversaryName, job: Job) -> None:
+def run_devices(job: Job) -> OffLine:
+    """Run the devices off line that the configured adversaries learn from: for both, the clean ones are the same."""
+    threat, adaptive = job.config.threat, "adaptive" in job.config.adversaries
+    view, questions = open_view(job, "adaptive" if adaptive else "naive")
+    effort = Effort(
+        rounds=threat.shadow_rounds if adaptive or not _recorded(job) else 0,
+        draws=threat.shadow_draws if adaptive else 0,
+        validation_rounds=min(job.config.selection.shadow_rounds, view.store.rounds),
+    )
+    with meter(f"attack {job.paths.item}: shadow devices", effort.devices(view)) as bar:
+        return run_off_line(view, questions, effort, bar.update)
+
+
+def _recorded(job: Job) -> bool:
+    """Return whether the naive adversary learns from recorded updates of its own devices, which were not defended."""
+    clean = not job.config.defences or "prior" not in job.config.threat.defended_roles()
+    return clean and job.config.threat.learn_from == "records"
+
+
+def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace) -> None:
     """Choose what to learn from, then every attack's settings; write the folder of one adversary."""
     view, questions = open_view(job, name)
-    work = Workspace()
-    found = recipes_of(name, job, view, questions)
+    found = recipes(name, view, questions, devices, recorded=_recorded(job))
     recipe, losses = choose(found, work, torch_rng(job.seed, "attack", "recipe", name))
     real = recipe.problem
     permuted = relabelled(real, permutation(job, questions))
@@ -74,31 +96,22 @@ def _attack_as(name: AdversaryName, job: Job) -> None:
     print(f"{note}, log-loss {row['log_loss']:.3f}", file=sys.stderr, flush=True)
 
 
-def recipes_of(name: AdversaryName, job: Job, view: AttackerView, questions: Questions) -> tuple[Recipe, ...]:
-    """Return what an adversary may learn from under this configuration."""
-    threat, rounds = job.config.threat, min(job.config.selection.shadow_rounds, view.store.rounds)
-    effort = Effort(rounds=threat.shadow_rounds, draws=threat.shadow_draws, validation_rounds=rounds)
-    clean = not job.config.defences or "prior" not in threat.defended_roles()
-    recorded = clean and threat.learn_from == "records"
-    total = effort.devices(name, view, recorded=recorded)
-    with meter(f"attack {job.paths.item}: {name}, shadow devices", total) as bar:
-        return recipes(name, view, questions, effort, recorded=recorded, progress=bar.update)
-
-
 def open_view(job: Job, adversary: AdversaryName) -> tuple[AttackerView, Questions]:
     """Return all that the adversary may know, and what it is asked."""
     prepared, updates = job.paths.prepared, job.paths.updates
     meta = load_meta(prepared)
     dtype = build.DTYPES[job.config.federation.dtype]
-    prior = readable(load_users(prepared / "prior"), dtype)
+    prior = readable(load_users(prepared / "prior"), dtype, job.config.model)
     store = UpdateStore.open(updates / "observed")
     model = build.build_model(job.config, meta, prior, build.federation_seed(job.seed))
+    background = with_clusters(load_users(prepared / "background"), updates / "public")
     view = AttackerView(
         store=store,
         prior_users=prior,
-        background=readable(with_clusters(load_users(prepared / "background"), updates / "public"), dtype),
+        background=readable(background, dtype, job.config.model),
         model=model,
         training=job.config.federation.local_training(),
+        rule=build.server_rule(job.config, 2 * len(prior)),  # a prior device and an anonymous one of every user
         chronological=job.prior == "chrono",
         by_album=job.prior == "photoset",
         defences=job.config.defences if adversary == "adaptive" else None,
@@ -109,13 +122,13 @@ def open_view(job: Job, adversary: AdversaryName) -> tuple[AttackerView, Questio
     return view, ask_all(store, options)
 
 
-def readable(users: Sequence[User], dtype: torch.dtype) -> tuple[User, ...]:
+def readable(users: Sequence[User], dtype: torch.dtype, model: Component) -> tuple[User, ...]:
     """Return the users as model input, with the captions that the adversary can read and no device trains on."""
     return tuple(
         replace(ready, examples={**ready.examples, CAPTION: user.examples[CAPTION]})
         if CAPTION in user.examples
         else ready
-        for user, ready in zip(users, build.ready(users, dtype), strict=True)
+        for user, ready in zip(users, build.ready(users, dtype, model=model), strict=True)
     )
 
 

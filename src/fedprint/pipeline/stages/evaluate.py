@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprint.data.prepared import Meta, load_meta, load_users
+from fedprint.defences.secure_aggregation import server_view
 from fedprint.evaluation.chance import expected_top_k
 from fedprint.evaluation.measure import ap_by_round, ap_by_user, measure_reidentification
 from fedprint.evaluation.metrics import METRICS
-from fedprint.evaluation.rows import Row, to_row
+from fedprint.evaluation.rows import GUARANTEE, Row, to_row
 from fedprint.evaluation.shuffled import PermutationTest, permutation_test
 from fedprint.evaluation.utility import hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
 from fedprint.federation.store import read_truth
@@ -53,7 +54,8 @@ def run(job: Job) -> list[Row]:
     strengths = (replace(m, keys={**condition(job), **m.keys}) for m in measure_strengths(job, attack, answers))
     added = [*strengths, *_privacy(job), *_adversaries(job, attacks, replies)]
     write_analyses(job, meta, condition(job), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, added)
-    _write_tsne(job, out)
+    if job.pictures:
+        _write_tsne(job, out)
     shutil.copytree(job.paths.prepared / "samples", out / "samples", dirs_exist_ok=True)
     return rows
 
@@ -71,7 +73,7 @@ def condition(job: Job, adversary: AdversaryName | None = None) -> dict[str, Any
         "defence_params": defence_params(config),
         "defended": config.threat.defended if config.defences else None,
         "adversary": adversary or config.adversaries[-1],
-        "view": "local",
+        "view": server_view(config.defences),
         "seed": job.seed,
     }
 
@@ -90,7 +92,8 @@ def _utility(job: Job, meta: Meta) -> Iterator[Measurement]:
     seed, confidence = seed_for(job.seed, "utility"), job.config.evaluation.confidence
     for training, values in arrays.items():
         found = _utility_of(meta, values, labels, users, seed, confidence)
-        yield replace(found, keys={**condition(job), "training": training})
+        spent = _guarantee(job) if training == "federated" else {}
+        yield replace(found, keys={**condition(job), "training": training, **spent})
         if training == "federated" and found.chance is not None:
             exact = replace(found, value=found.chance, lo=found.chance, hi=found.chance)
             yield replace(exact, keys={**condition(job), "training": "chance"})
@@ -141,12 +144,24 @@ def _attacks(job: Job, adversary: AdversaryName, attack: Mapping[str, Any], answ
                 yield replace(measurement, keys=keys)
 
 
+def _guarantee(job: Job) -> dict[str, Any]:
+    """Return the keys (rows.GUARANTEE) of a number that was reached within a finite privacy budget, else none."""
+    path = job.paths.updates / "utility" / "privacy.json"
+    spent = read_json(path) if path.is_file() else {"epsilons": []}
+    found = next(iter(spent["epsilons"]), {"value": None})
+    if found["value"] is None:
+        return {}
+    kept = {name: found[name] for name in GUARANTEE if name in found}
+    return {**kept, "epsilon": found["value"], "communication": spent["cost"]}
+
+
 def _privacy(job: Job) -> Iterator[Measurement]:
     """Yield what was spent of a privacy budget, one epsilon per accountant: bounds, so without an interval."""
     path = job.paths.updates / "utility" / "privacy.json"
     if not path.is_file():
         return
-    clients = 2 * len(load_users(job.paths.prepared / "private"))  # a device each for the two halves of a user's data
+    users = len(load_users(job.paths.prepared / "private"))
+    clients = 2 * users - round(job.config.federation.absent * users)  # a device each for the halves of a user's data
     for found in read_json(path)["epsilons"]:
         if found["value"] is None:
             continue
@@ -203,6 +218,7 @@ def _details(
         "utility_metric": UTILITY[meta.task],
         "history": history["rounds"],
         "store_checksum": history["store_checksum"],
+        "budget": _guarantee(job),
         "data_overhead": history["data_overhead"],
         "attacks": {
             name: {**found, "settings": readable_settings(found["settings"])}

@@ -100,14 +100,15 @@ def _features(
 ) -> Callable[[User], NDArray[np.float32]] | None:
     """Return the penultimate activations of the final global model, for models that have some."""
     dtype = recipes.DTYPES[job.config.federation.dtype]
-    model = recipes.build_model(job.config, meta, recipes.ready(users[:1], dtype), recipes.federation_seed(job.seed))
+    one = recipes.ready(users[:1], dtype, model=job.config.model)
+    model = recipes.build_model(job.config, meta, one, recipes.federation_seed(job.seed))
     compute = getattr(model, "features", None)
     if compute is None:
         return None
     recipes.load_parameters(model, store.global_params(store.rounds))
 
     def features(user: User) -> NDArray[np.float32]:
-        x = recipes.to_model_input(user.examples, dtype)["x"]
+        x = recipes.to_model_input(user.examples, dtype, model=job.config.model)["x"]
         with torch.no_grad():
             parts = [compute(part).float().numpy() for part in torch.split(x, 512)]
         return np.concatenate(parts)

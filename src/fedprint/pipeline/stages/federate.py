@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedprint.data.examples import concat
+from fedprint.data.examples import columns, concat, num_examples, take
 from fedprint.data.prepared import Meta, load_meta, load_users
 from fedprint.federation.backends import best_device
 from fedprint.federation.rounds import RoundReport, federate
@@ -47,10 +47,14 @@ def run(job: Job, tracked: TrackedRun | None = None) -> None:
     prepared, out = job.paths.prepared, job.paths.updates
     meta = load_meta(prepared)
     dtype = recipes.DTYPES[job.config.federation.dtype]
-    users = {name: recipes.ready(load_users(prepared / name), dtype, best_device()) for name in ("prior", "private")}
-    test = recipes.ready(load_users(prepared / "test"), dtype, best_device())
+    users = {
+        name: recipes.ready(load_users(prepared / name), dtype, best_device(), job.config.model)
+        for name in ("prior", "private", "test")
+    }
+    test = users["test"]
     model = recipes.build_model(job.config, meta, test, recipes.federation_seed(job.seed)).to(best_device())
-    defended = protect(job, meta, recipes.make_devices(users["prior"], users["private"]))
+    absent = recipes.absent_users(users["private"], job.config.federation.absent, recipes.federation_seed(job.seed))
+    defended = protect(job, meta, recipes.make_devices(users["prior"], users["private"], absent))
     params, store, watch = _train(job, meta, model, defended.devices, test, tracked)
     recipes.load_parameters(model, params)
     _write_utility(out / "utility", job, meta, model, (*users["prior"], *users["private"]), test)
@@ -155,24 +159,33 @@ def _write_utility(
     labels = torch.cat([u.examples["y"] for u in test]).cpu().numpy()
     values, owners = recipes.predictions(model, test)
     results = {"federated": values.cpu().numpy()}
-    train = concat([{"x": u.examples["x"], "y": u.examples["y"]} for u in training])
     if job.config.federation.central_epochs:
-        results["centralised"] = _centralised(job, meta, train, test)
+        results["centralised"] = _centralised(job, meta, training, test)
     if meta.task == "regression":
-        results["median"] = np.full(len(labels), np.median(train["y"].cpu().numpy()))
+        results["median"] = np.full(len(labels), np.median(_spaced(training)["y"].cpu().numpy()))
     elif meta.task != "language_model":
-        results["knn"] = _nearest_neighbours(train, torch.cat([u.examples["x"] for u in test]), labels, meta)
+        asked = torch.cat([u.examples["x"] for u in test])
+        results["knn"] = _nearest_neighbours(_spaced(training, KNN_EXAMPLES), asked, labels, meta)
     arrays = {name: value.astype(np.float32) for name, value in results.items()}
     keep = {"labels": labels} if meta.task in ("multi_label", "regression") else {}
     everything: dict[str, Any] = {**arrays, **keep, "users": owners.cpu().numpy()}
     np.savez(out / "predictions.npz", **everything)
 
 
-def _centralised(job: Job, meta: Meta, train: Examples, test: tuple[User, ...]) -> np.ndarray:
+def _spaced(users: tuple[User, ...], most: int | None = None) -> Examples:
+    """Return the users' inputs and labels, of more than ``most`` examples that many evenly spaced ones."""
+    sizes = [num_examples(user.examples) for user in users]
+    every = -(-sum(sizes) // most) if most else 1
+    starts = np.cumsum([0, *sizes]).tolist()
+    parts = [columns(user.examples, ("x", "y")) for user in users]
+    return concat([take(p, slice(-start % every, None, every)) for p, start in zip(parts, starts, strict=False)])
+
+
+def _centralised(job: Job, meta: Meta, training: tuple[User, ...], test: tuple[User, ...]) -> np.ndarray:
     """Train the same network on all data at once with Lightning."""
     seed = recipes.federation_seed(job.seed)
     model = recipes.build_model(job.config, meta, test, seed)
-    cpu = {name: column.cpu() for name, column in train.items()}
+    cpu = {name: column.cpu() for name, column in _spaced(training).items()}
     batches = ShuffledBatches(cpu, 32, torch_rng(seed, "centralised"))
     quiet_trainer(job.config.federation.central_epochs).fit(model, batches.loader())
     model.eval()
@@ -180,15 +193,14 @@ def _centralised(job: Job, meta: Meta, train: Examples, test: tuple[User, ...]) 
     return values.cpu().numpy()
 
 
-def _nearest_neighbours(train: Examples, x: torch.Tensor, labels: np.ndarray, meta: Meta) -> np.ndarray:
-    """10-NN on pixels: hits (n,), or for multi-label the share of neighbours with each label (n, classes)."""
+def _nearest_neighbours(examples: Examples, x: torch.Tensor, labels: np.ndarray, meta: Meta) -> np.ndarray:
+    """10-NN on model inputs: hits (n,), or for multi-label the share of neighbours with each label (n, classes)."""
     from sklearn.neighbors import NearestNeighbors
 
-    every = -(-len(train["y"]) // KNN_EXAMPLES)
-    known = train["x"][::every].flatten(1).cpu().numpy()
+    known = examples["x"].flatten(1).cpu().numpy()
     k = min(KNN_NEIGHBOURS, len(known))
     found = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(known).kneighbors(x.flatten(1).cpu().numpy())[1]
-    neighbours = train["y"][::every].cpu().numpy()[found]
+    neighbours = examples["y"].cpu().numpy()[found]
     if meta.task == "multi_label":
         return np.asarray(neighbours.mean(1))
     votes = np.stack([(neighbours == c).sum(1) for c in range(len(meta.class_names))], axis=1)

@@ -61,12 +61,13 @@ class Paths:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One item of the matrix with its configuration."""
+    """One item of the matrix with its configuration; without ``pictures`` nothing is drawn for the eye alone."""
 
     config: Experiment
     prior: Prior
     seed: int
     paths: Paths
+    pictures: bool = True
 
     @property
     def analyses(self) -> tuple[Analysis, ...]:

@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
-from fedprint.attacks.shadow import Validation, attack_problem, validations
+from fedprint.attacks.problem import Validation, attack_problem
+from fedprint.attacks.rehearsal import validations
 from fedprint.attacks.view import AttackerView, ask_all
 from fedprint.federation.store import UpdateStore
 from fedprint.types import ClientJob, ClientResult, FedprintError, LocalTraining, Params, Questions
@@ -39,7 +40,7 @@ class Spy:
         """User -> side -> the last job."""
         found: dict[str, dict[str, ClientJob]] = defaultdict(dict)
         for job in self.jobs:
-            _, user, side = job.device_id.split("-")
+            _, user, _, side, _ = job.device_id.split("-")  # shadow-USER-half-SIDE-clean
             found[user][side] = job
         return found
 

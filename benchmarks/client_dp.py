@@ -1,0 +1,108 @@
+"""How fast client-dp's largest experiment trains: updates per second, memory, and a projection for all its rounds.
+
+Run: ``FEDPRINT_DATA=... OMP_NUM_THREADS=1 python benchmarks/client_dp.py [EXPERIMENT] [ROUNDS]``, by default
+client-dp-10000 and 12. The stages prepare and federate run as processes of their own, without DVC and MLflow; federate
+runs twice, for a third of the rounds and for all, so that the difference is training alone, recorded and on the disk.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedprint.data.prepared import load_users
+from fedprint.federation.store import UpdateStore
+from fedprint.pipeline.config import dump_yaml, load_experiment
+from fedprint.pipeline.recipes import make_plan
+from fedprint.pipeline.stages.paths import Job, Paths
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one stage took: seconds on the clock and of the processor, peak memory in MiB."""
+
+    wall: float
+    cpu: float
+    peak: float
+
+
+def job(base: Path, experiment: str, rounds: int | None) -> Job:
+    """Resolve the experiment, for some of its rounds where a number is given."""
+    assignments = [] if rounds is None else [f"federation.rounds={rounds}", f"federation.evaluate_every={rounds}"]
+    config = load_experiment(ROOT, experiment, assignments=assignments)
+    base.mkdir(parents=True, exist_ok=True)
+    (base / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
+    return Job(config=config, prior="random", seed=0, paths=Paths(base=base, item="random-0"))
+
+
+def run_stage(stage: str, base: Path, experiment: str, rounds: int) -> None:
+    """Run in the child: one stage, and its processor time and peak memory at the end."""
+    importlib.import_module(f"fedprint.pipeline.stages.{stage}").run(job(base, experiment, rounds))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    print(f"cpu {used.ru_utime + used.ru_stime:.2f} s, peak {used.ru_maxrss / 1024:.0f} MiB", file=sys.stderr)
+
+
+def measured(stage: str, base: Path, experiment: str, rounds: int) -> Cost:
+    """Return what a stage took in a process of its own."""
+    started = time.perf_counter()
+    command = [sys.executable, __file__, "--stage", stage, str(base), experiment, str(rounds)]
+    run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    if run.returncode:
+        raise SystemExit(f"{stage} failed:\n{run.stderr[-3000:]}")
+    cpu, peak = re.findall(r"cpu ([0-9.]+) s, peak (\d+) MiB", run.stderr)[-1]
+    found = Cost(wall=time.perf_counter() - started, cpu=float(cpu), peak=float(peak))
+    print(f"{stage}, {rounds} rounds: {found.wall:.0f} s, {found.cpu:.0f} s of cpu, {found.peak:.0f} MiB", flush=True)
+    return found
+
+
+def measure(experiment: str, rounds: int, base: Path) -> None:
+    """Print the costs and the projection."""
+    prepared = measured("prepare", base, experiment, rounds)
+    few = max(1, rounds // 3)
+    costs, updates = {}, {}
+    for count in (few, rounds):
+        costs[count] = measured("federate", base, experiment, count)
+        updates[count] = len(UpdateStore.open(base / "updates" / "random-0" / "observed", verify=False).index)
+    more = updates[rounds] - updates[few]
+    rates = [more / (getattr(costs[rounds], kind) - getattr(costs[few], kind)) for kind in ("wall", "cpu")]
+    whole = job(base, experiment, None).config
+    clients = 2 * len(load_users(base / "prepared" / "random-0" / "private"))
+    plan = make_plan(whole, clients, 0)
+    total = sum(plan.expected(t) for t in range(plan.rounds))
+    disk = (
+        sum(path.stat().st_size for path in (base / "updates").rglob("*") if path.is_file()) / updates[rounds] * total
+    )
+    peak = max(cost.peak for cost in (prepared, *costs.values()))
+    print(f"{clients:,} clients: {rates[0]:.0f} updates/s on the clock, {rates[1]:.0f} per second of cpu")
+    print(f"peak memory {peak:.0f} MiB")
+    minutes = (total / rates[0] + costs[few].wall) / 60, (total / rates[1] + costs[few].cpu) / 60
+    print(f"projection: {plan.rounds} rounds, {total:,} updates, {minutes[0]:.0f} min on the clock as loaded as now, "
+          f"{minutes[1]:.0f} min of cpu, {disk / 2**30:.1f} GiB of store")  # fmt: skip
+
+
+def main(words: Sequence[str]) -> None:
+    """Measure in a temporary folder."""
+    if words[:1] == ["--stage"]:
+        run_stage(words[1], Path(words[2]), words[3], int(words[4]))
+        return
+    experiment, rounds = (*words, *("client-dp-10000", "12")[len(words) :])
+    folder = Path(tempfile.mkdtemp(prefix="fedprint-client-dp-"))
+    try:
+        measure(experiment, int(rounds), folder / "artifacts")
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

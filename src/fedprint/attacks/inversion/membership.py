@@ -1,0 +1,125 @@
+"""Whether an image is among those of an update: membership of single examples, from recorded updates.
+
+This is not the papers' membership, the labels of reconstructed images (labels.py). Letters: q candidate images, v
+victims, b images of each, S shadows. All scores are higher for what is more likely in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.func import vmap
+
+from fedprint.attacks.inversion.alignment import Aligner, as_targets
+from fedprint.attacks.inversion.objectives import NAIVE, Knowledge
+from fedprint.attacks.inversion.shadows import Client, Shadows, plain
+from fedprint.attacks.inversion.simulate import mean_loss
+from fedprint.attacks.inversion.victims import Labelled, Victims
+from fedprint.component import Component
+from fedprint.types import FedprintError, Params
+
+Statistic = Literal["loss", "alignment"]
+
+Measure = Callable[[Params, Labelled], Tensor]
+"""(descents (v, ...) from one model, candidates) -> a statistic (q, v)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beliefs:
+    """What the adversary brings: ``public`` images for its shadow clients, and what it knows of the defence.
+
+    ``client`` is what it takes a client for (shadows.py); None is an undefended one.
+    """
+
+    public: Labelled | None = None
+    knowledge: Knowledge = NAIVE
+    client: Client | None = None
+
+
+class Membership(Component):
+    """``membership``: a score for each candidate and update.
+
+    ``loss``: by how much the candidate's loss falls along the update, over a step of ``rate`` where the update is a
+    gradient. ``alignment``: the cosine of its gradient and the update (alignment.py). ``lira`` compares that
+    ``statistic`` with what ``shadows`` clients of public images give with the candidate among theirs and without
+    (Carlini et al. 2022, algorithm 1): the logarithm of the likelihood ratio of two normal distributions, with one
+    variance for all candidates because the shadows are few (their section VI-A).
+    """
+
+    name: Literal["membership"] = "membership"
+    score: Literal["loss", "alignment", "lira"] = "lira"
+    statistic: Statistic = "alignment"
+    shadows: int = Field(default=16, ge=2)
+    rate: float = Field(default=0.1, gt=0)
+
+    def run(self, victims: Victims, candidates: Labelled, beliefs: Beliefs | None = None, *, seed: int) -> Tensor:
+        """Return scores (q, v). Raises FedprintError where lira has fewer public images than a client has."""
+        known = beliefs or Beliefs()
+        rounds = [self._of_one_round(victims.one_round(r), candidates, known, seed, r) for r in range(victims.rounds)]
+        return torch.stack(rounds).sum(0)
+
+    def _of_one_round(self, victims: Victims, candidates: Labelled, beliefs: Beliefs, *path: int) -> Tensor:
+        """Return the scores (q, v) from the updates of one round; ``path`` is that of the randomness."""
+        if victims.shared:
+            return self._at_one_model(victims, candidates, beliefs, *path)
+        ones = [victims.of_one_model(victim) for victim in range(len(victims))]
+        columns = [self._at_one_model(one, candidates, beliefs, *path, i) for i, one in enumerate(ones)]
+        return torch.cat(columns, 1)
+
+    def _at_one_model(self, victims: Victims, candidates: Labelled, beliefs: Beliefs, seed: int, *path: int) -> Tensor:
+        kind = self.statistic if self.score == "lira" else self.score
+        measure = self._measure(kind, victims, beliefs)
+        observed = measure(victims.descents, candidates)
+        if self.score != "lira":
+            return observed
+        shadows = self._shadows(victims, beliefs, seed, path)
+        ones = [candidates[i : i + 1] for i in range(len(candidates))]
+        among = torch.cat([measure(shadows.with_first(one, i), one) for i, one in enumerate(ones)])
+        return _log_ratio(observed, among, measure(shadows.without(), candidates))
+
+    def _measure(self, kind: Statistic, victims: Victims, beliefs: Beliefs) -> Measure:
+        if kind == "alignment":
+            return Aligner(victims, beliefs.knowledge, beliefs.public)
+        return _LossDrop(victims, self.rate if victims.steps is None else victims.steps.lr)
+
+    def _shadows(self, victims: Victims, beliefs: Beliefs, seed: int, path: tuple[int, ...]) -> Shadows:
+        public = beliefs.public
+        if public is None or len(public) < victims.images:
+            have = 0 if public is None else len(public)
+            raise FedprintError(
+                f"attack.score: lira needs {victims.images} public images or more, not {have}; choose alignment"
+            )
+        client = beliefs.client or plain(victims)
+        return Shadows(victims=victims, client=client, public=public, count=self.shadows, seed=seed, path=path)
+
+
+class _LossDrop:
+    """By how much the candidates' losses fall from the received model to that of each client."""
+
+    def __init__(self, victims: Victims, rate: float) -> None:
+        self._victims, self._rate = victims, rate
+        loss = mean_loss(victims.model, multi_label=victims.multi_label)
+        self._losses = vmap(loss, in_dims=(None, 0, 0))
+
+    def __call__(self, descents: Params, candidates: Labelled) -> Tensor:
+        """Return the drops (q, v), float64 on the CPU."""
+        received = self._victims.params
+        like = next(iter(received.values()))
+        x, targets = candidates.x.to(like)[:, None], as_targets(self._victims, candidates.y, like)[:, None]
+        before, columns = self._losses(received, x, targets), []
+        for victim in range(len(next(iter(descents.values())))):
+            after: Params = {name: p - self._rate * descents[name][victim] for name, p in received.items()}
+            columns.append(before - self._losses(after, x, targets))
+        return torch.stack(columns, 1).double().cpu()
+
+
+def _log_ratio(observed: Tensor, among: Tensor, without: Tensor) -> Tensor:
+    """Return the log likelihood ratios (q, v) of ``observed`` under the statistics (q, S) of in and out."""
+    mean_in, mean_out = among.mean(1, keepdim=True), without.mean(1, keepdim=True)
+    spread = torch.cat([among - mean_in, without - mean_out], 1).square().mean().clamp(min=1e-30)
+    return ((observed - mean_out).square() - (observed - mean_in).square()) / (2 * spread)

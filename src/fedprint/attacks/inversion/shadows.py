@@ -1,0 +1,123 @@
+"""Clients as the adversary imagines them: what they would send for images that it chooses.
+
+It knows the model, the rules of the training and, where it adapts, the defence; never a client's images, head or codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+from torch.func import functional_call
+
+from fedprint.attacks.inversion.alignment import as_targets
+from fedprint.attacks.inversion.simulate import simulation
+from fedprint.attacks.inversion.victims import Labelled, Victims
+from fedprint.rng import torch_rng
+from fedprint.types import Params
+
+Client = Callable[[Params, Tensor, Tensor, Generator], Params]
+"""(received parameters, images (b, c, h, w), labels (b,) or (b, C), randomness) -> the descent that is sent."""
+
+Shield = Callable[[Params, Generator], Params]
+"""What a defence makes of one update, such as ``on_device`` of defences/on_update.py."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shadows:
+    """``count`` clients of ``public`` images that received the victims' shared model and train as ``client`` does."""
+
+    victims: Victims
+    client: Client
+    public: Labelled
+    count: int
+    seed: int
+    path: tuple[int, ...] = ()
+
+    def without(self) -> Params:
+        """Return what they send with public images alone: descents (count, ...)."""
+        return self._sent([self._hand(s) for s in range(self.count)], "out")
+
+    def with_first(self, candidate: Labelled, number: int) -> Params:
+        """Return what they send with ``candidate`` (1) in the place of their first image."""
+        hands = (self._hand(s) for s in range(self.count))
+        mixed = [
+            Labelled(
+                x=torch.cat([candidate.x.to(hand.x), hand.x[1:]]), y=torch.cat([candidate.y.to(hand.y), hand.y[1:]])
+            )
+            for hand in hands
+        ]
+        return self._sent(mixed, "in", number)
+
+    def _hand(self, s: int) -> Labelled:
+        rng = torch_rng(self.seed, "shadow", *self.path, "hand", s)
+        return self.public[torch.randperm(len(self.public), generator=rng)[: self.victims.images]]
+
+    def _sent(self, hands: list[Labelled], *names: object) -> Params:
+        like = next(iter(self.victims.descents.values()))
+        sent = [
+            self.client(
+                self.victims.params,
+                hand.x.to(like),
+                hand.y.to(like.device),
+                torch_rng(self.seed, "shadow", *self.path, *names, s),
+            )
+            for s, hand in enumerate(hands)
+        ]
+        return {name: torch.stack([one[name] for one in sent]) for name in sent[0]}
+
+
+def plain(victims: Victims) -> Client:
+    """Return a client without a defence that trains as the victims do."""
+    simulate = simulation(victims.model, multi_label=victims.multi_label, steps=victims.steps)
+
+    def send(params: Params, x: Tensor, y: Tensor, rng: Generator) -> Params:
+        return simulate(params, x, as_targets(victims, y, x))
+
+    return send
+
+
+def with_secret_head(victims: Victims, *, bits: int, alpha2: float, margin: float = 1.0) -> Client:
+    """Return a client with a private head of its own (SPN), fresh and with fresh codes at every call.
+
+    Its loss adds ``alpha2 * L_P`` (spn, eq. 18), of which the public layers get the gradient at the features.
+    """
+    simulate = simulation(victims.model, multi_label=victims.multi_label, steps=victims.steps)
+
+    def send(params: Params, x: Tensor, y: Tensor, rng: Generator) -> Params:
+        targets = as_targets(victims, y, x)
+        features = _features(victims, params, x)
+        bound = features.shape[1] ** -0.5
+        weight = bound * (2 * torch.rand(bits, features.shape[1], generator=rng).to(x) - 1)
+        codes = targets @ (2.0 * torch.randint(2, (victims.classes, bits), generator=rng) - 1).to(x)
+        below = (margin - (features @ weight.T) * codes > 0).to(x)
+        return simulate(params, x, targets, -alpha2 * (below * codes) @ weight)
+
+    return send
+
+
+def behind(client: Client, shield: Shield) -> Client:
+    """Return the client whose update passes a defence before it leaves."""
+
+    def send(params: Params, x: Tensor, y: Tensor, rng: Generator) -> Params:
+        return shield(client(params, x, y, rng), rng)
+
+    return send
+
+
+class _Features(torch.nn.Module):
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.model.features(x)  # type: ignore[operator]
+        return features
+
+
+def _features(victims: Victims, params: Params, x: Tensor) -> Tensor:
+    module = _Features(victims.model)
+    found: Tensor = functional_call(module, {f"model.{name}": p for name, p in params.items()}, (x,))
+    return found.detach()

@@ -1,0 +1,177 @@
+"""Audit a federation: canaries join it, the true clipping, summing and noising treat them, and guesses judge it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprint import params as algebra
+from fedprint.accounting.accountants import Accountant
+from fedprint.accounting.design import Epsilon, measured, sampled_gaussian
+from fedprint.accounting.events import Infinite, SampledGaussian
+from fedprint.audit.bound import epsilon_lower_bound
+from fedprint.audit.canaries import Canaries, WithCanaries, draw_canaries
+from fedprint.audit.guesses import as_seen, count_right, guessed, log_likelihood_ratio
+from fedprint.defences.on_update import DpFedAvg
+from fedprint.defences.points import ROLES
+from fedprint.federation.cohorts import FederationPlan, largest_cohort
+from fedprint.federation.privacy import CLIP, not_covered, planned_events
+from fedprint.federation.rounds import federate
+from fedprint.types import Backend, Device, FedprintError, Observation, Params, Truth
+
+LOUD = 10.0
+"""Canaries send this multiple of the clipping norm: what clipping lets through counts against the mechanism."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How an audit is done: how many ``canaries``, which ``delta``, and the ``confidence`` of the bound."""
+
+    delta: float
+    canaries: int = 1000
+    confidence: float = 0.95
+    seed: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audit:
+    """What an audit found: with ``confidence``, epsilon at ``accounted.delta`` is at least ``bound``."""
+
+    bound: float
+    confidence: float
+    rounds: int
+    canaries: int
+    included: int
+    guesses: int
+    correct: int
+    accounted: Epsilon
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bound leaves the accounted epsilon standing; a mechanism that breaks its promise does not."""
+        return self.bound <= self.accounted.value
+
+
+class ReleasedModels:
+    """A writer for ``federate`` that keeps what the audit reads: each released step along the canaries' directions."""
+
+    def __init__(self, initial: Params, canaries: Canaries, momentum: float) -> None:
+        self._canaries, self._momentum = canaries, momentum
+        self._latest, self._velocity = dict(initial), algebra.scale(initial, 0.0)
+        self._metrics: list[dict[str, Any]] = []
+        self.steps: list[NDArray[np.float64]] = []
+
+    @property
+    def next_round(self) -> int:
+        """Return the number of rounds so far."""
+        return len(self.steps)
+
+    def latest_params(self) -> dict[str, Any]:
+        """Return the last released model."""
+        return self._latest
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the metrics of every round."""
+        return self._metrics
+
+    def append(
+        self,
+        round: int,
+        observations: Sequence[Observation],
+        truths: Sequence[Truth],
+        after: Params,
+        metrics: Mapping[str, float],
+    ) -> None:
+        """Keep the mean that the round released: its step without the server's momentum."""
+        step = algebra.add(after, self._latest, -1.0)
+        mean = algebra.add(step, self._velocity, -self._momentum)
+        self.steps.append(self._canaries.components(algebra.flatten(mean)))
+        self._latest, self._velocity = dict(after), step
+        self._metrics.append({"round": round, **metrics})
+
+
+def audit(
+    *,
+    devices: Sequence[Device],
+    backend: Backend | None,
+    initial: Params,
+    plan: FederationPlan,
+    defence: DpFedAvg,
+    accountant: Accountant,
+    setting: Setting,
+) -> Audit:
+    """Run the federation once with canaries among its ``devices`` (which ``backend`` trains) and bound epsilon.
+
+    The sampling rate stays what the plan has for its own devices, or its ``cohort`` of the canaries where there are
+    none, to the rounding of a cohort. Only what is released is read (view central). Raises FedprintError for a
+    mechanism without noise, which promises nothing.
+    """
+    canaries = draw_canaries(setting.canaries, len(algebra.flatten(initial)), setting.seed)
+    population = (*devices, *canaries.devices())
+    plan = _with_room(plan, len(devices) or len(population), len(population))
+    claimed = _claims(defence, plan, len(population))
+    norm = defence.clip if isinstance(defence.clip, float) else getattr(defence.clip, "start", 1.0)
+    writer: Any = ReleasedModels(initial, canaries, plan.momentum)  # has the methods of a StoreWriter that count here
+    federate(
+        devices=population,
+        plan=plan,
+        backend=WithCanaries(canaries=canaries, inner=backend, norm=LOUD * norm, adjacency=claimed[0].adjacency),
+        defences=[defence],
+        writer=writer,
+        utility=lambda t, params: {},
+        report=lambda report: None,
+    )
+    steps = _over_norm(writer, plan, norm)
+    scores = log_likelihood_ratio(steps, as_seen(_update_noise(claimed, defence, plan), steps))
+    guesses = guessed(scores, setting.confidence)
+    counts = {
+        "canaries": canaries.count,
+        "guesses": int(np.count_nonzero(guesses)),
+        "correct": count_right(guesses, canaries.included),
+    }
+    return Audit(
+        bound=epsilon_lower_bound(setting.delta, setting.confidence, **counts),
+        confidence=setting.confidence,
+        rounds=plan.rounds,
+        included=int(canaries.included.sum()),
+        accounted=measured(accountant, claimed, setting.delta, not_covered(defence)),
+        **counts,
+    )
+
+
+def _with_room(plan: FederationPlan, before: int, after: int) -> FederationPlan:
+    """Return the plan for ``after`` devices at the rate that it has for ``before``."""
+    cohort = max(1, round(plan.cohort * after / before))
+    larger = replace(plan, cohort=cohort, slots=0, diagnostics=False)
+    return replace(larger, slots=largest_cohort(after, larger))
+
+
+def _claims(defence: DpFedAvg, plan: FederationPlan, devices: int) -> tuple[SampledGaussian, ...]:
+    events = planned_events(defence, plan, devices, ROLES)
+    for event in events:
+        if isinstance(event, Infinite):
+            raise FedprintError(
+                f"audit: {event.reason} means an infinite epsilon, nothing to check; raise dp-fedavg's z"
+            )
+    return tuple(event for event in events if isinstance(event, SampledGaussian))
+
+
+def _update_noise(
+    claimed: Sequence[SampledGaussian], defence: DpFedAvg, plan: FederationPlan
+) -> tuple[SampledGaussian, ...]:
+    """Return the events with the noise of the sum alone: a private quantile's bit is not read here."""
+    return tuple(
+        sampled_gaussian(event.sampling, event.q, defence.z * defence.z_schedule.factor(t, plan.planned))
+        for t, event in enumerate(claimed)
+    )
+
+
+def _over_norm(writer: ReleasedModels, plan: FederationPlan, norm: float) -> NDArray[np.float64]:
+    """Return every round's sum over its clipping norm along every direction: (T, m)."""
+    factors = [plan.expected(t) / found.get(CLIP, norm) for t, found in enumerate(writer.metrics())]
+    steps: NDArray[np.float64] = np.array(factors)[:, None] * np.stack(writer.steps)
+    return steps

@@ -1,0 +1,114 @@
+"""How close reconstructed images are to the true ones, image by image.
+
+Letters: v victims, b images of each. Images are (v, b, c, h, w) in [0, 1]; numbers are (v, b), in float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.ndimage import gaussian_filter
+from scipy.optimize import linear_sum_assignment
+
+from fedprint.evaluation.chance import FloatArray
+
+SUCCESS = (0.1, 0.2)
+"""Relative errors below which an image counts as recovered."""
+
+SSIM_SIGMA, SSIM_TRUNCATE = 1.5, 3.5
+SSIM_CONSTANTS = (0.01**2, 0.03**2)
+
+
+def relative_errors(found: ArrayLike, truth: ArrayLike) -> FloatArray:
+    """Return ``|x* - x| / |x|`` in index order: the rMSE of spn, section 4.2, a ratio of norms and no square."""
+    a, x = _flat(found), _flat(truth)
+    result: FloatArray = np.linalg.norm(a - x, axis=2) / np.linalg.norm(x, axis=2)
+    return result
+
+
+def assignment(found: ArrayLike, truth: ArrayLike) -> NDArray[np.int64]:
+    """Return for every true image the place of the reconstruction that belongs to it.
+
+    Of all ways to pair the images of a victim it has the smallest sum of relative errors.
+    """
+    a, x = _flat(found), _flat(truth)
+    size = np.linalg.norm(x, axis=2)
+    cost = np.linalg.norm(x[:, :, None] - a[:, None], axis=3) / size[:, :, None]
+    return np.stack([linear_sum_assignment(one)[1] for one in cost]).astype(np.int64)
+
+
+def rearranged(found: ArrayLike, places: NDArray[np.int64]) -> FloatArray:
+    """Return what was found (v, b, ...) in the order of ``places`` (v, b)."""
+    array = np.asarray(found, np.float64)
+    return array[np.arange(len(array))[:, None], places]
+
+
+def largest_errors(truth: ArrayLike) -> FloatArray:
+    """Return the largest relative error that an image in [0, 1] can have: every pixel at the other end."""
+    x = _flat(truth)
+    result: FloatArray = np.linalg.norm(np.maximum(x, 1 - x), axis=2) / np.linalg.norm(x, axis=2)
+    return result
+
+
+def psnr(found: ArrayLike, truth: ArrayLike) -> FloatArray:
+    """Return the peak signal-to-noise ratio in dB, at most 100: ``-10 log10`` of the mean squared error."""
+    error = np.square(_flat(found) - _flat(truth)).mean(2)
+    result: FloatArray = -10 * np.log10(np.maximum(error, 1e-10))
+    return result
+
+
+def ssim(found: ArrayLike, truth: ArrayLike) -> FloatArray:
+    """Return the structural similarity (Wang et al. 2004), the mean over pixels and channels.
+
+    A Gaussian window of standard deviation 1.5 cut at 11 pixels; images are mirrored at their edges.
+    """
+    a, x = np.asarray(found, np.float64), np.asarray(truth, np.float64)
+    mean_a, mean_x = _blurred(a), _blurred(x)
+    var_a, var_x = _blurred(a * a) - mean_a**2, _blurred(x * x) - mean_x**2
+    cov = _blurred(a * x) - mean_a * mean_x
+    c1, c2 = SSIM_CONSTANTS
+    each = (2 * mean_a * mean_x + c1) * (2 * cov + c2) / ((mean_a**2 + mean_x**2 + c1) * (var_a + var_x + c2))
+    result: FloatArray = each.mean((2, 3, 4))
+    return result
+
+
+def label_hits(found: ArrayLike, truth: ArrayLike) -> FloatArray:
+    """Return 1 for every true label (v, b) that is among the ``found`` (v, b) of its victim, each found one used once.
+
+    The order is left aside: a gradient of several images holds none.
+    """
+    guesses, labels = np.asarray(found, np.int64), np.asarray(truth, np.int64)
+    hits = np.zeros(labels.shape)
+    for row, (mine, theirs) in enumerate(zip(guesses, labels, strict=True)):
+        left = list(mine)
+        for place, label in enumerate(theirs):
+            if label in left:
+                left.remove(label)
+                hits[row, place] = 1.0
+    return hits
+
+
+def chance_label_hits(truth: ArrayLike, classes: int) -> FloatArray:
+    """Return the expected :func:`label_hits` (v, b) of labels drawn uniformly from ``classes``.
+
+    Of k true labels of one class ``min(X, k)`` are hit, X binomial of b draws.
+    """
+    from scipy.stats import binom
+
+    labels = np.asarray(truth, np.int64)
+    b = labels.shape[1]
+    expected = {k: float(binom.sf(np.arange(k), b, 1 / classes).sum()) / k for k in range(1, b + 1)}
+    counts = np.stack([(row[:, None] == row[None, :]).sum(1) for row in labels])
+    result: FloatArray = np.vectorize(expected.__getitem__, otypes=[np.float64])(counts)
+    return result
+
+
+def _flat(images: ArrayLike) -> FloatArray:
+    array = np.asarray(images, np.float64)
+    return array.reshape(*array.shape[:2], -1)
+
+
+def _blurred(images: FloatArray) -> FloatArray:
+    sigma = (0, 0, 0, SSIM_SIGMA, SSIM_SIGMA)
+    result: FloatArray = gaussian_filter(images, sigma, truncate=SSIM_TRUNCATE, mode="reflect")
+    return result

@@ -1,0 +1,128 @@
+"""Federated SGD: every message is the gradient of one batch (spn, algorithm 4; papers.md 4.5).
+
+The engine of :mod:`fedprint.federation.rounds` sends updates of local epochs. Mechanisms of the spn paper add noise of
+sigma to every entry of a *gradient*, and what is attacked is a gradient: so here each message is one, and the server's
+Adam takes them as they arrive. The same mechanism at the same strength is then trained with and attacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from fedprint import params as algebra
+from fedprint.data.examples import CODE, take
+from fedprint.defences.points import Defence, send, settle
+from fedprint.federation.client import batch_schedule
+from fedprint.models.base import FedModule
+from fedprint.models.dual_head import DualHead
+from fedprint.rng import seed_for, torch_rng
+from fedprint.types import Device, Examples, FedprintError, LocalTraining, Params
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientPlan:
+    """``rounds`` in which every client sends a gradient of ``batch_size`` examples; the server's Adam has rate ``lr``.
+
+    round-robin: the server steps after each client, and the next one downloads the result; mean: once per round.
+    """
+
+    rounds: int
+    batch_size: int
+    lr: float
+    seed: int
+    aggregation: Literal["round-robin", "mean"]
+
+
+def client_gradient(
+    model: FedModule, shared: Params, private: Params, examples: Examples
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the gradients of the mean loss of ``examples`` for the shared and for the private parameters.
+
+    ``model`` lends its structure only. With the columns of a secret head the loss is that of the whole dual network.
+    """
+    leaves = {name: tensor.detach().requires_grad_() for name, tensor in {**shared, **private}.items()}
+    loss = functional_call(model, leaves, (examples,)).mean()
+    found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
+    gradients = dict(zip(leaves, found, strict=True))
+    return {name: gradients[name] for name in shared}, {name: gradients[name] for name in private}
+
+
+def private_start(model: FedModule, device: Device, seed: int) -> dict[str, Tensor]:
+    """Return the private parameters with which a device begins: none without a secret head."""
+    if CODE not in device.examples:
+        return {}
+    if not isinstance(model, DualHead):
+        raise FedprintError(f"device {device.device_id} has codes, but {type(model).__name__} has no secret head")
+    return model.draw_private(torch_rng(seed, "secret-head", device.device_id))
+
+
+def train_on_gradients(
+    model: FedModule, initial: Params, devices: Sequence[Device], defences: Sequence[Defence], plan: GradientPlan
+) -> dict[str, Tensor]:
+    """Return the shared parameters after ``plan.rounds`` rounds; ``devices`` have been through point 1 already.
+
+    What leaves a client has been through its update defences. Private parameters stay with their client, who trains
+    them by an Adam of its own at the same rate. Raises FedprintError when a gradient is not finite.
+    """
+    shields = {device.device_id: settle(defences, device.device_id, plan.seed) for device in devices}
+    server = _Adam(initial, plan.lr)
+    own = {device.device_id: _Adam(private_start(model, device, plan.seed), plan.lr) for device in devices}
+    batches = {device.device_id: _batches(device, plan) for device in devices}
+    for t in range(plan.rounds):
+        waiting: list[Params] = []
+        for device in devices:
+            name = device.device_id
+            batch = take(device.examples, next(batches[name]))
+            gradient, private = client_gradient(model, server.params, own[name].params, batch)
+            _check_finite(gradient, name, t)
+            own[name].step(private)
+            waiting.append(send(gradient, shields[name], plan.seed, t, name))
+            if plan.aggregation == "round-robin":
+                server.step(waiting.pop())
+        if waiting:
+            server.step(algebra.weighted_mean(waiting, [1.0] * len(waiting)))
+    return dict(server.params)
+
+
+class _Adam:
+    """Parameters under torch's Adam."""
+
+    def __init__(self, start: Params, lr: float) -> None:
+        self._leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in start.items()}
+        self._optimiser = torch.optim.Adam(list(self._leaves.values()), lr=lr) if start else None
+
+    @property
+    def params(self) -> Mapping[str, Tensor]:
+        """The parameters now."""
+        return {name: leaf.detach() for name, leaf in self._leaves.items()}
+
+    def step(self, gradient: Params) -> None:
+        """Take one step along ``gradient``."""
+        if self._optimiser is None:
+            return
+        for name, leaf in self._leaves.items():
+            leaf.grad = gradient[name]
+        self._optimiser.step()
+
+
+def _batches(device: Device, plan: GradientPlan) -> Iterator[Tensor]:
+    """Yield the batches of a device for ever, epoch by epoch."""
+    once = LocalTraining(epochs=1, batch_size=plan.batch_size, lr=plan.lr)
+    epoch = 0
+    while True:
+        seed = seed_for(plan.seed, "batches", device.device_id, epoch)
+        yield from batch_schedule(len(device.examples["y"]), once, seed)
+        epoch += 1
+
+
+def _check_finite(gradient: Params, device_id: str, t: int) -> None:
+    if not all(bool(tensor.isfinite().all()) for tensor in gradient.values()):
+        raise FedprintError(
+            f"training diverged in round {t}: the gradient of {device_id} is not finite; lower training.lr"
+        )

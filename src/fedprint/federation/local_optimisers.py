@@ -1,0 +1,61 @@
+"""The steps of local training, for one client or a stack of them: the same arithmetic on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedprint.types import FedprintError, LocalTraining
+
+MOMENTUM = 0.9
+"""Of SGD with momentum, as in torch and in spn's AlexNet and VGG16 (papers.md 4.5)."""
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+"""Of Adam (Kingma and Ba 2015), spn's choice for DLNet."""
+
+
+class Stepper:
+    """Moves ``parameters`` in place, by one step at each call.
+
+    An optimiser's memory begins anew in every round: a client that keeps none between rounds (all but the secret head)
+    has nowhere to hold it, and the model that it gets is not the one that it left. ``sgd`` is plain SGD.
+    """
+
+    def __init__(self, training: LocalTraining, parameters: Sequence[Tensor]) -> None:
+        self._lr, self._kind, self._parameters, self._count = training.lr, training.optimiser, list(parameters), 0
+        if self._kind not in ("sgd", "momentum", "adam"):
+            raise FedprintError(f"federation.optimiser: unknown '{self._kind}'; choose sgd, momentum or adam")
+        memories = {"sgd": 0, "momentum": 1, "adam": 2}[self._kind]
+        self._memory = [[torch.zeros_like(p) for p in self._parameters] for _ in range(memories)]
+
+    @torch.no_grad()
+    def __call__(self, gradients: Sequence[Tensor], active: Tensor | None = None) -> None:
+        """Take the step of ``gradients``.
+
+        ``active`` (k,) is 1 for the clients of a stack that still train and 0 for those that have ended, whose
+        gradients are zero but whose memory would carry them on.
+        """
+        if self._kind == "sgd":
+            torch._foreach_add_(self._parameters, list(gradients), alpha=-self._lr)
+            return
+        steps = self._with_momentum(gradients) if self._kind == "momentum" else self._adam(gradients)
+        if active is not None:
+            steps = [step * active.reshape(-1, *[1] * (step.dim() - 1)) for step in steps]
+        torch._foreach_add_(self._parameters, steps, alpha=-self._lr)
+
+    def _with_momentum(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        (velocity,) = self._memory
+        torch._foreach_mul_(velocity, MOMENTUM)
+        torch._foreach_add_(velocity, list(gradients))
+        return velocity
+
+    def _adam(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+        self._count += 1
+        first, second = self._memory
+        torch._foreach_lerp_(first, list(gradients), 1 - BETAS[0])
+        torch._foreach_mul_(second, BETAS[1])
+        torch._foreach_addcmul_(second, list(gradients), list(gradients), value=1 - BETAS[1])
+        bias = [1 - beta**self._count for beta in BETAS]
+        return [(m / bias[0]) / ((v / bias[1]).sqrt() + EPSILON) for m, v in zip(first, second, strict=True)]

@@ -1,0 +1,246 @@
+"""``fedprint audit``: does the code keep the epsilon that is accounted for? Of a mechanism, or of an experiment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fedprint.accounting.accountants import accountant_named
+from fedprint.accounting.budget import Budget
+from fedprint.accounting.design import Epsilon
+from fedprint.accounting.events import Sampling
+from fedprint.audit.run import Audit, Setting, audit
+from fedprint.data.prepared import load_meta, load_users
+from fedprint.data.splits import Prior
+from fedprint.defences.on_update import DpFedAvg
+from fedprint.evaluation.metrics import METRICS
+from fedprint.evaluation.rows import Row, to_row
+from fedprint.federation.backends import make_backend
+from fedprint.federation.cohorts import FederationPlan
+from fedprint.federation.privacy import budget_accountant, private_defence
+from fedprint.pipeline import recipes
+from fedprint.pipeline.config import Experiment
+from fedprint.pipeline.point_keys import canonical, source_digest
+from fedprint.pipeline.points import points_folder
+from fedprint.pipeline.stages.paths import Job, Paths, data_dir, read_json, write_json
+from fedprint.types import FedprintError, LocalTraining, Measurement
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """``cohort`` of ``clients`` in each of ``rounds``, noise ``sigma`` times the clipping norm on their sum."""
+
+    clients: int
+    cohort: int
+    rounds: int
+    sigma: float
+    sampling: Sampling = "poisson"
+    clip: float = 1.0
+
+
+def audit_mechanism(mechanism: Mechanism, setting: Setting) -> Audit:
+    """Audit the aggregation alone: every client is a canary, at the mechanism's sampling rate, and nobody has data."""
+    m = mechanism
+    _check(m, setting)
+    plan = FederationPlan(
+        rounds=m.rounds,
+        cohort=max(1, round(m.cohort / m.clients * setting.canaries)),
+        training=LocalTraining(epochs=1, batch_size=1, lr=1.0),
+        seed=setting.seed,
+        sampling=m.sampling,
+    )
+    return audit(
+        devices=(),
+        backend=None,
+        initial={"weight": torch.zeros(setting.canaries, dtype=torch.float64)},
+        plan=plan,
+        defence=DpFedAvg(clip=m.clip, z=m.sigma),
+        accountant=accountant_named("prv" if m.sampling == "poisson" else "rdp-wor"),
+        setting=setting,
+    )
+
+
+def audit_experiment(config: Experiment, prior: Prior, setting: Setting) -> Audit:
+    """Train the experiment once more with canaries among its devices. The audit's seed is that of the experiment.
+
+    Raises FedprintError where it has no dp-fedavg, or not everybody is clipped.
+    """
+    check_setting(setting)
+    defence = auditable(config)
+    with TemporaryDirectory() as folder:
+        from fedprint.pipeline.stages import prepare
+
+        job = Job(config=config, prior=prior, seed=setting.seed, paths=Paths(base=Path(folder), item="audit"))
+        prepare.run(job)
+        return _audit_job(job, defence, setting)
+
+
+def auditable(config: Experiment) -> DpFedAvg:
+    """Return the mechanism of an experiment that can be audited; FedprintError for others."""
+    defence = private_defence(config.defences)
+    if defence is None:
+        raise FedprintError(f"audit: '{config.name}' has no dp-fedavg; --set 'defences=[{{name: dp-fedavg, z: 1}}]'")
+    if config.threat.defended != "everyone":
+        raise FedprintError("audit: devices of one role are not clipped; --set threat.defended=everyone")
+    return defence
+
+
+def _audit_job(job: Job, defence: DpFedAvg, setting: Setting) -> Audit:
+    config, seed = job.config, recipes.federation_seed(job.seed)
+    dtype = recipes.DTYPES[config.federation.dtype]
+    meta = load_meta(job.paths.prepared)
+    prior, private = (recipes.ready(load_users(job.paths.prepared / name), dtype) for name in ("prior", "private"))
+    absent = recipes.absent_users(private, config.federation.absent, seed)
+    devices = recipes.make_devices(prior, private, absent)
+    model = recipes.build_model(config, meta, prior, seed)
+    plan = recipes.make_plan(config, len(devices), seed)
+    budget = defence.budget or Budget(delta=setting.delta)
+    return audit(
+        devices=devices,
+        backend=make_backend("sequential", model),
+        initial=recipes.parameters_of(model),
+        plan=plan,
+        defence=defence,
+        accountant=budget_accountant(budget, plan.sampling),
+        setting=setting,
+    )
+
+
+def cached_audit(config: Experiment, prior: Prior, setting: Setting) -> Audit:
+    """Return :func:`audit_experiment` of settings, data and code that were audited before, or do it now."""
+    own = canonical(config, prior, setting.seed).model_copy(update={"attacks": (), "analyses": ()})
+    parts = [own.digest(), prior, asdict(setting), own.data.fingerprint(data_dir()), source_digest(("src/fedprint",))]
+    key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    path = points_folder() / "audits" / f"{key}.json"
+    if not path.is_file():
+        write_json(path, _plain(audit_experiment(own, prior, setting)))
+    return _audit_of(read_json(path))
+
+
+def audit_row(config: Experiment, prior: Prior, seed: int, found: Audit) -> Row:
+    """Return the audit as a measurement row: a bound, so without an interval; questions are guesses on canaries."""
+    from fedprint.pipeline.stages.evaluate import condition
+
+    job = Job(config=config, prior=prior, seed=seed, paths=Paths(base=Path(), item="audit"))
+    told = found.accounted
+    keys = {
+        **condition(job), "analysis": "audit", "view": "central", "delta": told.delta, "rounds": found.rounds,
+        "confidence": found.confidence, "accounted": told.value, "accountant": told.accountant,
+    }  # fmt: skip
+    bound = Measurement(
+        metric="epsilon_lower", unit=METRICS["epsilon_lower"].unit, value=found.bound, lo=found.bound, hi=found.bound,
+        chance=0.0, n_questions=found.guesses, n_users=found.canaries, keys=keys,
+    )  # fmt: skip
+    return to_row(bound)
+
+
+def _plain(found: Audit) -> dict[str, Any]:
+    values = asdict(found)
+    finite = math.isfinite(found.accounted.value)
+    return {**values, "accounted": {**values["accounted"], "value": found.accounted.value if finite else None}}
+
+
+def _audit_of(values: dict[str, Any]) -> Audit:
+    told = values["accounted"]
+    value = math.inf if told["value"] is None else told["value"]
+    accounted = Epsilon(**{**told, "value": value, "not_covered": tuple(told["not_covered"])})
+    return Audit(**{**values, "accounted": accounted})
+
+
+def as_json(found: Audit) -> str:
+    """Return the audit as JSON; a null epsilon is infinite."""
+    return json.dumps({**_plain(found), "holds": found.holds}, indent=1, allow_nan=False)
+
+
+def table(found: Audit, title: str) -> Table:
+    """Return what was seen beside what is promised."""
+    from rich.table import Table
+
+    told = found.accounted
+    out = Table("what", "number", title=title, caption=verdict(found))
+    promise = f"{told.value:.3f} at delta {told.delta:g} ({told.accountant}, {told.sampling}, {told.adjacency})"
+    rows = {
+        f"epsilon, at least (confidence {100 * found.confidence:g} %)": f"{found.bound:.3f}",
+        "epsilon accounted for": promise,
+        "not covered by it": "; ".join(told.not_covered),
+        "rounds": f"{found.rounds}",
+        "canaries (with a coin that says yes)": f"{found.canaries} ({found.included})",
+        "guesses, right ones": f"{found.guesses}, {found.correct}",
+    }
+    for what, number in rows.items():
+        out.add_row(what, number)
+    return out
+
+
+def verdict(found: Audit) -> str:
+    """Say what the two numbers mean for each other."""
+    if found.holds:
+        return (
+            "The released models give no sign against the accounted epsilon. An audit cannot prove it, and reaches at "
+            f"most {_most(found):.1f} with so many guesses."
+        )
+    return "BROKEN: the released models tell more than the accounted epsilon allows; the mechanism has a fault."
+
+
+def _most(found: Audit) -> float:
+    from fedprint.audit.bound import epsilon_lower_bound
+
+    counts = {"canaries": found.canaries, "guesses": found.guesses, "correct": found.guesses}
+    return epsilon_lower_bound(found.accounted.delta, found.confidence, **counts)
+
+
+def _check(m: Mechanism, setting: Setting) -> None:
+    if not 1 <= m.cohort <= m.clients:
+        raise FedprintError(f"--cohort {m.cohort} of --clients {m.clients}; choose 1 to {m.clients}")
+    if not (m.sigma > 0 and math.isfinite(m.sigma)):
+        raise FedprintError(f"--sigma {m.sigma} is no noise; choose more than 0")
+    check_setting(setting)
+
+
+def check_setting(setting: Setting) -> None:
+    """Raise FedprintError for a delta or a confidence that is no probability."""
+    for name, value in (("delta", setting.delta), ("confidence", setting.confidence)):
+        if not 0 < value < 1:
+            raise FedprintError(f"--{name} {value} is no probability; choose between 0 and 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A mechanism as the command line names it, None where nothing was said."""
+
+    clients: int | None
+    cohort: int | None
+    rounds: int | None
+    sigma: float | None
+    delta: float | None
+    sampling: Sampling
+
+
+def mechanism_of(asked: Asked) -> Mechanism:
+    """Return the mechanism. Raises FedprintError, naming what is missing."""
+    needed = {name: getattr(asked, name) for name in ("clients", "cohort", "rounds", "sigma", "delta")}
+    missing = [f"--{name}" for name, value in needed.items() if value is None]
+    if missing:
+        raise FedprintError(f"audit: give {', '.join(missing)}, or the name of an experiment with dp-fedavg")
+    del needed["delta"]
+    return Mechanism(**needed, sampling=asked.sampling)
+
+
+def with_delta(setting: Setting, config: Experiment) -> Setting:
+    """Return the setting with the delta of the experiment's budget where it has none of its own (0)."""
+    if setting.delta:
+        return setting
+    budget = auditable(config).budget
+    if budget is None:
+        raise FedprintError(f"audit: '{config.name}' has no budget.delta; give --delta")
+    return replace(setting, delta=budget.delta)

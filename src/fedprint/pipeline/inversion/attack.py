@@ -1,0 +1,113 @@
+"""What an adversary makes of observed gradients: images and labels; and whose an image in hand is (papers.md 4.4).
+
+``reconstruct`` reads observed/, and public/ when the adversary knows the mechanism; ``trace`` reads what was found and
+the images that are to be traced. Neither is given a path to the truth.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from pydantic import TypeAdapter
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedprint.attacks.inversion.adaptive import reconstruct as adapted
+from fedprint.attacks.inversion.closed_form import ClosedForm
+from fedprint.attacks.inversion.labels import labels_from
+from fedprint.attacks.inversion.matching import GradientMatching
+from fedprint.attacks.inversion.objectives import Knowledge
+from fedprint.attacks.inversion.victims import Victims
+from fedprint.defences.on_update import Laplace, Noise, TopK
+from fedprint.defences.secret_head import SecretHead
+from fedprint.defences.strength import one
+from fedprint.pipeline.inversion.config import Inversion, Mechanic, Network
+from fedprint.pipeline.inversion.victims import GRADIENTS, IMAGES, MECHANISM, SETTING
+
+FOUND, TRACED = "found.safetensors", "traced.safetensors"
+
+_NETWORK: TypeAdapter[Network] = TypeAdapter(Network)
+_MECHANICS: TypeAdapter[tuple[Mechanic, ...]] = TypeAdapter(tuple[Mechanic, ...])
+
+
+def reconstruct(attack: Inversion, observed: Path, public: Path | None, out: Path, seed: int) -> None:
+    """Write the images (v, b, c, h, w) and labels (v, b) that an adversary finds, and how its search went.
+
+    ``public`` is the folder of the mechanism; None is the naive adversary, who does not know it.
+    """
+    victims = observed_victims(observed)
+    knowledge = Knowledge() if public is None else knowledge_of(read_mechanism(public))
+    if isinstance(attack, ClosedForm):
+        found = _closed_form(attack, victims, naive=public is None)
+    else:
+        found = _matched(attack, victims, knowledge, seed)
+    out.mkdir(parents=True, exist_ok=True)
+    save_file({name: tensor.contiguous() for name, tensor in found.items()}, out / FOUND)
+
+
+def trace(found: Path, queries: Path, out: Path) -> None:
+    """Write for each image in hand (q, c, h, w) the place of the nearest reconstruction (q,), among all victims'."""
+    images, wanted = load_file(found / FOUND)["images"].flatten(0, 1), load_file(queries / IMAGES)["x"]
+    out.mkdir(parents=True, exist_ok=True)
+    save_file({"nearest": nearest(wanted, images)}, out / TRACED)
+
+
+def nearest(queries: Tensor, images: Tensor) -> Tensor:
+    """Return for each query (q, ...) the image (r, ...) with the smallest mean squared difference: (q,)."""
+    return torch.cdist(queries.flatten(1).double(), images.flatten(1).double()).argmin(1)
+
+
+def observed_victims(observed: Path) -> Victims:
+    """Return what the server has of the victims."""
+    setting = json.loads((observed / SETTING).read_text(encoding="utf-8"))
+    tensors = load_file(observed / GRADIENTS)
+    channels, height, width = setting["shape"]
+    shape = (channels, height, width)
+    return Victims(
+        model=_NETWORK.validate_python(setting["network"]).build(shape, setting["classes"], False),
+        params=_part(tensors, "params."),
+        descents=_part(tensors, "sent."),
+        shape=shape,
+        classes=setting["classes"],
+        images=setting["images"],
+        shared=False,
+    )
+
+
+def read_mechanism(public: Path) -> tuple[Mechanic, ...]:
+    """Return the published settings of the mechanism."""
+    return _MECHANICS.validate_json((public / MECHANISM).read_bytes())
+
+
+def knowledge_of(defences: Sequence[Mechanic]) -> Knowledge:
+    """Return what the mechanism's settings tell: the size of the noise, that entries are missing, a second head."""
+    noise = [one(defence.sigma) for defence in defences if isinstance(defence, Noise | Laplace)]
+    masked = any(isinstance(defence, TopK) and one(defence.share) < 1 for defence in defences)
+    secret = any(isinstance(defence, SecretHead) for defence in defences)
+    return Knowledge(sigma=math.hypot(*noise), masked=masked, secret_head=secret)
+
+
+def _matched(attack: GradientMatching, victims: Victims, knowledge: Knowledge, seed: int) -> dict[str, Tensor]:
+    found = adapted(attack, victims, knowledge, seed=seed)
+    return {
+        "images": found.images.float(),
+        "labels": found.targets.argmax(-1),
+        "evaluations": found.evaluations,
+        "at": torch.tensor(found.trajectory.evaluations),
+        "values": found.trajectory.values,
+    }
+
+
+def _closed_form(attack: ClosedForm, victims: Victims, *, naive: bool) -> dict[str, Tensor]:
+    """Solve for the image; one who expects no perturbation takes the best row, the other averages over all."""
+    found = attack.model_copy(update={"rows": "best"}) if naive else attack
+    images = found.run(victims).float()  # of one image each, so that row sums are enough
+    return {"images": images, "labels": labels_from("row-sum", victims.descents, victims.images)}
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}

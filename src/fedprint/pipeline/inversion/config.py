@@ -1,0 +1,189 @@
+"""An experiment on gradient inversion as a value: mechanisms at several strengths, and attacks on what they let out.
+
+A file in configs/experiments with ``mechanisms`` is one. Other experiments ask who sent an update; this one asks what
+is in it (docs/adr/0011).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
+
+from fedprint.attacks.inversion.closed_form import ClosedForm
+from fedprint.attacks.inversion.matching import GradientMatching
+from fedprint.component import Component
+from fedprint.data.labelled_images import LabelledImages
+from fedprint.defences.on_update import Laplace, Noise, TopK
+from fedprint.defences.secret_head import SecretHead
+from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
+from fedprint.pipeline.config import ReportConfig, all_differ
+from fedprint.pipeline.config_files import apply_assignments, experiment_file, merge, one_line, read_yaml
+from fedprint.tuning.space import filled, placeholders
+from fedprint.types import AdversaryName, FedprintError
+
+DefenceName = Literal["none", "dp", "ppdl_0.05", "ppdl_0.3", "spn"]
+MAIN = "main"
+"""The variant of a mechanism that the papers' tables are about."""
+
+Mechanic = Annotated[Noise | Laplace | TopK | SecretHead, Field(discriminator="name")]
+Network = Annotated[DlNet | AlexNet | Vgg16 | SmallCnn | FullyConnected, Field(discriminator="name")]
+Inversion = Annotated[GradientMatching | ClosedForm, Field(discriminator="name")]
+STRENGTH = "strength"
+
+_MECHANICS: TypeAdapter[tuple[Mechanic, ...]] = TypeAdapter(tuple[Mechanic, ...])
+
+
+class MechanismConfig(Component):
+    """A mechanism of the papers: ``defences`` with ``$strength`` in place of each of the ``strengths``.
+
+    ``variant`` tells ablations from the grid of the papers' tables (``main``).
+    """
+
+    defence: DefenceName
+    variant: str = Field(default=MAIN, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$")
+    defences: tuple[Mapping[str, Any], ...] = ()
+    strengths: Annotated[tuple[float, ...], AfterValidator(all_differ), Field(min_length=1)] = (0.0,)
+
+    @model_validator(mode="after")
+    def _makes_sense_at_every_strength(self) -> MechanismConfig:
+        unknown = set(placeholders(self.defences)) - {STRENGTH}
+        if unknown or (len(self.strengths) > 1 and not set(placeholders(self.defences))):
+            raise ValueError(f"mechanism '{self.defence}': write ${STRENGTH}, and nothing else, where a strength goes")
+        for strength in self.strengths:
+            self.at(strength)
+        return self
+
+    def at(self, strength: float) -> tuple[Mechanic, ...]:
+        """Return the defences at one strength."""
+        return _MECHANICS.validate_python(filled(self.defences, {STRENGTH: strength}))
+
+
+class AttackConfig(Component):
+    """An attack on one network, on gradients of ``batches`` images; ``row-sum`` labels are counted for several."""
+
+    network: Network
+    attack: Inversion
+    batches: Annotated[tuple[Annotated[int, Field(ge=1)], ...], AfterValidator(all_differ), Field(min_length=1)] = (1,)
+
+    def attack_on(self, batch: int) -> GradientMatching | ClosedForm:
+        """Return the attack as a gradient of ``batch`` images needs it."""
+        attack = self.attack
+        if isinstance(attack, GradientMatching) and attack.labels == "row-sum" and batch > 1:
+            return attack.model_copy(update={"labels": "counts"})
+        return attack
+
+
+class TrainingConfig(Component):
+    """The federation that gives each mechanism its accuracy (federation/gradient_rounds.py; papers.md 4.5).
+
+    Ten clients hold iid parts of the training images. The papers train 300 rounds of local epochs; a round here is one
+    gradient of every client.
+    """
+
+    clients: int = Field(default=10, ge=1)
+    rounds: int = Field(default=300, ge=1)
+    batch_size: int = Field(default=32, ge=1)
+    lr: float = Field(default=1e-3, gt=0)
+    aggregation: Literal["round-robin", "mean"] = "round-robin"
+
+
+class InversionConfig(Component):
+    """The file: what is attacked and how. ``images`` of each attack batch are the first of one random order.
+
+    At least ``victims`` gradients are attacked: batches that are too large for ``images`` get more. Participants of
+    tracing are the victims, dealt in turn to each number in ``participants`` that they suffice for, and to as many.
+    """
+
+    report: ReportConfig
+    data: LabelledImages
+    mechanisms: Annotated[tuple[MechanismConfig, ...], Field(min_length=1)]
+    attacks: Annotated[tuple[AttackConfig, ...], Field(min_length=1)]
+    adversaries: Annotated[tuple[AdversaryName, ...], AfterValidator(all_differ), Field(min_length=1)] = (
+        "naive",
+        "adaptive",
+    )
+    images: int = Field(default=16, ge=2)
+    victims: int = Field(default=3, ge=2)
+    participants: Annotated[tuple[int, ...], AfterValidator(all_differ)] = (2, 4, 8)
+    training: TrainingConfig = TrainingConfig()
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> InversionConfig:
+        names = [(mechanism.defence, mechanism.variant) for mechanism in self.mechanisms]
+        if len(set(names)) < len(names):
+            raise ValueError(f"mechanisms: two are the same, got {names}; give an ablation a variant of its own")
+        if ("none", MAIN) not in names:
+            raise ValueError("mechanisms: add {defence: none}, beside which the others are read")
+        kinds = [one.attack.name for one in self.attacks]
+        if len(set(kinds)) < len(kinds):
+            raise ValueError(f"attacks: {kinds} has one twice; another network is another experiment (--set)")
+        return self
+
+    def victims_of(self, batch: int) -> int:
+        """Return how many gradients of ``batch`` images are attacked."""
+        return max(self.images // batch, self.victims)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A mechanism at one strength."""
+
+    defence: DefenceName
+    variant: str
+    strength: float
+    defences: tuple[Mechanic, ...]
+
+    @property
+    def label(self) -> str:
+        """The setting in a few words."""
+        return f"{self.defence}{'' if self.variant == MAIN else f' ({self.variant})'} {self.strength:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InversionExperiment:
+    """The file, resolved."""
+
+    name: str
+    fast: bool
+    config: InversionConfig
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        """Every mechanism at every strength."""
+        return tuple(
+            Setting(defence=m.defence, variant=m.variant, strength=strength, defences=m.at(strength))
+            for m in self.config.mechanisms
+            for strength in m.strengths
+        )
+
+    def digest(self) -> str:
+        """Return 12 hex digits that identify the configuration, but for the wording of the report."""
+        values = self.config.model_dump(mode="json", exclude={"report"})
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
+
+    def text(self) -> str:
+        """Return the resolved configuration as YAML."""
+        return yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load_inversion(
+    root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()
+) -> InversionExperiment:
+    """Read the file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
+    path = experiment_file(root, name)
+    own = read_yaml(path)
+    quick = own.pop("fast", None) or {}
+    values = apply_assignments(merge(own, quick) if fast else own, assignments)
+    try:
+        config = InversionConfig.model_validate(values)
+    except ValidationError as error:
+        raise FedprintError(one_line(error, str(path), InversionConfig)) from None
+    return InversionExperiment(name=name, fast=fast, config=config)

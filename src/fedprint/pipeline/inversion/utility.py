@@ -1,0 +1,62 @@
+"""Acc(m): the test accuracy that a federation reaches under a mechanism (papers.md 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedprint.component import Component
+from fedprint.data.labelled_images import LabelledImages, LabelledSet
+from fedprint.defences.points import defend_data
+from fedprint.federation.gradient_rounds import GradientPlan, train_on_gradients
+from fedprint.models.base import FedModule
+from fedprint.pipeline.inversion.config import Mechanic, Network, TrainingConfig
+from fedprint.pipeline.inversion.networks import client, images_of, network_of
+from fedprint.pipeline.recipes import load_parameters, parameters_of
+from fedprint.rng import seed_for, torch_rng
+from fedprint.types import Device
+
+
+class UtilityCell(Component):
+    """A federation under one mechanism. Its accuracy depends on these settings and on nothing else."""
+
+    data: LabelledImages
+    network: Network
+    training: TrainingConfig
+    defences: tuple[Mechanic, ...]
+    seed: int
+
+    def compute(self) -> NDArray[np.float64]:
+        """Train, and return which test images (n,) are classified right: 1 or 0."""
+        torch.set_num_threads(1)  # the order of additions, and so the bits, must not depend on the machine's cores
+        images, seed = images_of(self.data, self.seed), seed_for(self.seed, "federation")
+        model = network_of(self.network, images.shape, len(images.class_names), self.defences)
+        model.reset(torch_rng(seed, "model"))
+        training = self.training
+        plan = GradientPlan(
+            rounds=training.rounds,
+            batch_size=training.batch_size,
+            lr=training.lr,
+            seed=seed,
+            aggregation=training.aggregation,
+        )
+        devices = defend_data(iid_clients(images, training.clients, seed), self.defences, {}, seed)
+        load_parameters(model, train_on_gradients(model, parameters_of(model), devices, self.defences, plan))
+        return hits(model, images)
+
+
+def iid_clients(images: LabelledSet, clients: int, seed: int) -> Sequence[Device]:
+    """Return the training images dealt at random to ``clients`` of equal size, give or take one image."""
+    order = torch.randperm(len(images.y), generator=torch_rng(seed, "iid"))
+    parts = torch.tensor_split(order, clients)
+    return [client("client", place, images.x[part], images.y[part]) for place, part in enumerate(parts)]
+
+
+@torch.no_grad()
+def hits(model: FedModule, images: LabelledSet, batch: int = 500) -> NDArray[np.float64]:
+    """Return which test images (n,) the model classifies right."""
+    parts = zip(torch.split(images.test_x, batch), torch.split(images.test_y, batch), strict=True)
+    return torch.cat([model.per_example_utility({"x": x, "y": y}) for x, y in parts]).double().numpy()

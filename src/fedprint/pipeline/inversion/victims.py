@@ -1,0 +1,125 @@
+"""What victims send under a mechanism, and apart from it what nobody but the judge may know."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedprint.component import Component
+from fedprint.data.labelled_images import LabelledImages, LabelledSet
+from fedprint.defences.points import defend_data, send, settle
+from fedprint.federation.gradient_rounds import client_gradient, private_start
+from fedprint.params import add, flatten
+from fedprint.pipeline.inversion.config import Inversion, Mechanic, Network
+from fedprint.pipeline.inversion.networks import client, images_of, network_of
+from fedprint.pipeline.recipes import parameters_of
+from fedprint.rng import seed_for, torch_rng
+from fedprint.types import AdversaryName, FedprintError, Params
+
+GRADIENTS, SETTING, MECHANISM = "gradients.safetensors", "setting.json", "mechanism.json"
+IMAGES, PERTURBATION = "images.safetensors", "perturbation.json"
+
+
+class ExposureCell(Component):
+    """The gradients of some images under one mechanism, and the attacks on them."""
+
+    data: LabelledImages
+    network: Network
+    defences: tuple[Mechanic, ...]
+    attack: Inversion
+    adversaries: tuple[AdversaryName, ...]
+    participants: tuple[int, ...]
+    batch: int
+    victims: int
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """One victim: ``params`` received, the ``clean`` gradient of the public loss, and what was ``sent``."""
+
+    params: Params
+    clean: Params
+    sent: Params
+
+
+def expose(cell: ExposureCell, folder: Path) -> None:
+    """Write observed/ (what a server sees), public/ (the mechanism), truth/ and queries/ (images to be traced)."""
+    images = images_of(cell.data, cell.seed)
+    x, y = attacked(images, cell)
+    victims = [_victim(cell, images, place, x[place], y[place]) for place in range(cell.victims)]
+    for name in ("observed", "public", "truth", "queries"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    seen = {f"{kind}.{name}": t for kind in ("params", "sent") for name, t in _stacked(victims, kind).items()}
+    save_file(seen, folder / "observed" / GRADIENTS)
+    setting = {
+        "network": cell.network.model_dump(mode="json"),
+        "shape": images.shape,
+        "classes": len(images.class_names),
+        "images": cell.batch,
+    }
+    _write(folder / "observed" / SETTING, setting)
+    _write(folder / "public" / MECHANISM, [defence.model_dump(mode="json") for defence in cell.defences])
+    blind = images.test_x.mean(0)
+    order = torch.randperm(x.shape[0] * x.shape[1], generator=torch_rng(cell.seed, "queries"))
+    save_file({"x": x, "y": y, "blind": blind, "order": order}, folder / "truth" / IMAGES)
+    save_file({"x": x.flatten(0, 1)[order].contiguous()}, folder / "queries" / IMAGES)
+    _write(folder / "truth" / PERTURBATION, [perturbation(victim) for victim in victims])
+
+
+def attacked(images: LabelledSet, cell: ExposureCell) -> tuple[Tensor, Tensor]:
+    """Return training images (v, b, c, h, w) and labels (v, b): the first of one random order for all cells."""
+    count = cell.victims * cell.batch
+    if count > len(images.y):
+        raise FedprintError(f"data.train: {len(images.y)} images, but {count} are to be attacked; raise it")
+    order = torch.randperm(len(images.y), generator=torch_rng(cell.seed, "attacked"))[:count]
+    shape = (cell.victims, cell.batch)
+    return images.x[order].reshape(*shape, *images.shape), images.y[order].reshape(shape)
+
+
+def perturbation(victim: Sent) -> dict[str, object]:
+    """Return ``ratio`` = |B| / |E_B| over all layers, None without E_B, and (ratio, cosine) of both per layer with one.
+
+    B is the gradient of the public loss, E_B what the mechanism added to it (papers.md 4.1).
+    """
+    added = add(victim.sent, victim.clean, -1.0)
+    size, size_added = float(flatten(victim.clean).norm()), float(flatten(added).norm())
+    layers = {
+        name: (
+            float(victim.clean[name].norm() / tensor.norm()),
+            float(torch.cosine_similarity(victim.clean[name].flatten(), tensor.flatten(), dim=0)),
+        )
+        for name, tensor in added.items()
+        if bool((tensor != 0).any())
+    }
+    return {"ratio": size / size_added if size_added else None, "layers": layers}
+
+
+def _victim(cell: ExposureCell, images: LabelledSet, place: int, x: Tensor, y: Tensor) -> Sent:
+    """Compute what one victim, with a network of its own random weights, sends."""
+    model = network_of(cell.network, images.shape, len(images.class_names), cell.defences)
+    model.reset(torch_rng(cell.seed, "network", place))
+    shared, seed = parameters_of(model), seed_for(cell.seed, "victim")
+    plain = client("victim", place, x, y)
+    (device,) = defend_data([plain], cell.defences, {}, seed)
+    clean, _ = client_gradient(model, shared, {}, plain.examples)
+    own, _ = client_gradient(model, shared, private_start(model, device, seed), device.examples)
+    return Sent(
+        params=shared,
+        clean=clean,
+        sent=send(own, settle(cell.defences, device.device_id, seed), seed, 0, device.device_id),
+    )
+
+
+def _stacked(victims: list[Sent], kind: str) -> dict[str, Tensor]:
+    each = [getattr(victim, kind) for victim in victims]
+    return {name: torch.stack([one[name] for one in each]) for name in each[0]}
+
+
+def _write(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -1,0 +1,188 @@
+"""Figures of an inversion experiment: PPC curves, images of each region, tracing by participants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedprint.evaluation.capability import calibration, region
+from fedprint.evaluation.rows import Row
+from fedprint.reports.drawing import INK, MARKERS, MUTED, SERIES, Drawing, finish, percent_axis, style
+from fedprint.reports.inversion_rows import BEST, DEFENCES, MAIN, InversionHead, Sample, rows_where
+from fedprint.reports.panels import WIDTH, blank_figure, shared_legend
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+REGIONS = ("green", "white", "red")
+REGION_COLOURS = {"green": "#4f8a3c", "white": MUTED, "red": "#a52a1f"}
+EXAMPLES = 5
+ACCURACY, DISTANCE = SERIES[1], SERIES[0]
+DISTANCES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("reconstruction", "reconstruction_rmse", {"matching": BEST}),
+    ("tracing", "tracing_accuracy", {"level": "participant"}),
+    ("membership", "label_accuracy", {"matching": BEST}),
+)
+
+
+def draw_inversion(head: InversionHead, rows: Sequence[Row], samples: Sequence[Sample]) -> list[Drawing]:
+    """Return the figures, in the order of the page."""
+    with style():
+        found = [ppc(head, rows, place) for place in _places(head)]
+        found += [drawing for place in _places(head) if (drawing := region_images(head, samples, place)) is not None]
+        found.append(tracing(head, rows))
+    return found
+
+
+def _places(head: InversionHead) -> list[tuple[str, str, int]]:
+    """Return attack, network and batch of each pair of figures: every batch of the attack named first."""
+    attack, network, batches = head.attacks[0]
+    return [(attack, network, batch) for batch in batches]
+
+
+def ppc(head: InversionHead, rows: Sequence[Row], place: tuple[str, str, int]) -> Drawing:
+    """Draw accuracy and attack distance by the size of the perturbation, as the papers do (spn, figure 5)."""
+    attack, network, batch = place
+    figure = blank_figure(WIDTH, 6.4)
+    panels = figure.subplots(len(DISTANCES), len(DEFENCES), sharex="col", squeeze=False)
+    for line, (score, metric, keys) in enumerate(DISTANCES):
+        for column, defence in enumerate(DEFENCES):
+            axes = panels[line][column]
+            if line == 0:
+                axes.set_title(defence)
+            curves = [_curve(rows, metric, keys, place, defence, adversary) for adversary in head.adversaries]
+            _panel(axes, curves, head.adversaries)
+            axes.set_ylim(0, max(1.05, *(max([*curve[2], 0.0]) * 1.05 for curve in curves)))
+        panels[line][0].set_ylabel(f"{score}:\naccuracy, distance")
+    for axes in panels[-1]:
+        axes.set_xlabel("log10(|B| / |E_B| + 1)")
+    shared_legend(figure, panels.ravel())
+    return finish(
+        figure,
+        f"ppc-batch-{batch}",
+        f"Privacy-preserving characteristics, attack batch {batch}",
+        f"{attack} on {network}: test accuracy and the adversary's distance (relative error; share of images mistraced "
+        "among all victims; share of labels missed) by the calibrated size of the perturbation. In the shaded part "
+        "the perturbation is larger than the gradient: the papers' green region. Points are strengths.",
+    )
+
+
+def _curve(
+    rows: Sequence[Row], metric: str, keys: dict[str, Any], place: tuple[str, str, int], defence: str, adversary: str
+) -> tuple[list[float], list[float], list[float]]:
+    """Return x, accuracy and distance of a mechanism's strengths, from large perturbations to small ones."""
+    attack, network, batch = place
+    found = []
+    where = {"defence": defence, "variant": MAIN, "network": network}
+    for acc in rows_where(rows, metric="accuracy", **where):
+        here = {**where, "strength": acc["strength"], "attack_batch": batch}
+        ratio = [r for r in rows_where(rows, metric="perturbation_ratio", layers=None, **here) if not r.get("region")]
+        hit = [
+            r
+            for r in rows_where(rows, metric=metric, attack=attack, adversary=adversary, **here, **keys)
+            if not r.get("region")
+        ]
+        if ratio and hit:
+            worst = max(hit, key=lambda row: int(row.get("participants") or 0))
+            value = float(worst["value"])
+            found.append(
+                (
+                    calibration(float(ratio[0]["value"])),
+                    float(acc["value"]),
+                    value if metric == "reconstruction_rmse" else 1 - value,
+                )
+            )
+    found.sort()
+    return [f[0] for f in found], [f[1] for f in found], [f[2] for f in found]
+
+
+def _panel(axes: Axes, curves: Sequence[tuple[list[float], list[float], list[float]]], names: Sequence[str]) -> None:
+    axes.axvspan(0, calibration(1.0), color=REGION_COLOURS["green"], alpha=0.12, lw=0)
+    for (x, accuracy, distance), name, dashes in zip(curves, names, ("--", "-"), strict=False):
+        if name == names[0]:
+            axes.plot(x, accuracy, "-.", color=ACCURACY, marker="s", ms=3.5, lw=1.2, label="accuracy")
+        axes.plot(x, distance, dashes, color=DISTANCE, marker="o", ms=3.5, lw=1.2, label=f"distance, {name} adversary")
+
+
+def region_images(head: InversionHead, samples: Sequence[Sample], place: tuple[str, str, int]) -> Drawing | None:
+    """Draw true and reconstructed images of each region before the adversary who knows most (spn, figure 6)."""
+    attack, _, batch = place
+    own = [s for s in samples if (s.attack, s.batch, s.adversary) == (attack, batch, head.headline)]
+    groups = {name: [s for s in own if region(s.ratio, s.error) == name] for name in REGIONS}
+    if not any(groups.values()):
+        return None
+    figure = blank_figure(WIDTH, 5.2)
+    panels = figure.subplots(2 * len(REGIONS), EXAMPLES, squeeze=False)
+    for axes in panels.ravel():
+        axes.set_axis_off()
+    for line, name in enumerate(REGIONS):
+        for column, sample in enumerate(examples(groups[name])):
+            upper, lower = panels[2 * line][column], panels[2 * line + 1][column]
+            _show(upper, sample.truth)
+            _show(lower, sample.found)
+            ratio = "∞" if np.isinf(sample.ratio) else f"{sample.ratio:.3g}"
+            upper.set_title(
+                f"{name}: {sample.error:.2f} ({ratio})\n{sample.defence} {sample.strength:g}", fontsize=7, color=INK
+            )
+    means = "; ".join(_mean_words(name, groups[name]) for name in REGIONS)
+    return finish(
+        figure,
+        f"regions-batch-{batch}",
+        f"Images of each region, attack batch {batch}",
+        f"Above the true image, below what the {head.headline} adversary found; relative error, and |B| / |E_B| in "
+        f"brackets. Examples lie evenly between the smallest and the largest error of a region. Means: {means}.",
+    )
+
+
+def examples(found: Sequence[Sample]) -> list[Sample]:
+    """Return up to :data:`EXAMPLES` samples, evenly from the smallest error to the largest."""
+    ordered = sorted(found, key=lambda sample: sample.error)
+    if len(ordered) <= EXAMPLES:
+        return ordered
+    return [ordered[round(i * (len(ordered) - 1) / (EXAMPLES - 1))] for i in range(EXAMPLES)]
+
+
+def _mean_words(name: str, found: Sequence[Sample]) -> str:
+    if not found:
+        return f"{name}: no image"
+    ratios = [sample.ratio for sample in found if np.isfinite(sample.ratio)]
+    ratio = f"{np.mean(ratios):.3g}" if ratios else "∞"
+    return f"{name}: rMSE {np.mean([sample.error for sample in found]):.2f}, ratio {ratio}, {len(found)} images"
+
+
+def _show(axes: Axes, picture: Any) -> None:
+    image = picture.transpose(1, 2, 0)
+    axes.imshow(image[..., 0] if image.shape[2] == 1 else image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+
+
+def tracing(head: InversionHead, rows: Sequence[Row]) -> Drawing:
+    """Draw tracing by the number of participants, single images, the mean over each mechanism's strengths."""
+    attack, _, batches = head.attacks[0]
+    figure = blank_figure(WIDTH, 3.2)
+    panels = figure.subplots(1, len(head.adversaries), sharey=True, squeeze=False)[0]
+    place = {"metric": "tracing_accuracy", "attack": attack, "attack_batch": batches[0], "level": "participant"}
+    for axes, adversary in zip(panels, head.adversaries, strict=True):
+        for position, defence in enumerate(("none", *DEFENCES)):
+            found = rows_where(rows, adversary=adversary, defence=defence, variant=MAIN, **place)
+            counts = sorted({int(row["participants"]) for row in found})
+            means = [np.mean([float(r["value"]) for r in found if r["participants"] == n]) for n in counts]
+            colour = (INK, *SERIES)[position % (1 + len(SERIES))]
+            axes.plot(counts, means, color=colour, marker=MARKERS[position % len(MARKERS)], ms=4, lw=1.2, label=defence)
+        chance = {
+            int(row["participants"]): float(row["chance"]) for row in rows_where(rows, adversary=adversary, **place)
+        }
+        axes.plot(sorted(chance), [chance[n] for n in sorted(chance)], ":", color=MUTED, lw=1.2, label="chance")
+        axes.set_title(f"{adversary} adversary")
+        axes.set_xlabel("participants")
+    panels[0].set_ylim(0, 1.03)
+    percent_axis(panels[0], "y", "images traced")
+    shared_legend(figure, panels)
+    return finish(
+        figure,
+        "tracing",
+        "Tracing by the number of participants",
+        f"Share of images whose nearest reconstruction belongs to the right participant ({attack}, attack batch "
+        f"{batches[0]}), the mean over the strengths of each mechanism; intervals are in measurements.csv.",
+    )

@@ -1,0 +1,174 @@
+"""Tables of an inversion experiment, beside the papers' where there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedprint.evaluation.rows import Row
+from fedprint.reports.analysis_tables import ResultTable, TableLine
+from fedprint.reports.inversion_details import (
+    ablation_table,
+    image_table,
+    label_table,
+    layer_table,
+    tracing_table,
+)
+from fedprint.reports.inversion_rows import (
+    DEFENCES,
+    MAIN,
+    PUBLISHED,
+    InversionHead,
+    named,
+    numbers,
+    percent,
+    places,
+    row_where,
+    rows_where,
+    scored,
+)
+from fedprint.reports.reference import reference_table
+from fedprint.reports.wording import MISSING
+
+SCORES = {"cap_reconstruction": "reconstruction", "cap_membership": "membership", "cap_tracing": "tracing"}
+
+
+def tables_of(head: InversionHead, rows: Sequence[Row]) -> list[ResultTable]:
+    """Return all tables that have a line."""
+    found = [
+        cap_table(head, rows),
+        accuracy_table(head, rows),
+        region_table(head, rows),
+        label_table(head, rows),
+        tracing_table(head, rows),
+        ablation_table(head, rows),
+        image_table(head, rows),
+        layer_table(rows),
+    ]
+    return [table for table in found if table.lines]
+
+
+def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
+    """Return the CAP scores beside the published ones."""
+    lines = []
+    for metric, score in SCORES.items():
+        for attack, network, batch, adversary in places(head):
+            found = scored(rows, metric, attack, batch, adversary)
+            if found:
+                cells = [numbers(found.get(name)) for name in ("none", *DEFENCES)]
+                chance = numbers_of_chance(found.get("spn") or found["none"])
+                published = published_cap(head.dataset, score, batch) if attack == "gradient-matching" else MISSING
+                some = next(iter(found.values()))
+                n = f"{some['n_questions']} images, {some['n_users']} gradients"
+                lines.append(
+                    TableLine(
+                        labels=(score, f"{attack}, {network}", str(batch), adversary),
+                        cells=(*cells, chance, n, published),
+                    )
+                )
+    return ResultTable(
+        name="cap",
+        title="CAP beside the papers'",
+        note="CAP = mean over strengths of accuracy times distance, higher protects better. Distances: relative error "
+        "under the best assignment; share of labels missed; share of images traced to another participant than "
+        "theirs, all victims being participants. Intervals (95 %) over gradients and test images. "
+        "Pixels of reconstructions are cut to [0, 1]. No gradient: the CAP that spn would have before an adversary who "
+        "sees nothing and answers with the mean test image. Published: dp, ppdl_0.05, ppdl_0.3, spn.",
+        labels=("score", "attack", "batch", "adversary"),
+        heads=("none", *DEFENCES, "no gradient", "n", "published"),
+        lines=tuple(lines),
+    )  # fmt: skip
+
+
+def numbers_of_chance(row: Row) -> str:
+    """Return a row's chance."""
+    return MISSING if row["chance"] is None else f"{row['chance']:.2f}"
+
+
+def published_cap(dataset: str, score: str, batch: int) -> str:
+    """Return the papers' four scores, in the order of :data:`DEFENCES`."""
+    wanted = (PUBLISHED.get(dataset), score, str(batch))
+    for row in reference_table("spn_cap"):
+        if (row["dataset"], row["attack"], row["batch_size"]) == wanted:
+            return " / ".join(row[name] for name in DEFENCES)
+    return MISSING
+
+
+def accuracy_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
+    """Return the accuracies beside the published ones."""
+    lines = []
+    for row in rows_where(rows, metric="accuracy"):
+        published = published_accuracy(head.dataset, row) if row["network"] == "dlnet" else MISSING
+        labels = (str(row["network"]), named(row), f"{row['strength']:g}")
+        lines.append(
+            TableLine(
+                labels=labels,
+                cells=(percent_fine(row), f"{100 * row['chance']:.0f}", str(row["n_questions"]), published),
+            )
+        )
+    return ResultTable(
+        name="accuracy",
+        title="Accuracy under each mechanism",
+        note="Test accuracy in per cent of one federation per mechanism and strength (a seed each); intervals over "
+        "test images. Published: DLNet on the whole data set and many more gradients.",
+        labels=("network", "mechanism", "strength"),
+        heads=("accuracy, %", "chance", "test images", "published"),
+        lines=tuple(lines),
+    )  # fmt: skip
+
+
+def percent_fine(row: Row) -> str:
+    """Return an accuracy in per cent with a decimal."""
+    return numbers(row, 1, 100.0)
+
+
+def published_accuracy(dataset: str, row: Row) -> str:
+    """Return the papers' accuracy of a mechanism at a strength."""
+    column = PUBLISHED.get(dataset)
+    name = {"ppdl_0.05": "ppdl_0.05+dp", "ppdl_0.3": "ppdl_0.3+dp"}.get(str(row["defence"]), str(row["defence"]))
+    for entry in reference_table("spn_accuracy_dlnet"):
+        if (
+            row["variant"] == MAIN
+            and column
+            and (entry["mechanism"], float(entry["parameter"])) == (name, row["strength"])
+        ):
+            return f"{100 * float(entry[column]):.1f}"
+    return MISSING
+
+
+def region_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
+    """Return what happened in each region of the PPC figures."""
+    lines = []
+    for attack, network, batch, adversary in places(head):
+        for defence in DEFENCES:
+            for region in ("green", "white", "red"):
+                place = {
+                    "attack": attack,
+                    "attack_batch": batch,
+                    "adversary": adversary,
+                    "defence": defence,
+                    "region": region,
+                }
+                error = row_where(rows, metric="reconstruction_rmse", **place)
+                if error is None:
+                    continue
+                ratio = row_where(rows, metric="perturbation_ratio", **place)
+                success = row_where(rows, metric="reconstruction_success", **place)
+                cells = (
+                    numbers(ratio),
+                    numbers(error),
+                    percent(success),
+                    f"{error['n_questions']}, {error['n_users']} victims",
+                )
+                labels = (f"{attack}, {network}", str(batch), adversary, defence, region)
+                lines.append(TableLine(labels=labels, cells=cells))
+    return ResultTable(
+        name="regions",
+        title="Regions of the figure",
+        note="green: the perturbation is larger than the gradient, |B| / |E_B| < 1; red: it is not, and the image was "
+        "recovered to a relative error below 0.2; white: the rest. Labels of the figure, not theorems: how many images "
+        "of the green region were recovered stands beside it.",
+        labels=("attack", "batch", "adversary", "mechanism", "region"),
+        heads=("mean |B| / |E_B|", "mean rMSE", "recovered (< 0.2)", "images"),
+        lines=tuple(lines),
+        folded=len(lines) > 40,
+    )  # fmt: skip

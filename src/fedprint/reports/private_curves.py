@@ -1,0 +1,61 @@
+"""Training under a privacy budget: where it ended, and how alike the clients were (client-dp, V_c and U_s)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fedprint.reports.drawing import SERIES, Drawing, finish
+from fedprint.reports.evaluations import Evaluation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CURVES: Mapping[str, tuple[str, str]] = {
+    "between_clients_variance": ("Between-clients variance V_c", "variance over clients"),
+    "update_scale": ("Update scale U_s", "square of the mean update"),
+}
+"""Metric of a round -> the panel's title and its axis."""
+
+
+def diversity_curves(evaluations: Sequence[Evaluation]) -> Drawing | None:
+    """Draw V_c and U_s by round, a line per seed, on a log scale; None where no round recorded them."""
+    from matplotlib.figure import Figure
+
+    found = {metric: [line for item in evaluations if (line := _line(item, metric))] for metric in CURVES}
+    if not any(found.values()):
+        return None
+    figure = Figure(figsize=(9.2, 2.7), layout="constrained")
+    for axes, (metric, lines) in zip(figure.subplots(1, len(CURVES)), found.items(), strict=True):
+        _panel(axes, metric, lines)
+    return finish(
+        figure,
+        "client-diversity",
+        "How alike the clients are",
+        "Left: the variance of a round's raw updates over its clients, averaged over parameters. Right: the mean "
+        "squared entry of their plain mean. Read off raw updates, for the server's eyes: no guarantee covers them.",
+    )
+
+
+def budget_note(evaluations: Sequence[Evaluation]) -> str:
+    """Say what the dot at the end of an accuracy curve is; nothing where no privacy budget ended the training."""
+    spent = next((item.details["budget"] for item in evaluations if item.details.get("budget")), None)
+    if spent is None:
+        return ""
+    guarantee = f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g} ({spent['accountant']})"
+    return f" The dot: {guarantee} is spent, after {spent['rounds']} rounds and {spent['communication']} updates."
+
+
+def _panel(axes: Axes, metric: str, lines: Sequence[Sequence[tuple[int, float]]]) -> None:
+    title, label = CURVES[metric]
+    for line in lines:
+        axes.plot(*zip(*line, strict=True), color=SERIES[0], lw=1.2)
+    axes.set_yscale("log")
+    axes.set_title(title)
+    axes.set_xlabel("round")
+    axes.set_ylabel(label)
+
+
+def _line(item: Evaluation, metric: str) -> list[tuple[int, float]]:
+    """Return (round, value) of the rounds with a positive value: a log scale has no place for others."""
+    return [(entry["round"], entry[metric]) for entry in item.details.get("history", []) if entry.get(metric, 0) > 0]

@@ -1,0 +1,82 @@
+"""PPC and CAP against numbers computed by hand, and against what the published tables allow."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from fedprint.evaluation.capability import Setting, calibration, cap, cap_difference, performance, region
+from fedprint.evaluation.intervals import Interval, proportion_interval
+from fedprint.reports.reference import reference_table
+from fedprint.rng import numpy_rng
+from fedprint.types import FedprintError
+
+SPN_STRENGTHS = 8
+
+
+def exact(value: float) -> Interval:
+    return Interval(value=value, lo=value, hi=value)
+
+
+def test_cap_is_the_mean_over_strengths_of_accuracy_times_distance() -> None:
+    settings = [
+        Setting(accuracy=exact(0.9), distances=np.array([0.1, 0.3, 0.2, 0.2])),
+        Setting(accuracy=exact(0.5), distances=np.array([1.0, 1.2, 0.8, 1.0])),
+    ]
+    np.testing.assert_allclose(performance(settings), [0.295, 0.435, 0.29, 0.34])
+    found = cap(settings, np.arange(4), numpy_rng(0), top=2.0)
+    assert found.value == pytest.approx((0.9 * 0.2 + 0.5 * 1.0) / 2)
+    assert found.lo < found.value < found.hi
+
+
+def test_an_unsure_accuracy_widens_the_interval_and_moves_nothing() -> None:
+    distances = np.array([0.5, 0.6, 0.7, 0.8])
+    sure = cap([Setting(accuracy=exact(0.6), distances=distances)], np.arange(4), numpy_rng(0), top=2.0)
+    rough = Setting(accuracy=proportion_interval(6, 10), distances=distances)
+    unsure = cap([rough], np.arange(4), numpy_rng(0), top=2.0)
+    assert unsure.value == pytest.approx(sure.value)
+    assert unsure.lo < sure.lo and unsure.hi > sure.hi
+
+
+def test_a_difference_is_paired_image_by_image() -> None:
+    hard = np.linspace(0.1, 1.5, 12)  # images differ much more than mechanisms do
+    gain = 0.2 + 0.02 * np.cos(np.arange(12))
+    one = [Setting(accuracy=exact(0.5), distances=hard + gain)]
+    other = [Setting(accuracy=exact(0.5), distances=hard)]
+    paired = cap_difference(one, other, np.arange(12), numpy_rng(0), top=3.0)
+    alone = cap(one, np.arange(12), numpy_rng(0), top=3.0)
+    assert paired.value == pytest.approx(0.5 * gain.mean())
+    assert paired.lo > 0.09 and alone.lo < 0.4, "the paired interval excludes 0, though single ones are wide"
+
+
+def test_settings_on_different_images_are_refused() -> None:
+    settings = [Setting(accuracy=exact(1), distances=np.ones(n)) for n in (3, 4)]
+    with pytest.raises(FedprintError, match="the same images"):
+        performance(settings)
+
+
+def test_the_curves_scale_and_the_regions() -> None:
+    assert calibration(1.0) == pytest.approx(math.log10(2)) and calibration(math.inf) == math.inf
+    assert [region(0.5, 0.05), region(0.5, 1.0)] == ["green", "green"], "a label of the ratio, whatever is found"
+    assert [region(2.0, 0.05), region(2.0, 1.0), region(math.inf, 0.19)] == ["red", "white", "red"]
+
+
+def published_accuracies(dataset: str, mechanism: str) -> list[float]:
+    name = mechanism if mechanism in ("dp", "spn") else f"{mechanism}+dp"
+    return [float(row[dataset]) for row in reference_table("spn_accuracy_dlnet") if row["mechanism"] == name]
+
+
+@pytest.mark.parametrize("dataset", ["mnist", "cifar10", "cifar100", "svhn"])
+@pytest.mark.parametrize("mechanism", ["dp", "ppdl_0.05", "ppdl_0.3", "spn"])
+def test_published_scores_fit_the_published_accuracies(dataset: str, mechanism: str) -> None:
+    """Membership and tracing distances are at most 1, so that CAP is at most the mean accuracy over the grid."""
+    accuracies = published_accuracies(dataset, mechanism)
+    assert len(accuracies) == (SPN_STRENGTHS if mechanism == "spn" else 5)
+    settings = [Setting(accuracy=exact(value), distances=np.ones(2)) for value in accuracies]
+    most = cap(settings, np.arange(2), numpy_rng(0), top=1.0).value
+    assert most == pytest.approx(np.mean(accuracies))
+    for row in reference_table("spn_cap"):
+        if row["dataset"] == dataset and row["attack"] != "reconstruction":
+            assert float(row[mechanism]) <= most + 0.005, f"{row['attack']}, batch {row['batch_size']}"

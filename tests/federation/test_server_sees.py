@@ -1,0 +1,134 @@
+"""What a server sees of a federation: sums under secure aggregation, and steps that follow from a public rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import federation_cases as cases
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from tiny_project import TINY
+
+from fedprint.analyses.participation import rests
+from fedprint.attacks.view import ServerRule
+from fedprint.defences.points import Defence
+from fedprint.params import flatten
+from fedprint.pipeline import recipes
+from fedprint.pipeline.config import Experiment, check_experiment
+from fedprint.rng import torch_rng
+from fedprint.types import ClientJob, ClientResult, FedprintError, LocalTraining, Params
+
+CROWD = cases.devices(sizes=(7, 1, 20, 10, 13, 2, 10, 5, 3, 9, 4, 4))
+SECURE = {"name": "secure-aggregation"}
+DP = {"name": "dp-fedavg", "clip": 100.0, "z": 1e-9}
+
+
+class Drawn:
+    """A backend whose clients send random numbers of their own."""
+
+    name = "drawn"
+
+    def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
+        for job in jobs:
+            rng = torch_rng(job.seed)
+            update = {n: torch.randn(p.shape, generator=rng, dtype=p.dtype) for n, p in params.items()}
+            yield ClientResult(device_id=job.device_id, update=update, num_examples=len(job.examples["y"]), loss=1.0)
+
+
+class Records:
+    """The part of a store that the view of sums reads, over what a federation recorded in memory."""
+
+    layers = ("w",)
+
+    def __init__(self, writer: cases.MemoryWriter) -> None:
+        self.seen = [observation for round_ in writer.observed for observation in round_]
+        self.globals = writer.globals
+        fields = ("round", "role", "num_examples")
+        self.index = pd.DataFrame([{name: getattr(o, name) for name in fields} for o in self.seen], columns=fields)
+
+    def matrix(self, rows: np.ndarray, dtype: type) -> np.ndarray:
+        return np.array([flatten(self.seen[row].update).numpy() for row in rows], dtype=dtype).reshape(len(rows), 30)
+
+    def global_params(self, t: int) -> Params:
+        return self.globals[t]
+
+
+def configured(defences: Sequence[Mapping[str, Any]] = (), **federation: Any) -> Experiment:
+    changed = {"rounds": 5, "fraction": 0.5, **federation}
+    return check_experiment(
+        {"name": "case", **TINY, "federation": {**TINY["federation"], **changed}, "defences": list(defences)}, "case"
+    )
+
+
+def federated(config: Experiment) -> cases.MemoryWriter:
+    writer = cases.MemoryWriter({"w": torch.zeros(30, dtype=torch.float64)})
+    defences: Sequence[Defence] = config.defences
+    cases.run(CROWD, Drawn(), writer, recipes.make_plan(config, len(CROWD), 7), defences)
+    return writer
+
+
+CASES = {
+    "fedavg": configured(),
+    "mean": configured(aggregation="mean"),
+    "momentum": configured(momentum=0.7),
+    "in turn": configured(aggregation="round-robin"),
+    "guarantee": configured([DP]),
+    "poisson": configured(sampling="poisson"),
+    "poisson, guarantee": configured([DP], sampling="poisson", momentum=0.5),
+    "growth, guarantee": configured([DP], sampling="poisson", fraction=0.25, growth={"name": "linear", "to": 2}),
+    "sums": configured([SECURE], momentum=0.5),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_released_models_show_the_sum_that_the_public_rule_says(case: str) -> None:
+    """Without noise to speak of, models and updates tell the same: the anonymous devices' weighted sum."""
+    config = CASES[case]
+    writer, rule = federated(config), recipes.server_rule(config, len(CROWD))
+    view: Any = SimpleNamespace(store=Records(writer), rule=rule)
+    unhidden = tuple(defence for defence in config.defences if defence.name != "secure-aggregation")
+    plain = federated(config.model_copy(update={"defences": unhidden}))
+    for t in range(config.federation.rounds):
+        sent = [o for o in plain.observed[t] if o.role == "anonymous"]
+        expected = sum((flatten(o.update) * (1 if rule.equal else o.num_examples) for o in sent), torch.zeros(30))
+        found = rests(view, t)
+        np.testing.assert_allclose(found["aggregate"], expected.numpy(), atol=1e-6)
+        np.testing.assert_allclose(found["central"], found["aggregate"], atol=1e-4)
+
+
+def test_the_rule_is_read_off_the_configuration() -> None:
+    assert recipes.server_rule(CASES["fedavg"], 12) == ServerRule(equal=False)
+    assert recipes.server_rule(CASES["mean"], 12) == ServerRule(equal=True)
+    assert recipes.server_rule(CASES["momentum"], 12) == ServerRule(equal=False, momentum=0.7)
+    assert recipes.server_rule(CASES["poisson"], 12) == ServerRule(equal=False)
+    assert recipes.server_rule(CASES["in turn"], 12) == ServerRule(equal=True, divisors=(1.0,) * 5)
+    assert recipes.server_rule(CASES["poisson, guarantee"], 12).divisors == (6.0,) * 5
+    assert recipes.server_rule(CASES["growth, guarantee"], 12).divisors == (3.0, 4.0, 4.0, 5.0, 6.0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, None])
+def test_secure_aggregation_changes_what_is_seen_and_not_the_model(size: int | None) -> None:
+    plain, summed = federated(CASES["fedavg"]), federated(configured([{**SECURE, "size": size}]))
+    assert all(torch.equal(a["w"], b["w"]) for a, b in zip(plain.globals, summed.globals, strict=True))
+    assert plain.truths == summed.truths
+    hidden = 0
+    for before, after in zip(plain.observed, summed.observed, strict=True):
+        for old, new in zip(before, after, strict=True):
+            same = torch.equal(old.update["w"], new.update["w"])
+            assert same or new.role == "anonymous"
+            hidden += not same
+    assert (hidden == 0) == (size == 1)
+
+
+def test_what_secure_aggregation_cannot_do_is_refused_in_one_line() -> None:
+    with pytest.raises(FedprintError, match=r"round-robin takes none; use aggregation: mean"):
+        configured([SECURE], aggregation="round-robin")
+    with pytest.raises(FedprintError, match=r"keep one secure-aggregation"):
+        configured([SECURE, SECURE])
+    with pytest.raises(FedprintError, match=r"groups of 7 do not fit a cohort of 6 devices") as refused:
+        recipes.make_plan(configured([{**SECURE, "size": 7}]), 12, 0)
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,140 @@
+"""``fedprint audit``: a mechanism by its numbers, an experiment with its data, a sweep's places."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tiny_project import TINY, Project
+from typer.testing import CliRunner
+
+from fedprint.audit.run import Audit, Setting
+from fedprint.defences.on_update import DpFedAvg
+from fedprint.evaluation.rows import COLUMNS
+from fedprint.pipeline import audit as auditing
+from fedprint.pipeline import plane as planes
+from fedprint.pipeline.audit import audit_row, cached_audit, mechanism_of, with_delta
+from fedprint.pipeline.cli import app
+from fedprint.pipeline.plane import audits, load_plane
+from fedprint.types import FedprintError, Params
+
+LINE = ["audit", "--clients", "100", "--cohort", "25", "--rounds", "8", "--sigma", "2", "--delta", "1e-5"]
+QUICK = [*LINE, "--canaries", "120", "--json"]
+PRIVATE: dict[str, Any] = {
+    **TINY,
+    "federation": {**TINY["federation"], "rounds": 3, "fraction": 0.5, "sampling": "poisson", "central_epochs": 0},
+    "defences": [{"name": "dp-fedavg", "clip": 0.1, "z": 1.0, "budget": {"delta": 1e-3}}],
+}
+SETTING = Setting(delta=1e-3, canaries=40)
+
+
+def test_json_states_everything_and_the_bound_stays_below_the_promise() -> None:
+    done = CliRunner().invoke(app, QUICK)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["holds"] and 0 <= found["bound"] <= found["accounted"]["value"]
+    assert (found["rounds"], found["canaries"], found["confidence"]) == (8, 120, 0.95)
+    assert found["accounted"] | {"value": 0} == {
+        "value": 0, "delta": 1e-5, "sampling": "poisson", "adjacency": "add-remove", "accountant": "prv", "rounds": 8,
+        "not_covered": ["the choice of the settings"],
+    }  # fmt: skip
+    assert 0 < found["correct"] <= found["guesses"] <= 120
+
+
+def test_a_broken_mechanism_ends_with_an_error_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(self: DpFedAvg, mean: Params, cohort_size: int, rng: Any) -> Params:
+        return mean
+
+    monkeypatch.setattr(DpFedAvg, "on_server", silent)
+    done = CliRunner().invoke(app, [word for word in QUICK if word != "--json"], env={"COLUMNS": "150"})
+    assert done.exit_code == 1 and "BROKEN" in done.output and "epsilon, at least" in done.output
+
+
+def test_what_is_missing_or_makes_no_sense_is_said_in_one_line() -> None:
+    asked = auditing.Asked(clients=10, cohort=None, rounds=3, sigma=None, delta=None, sampling="poisson")
+    with pytest.raises(FedprintError, match="give --cohort, --sigma, --delta, or the name of an experiment"):
+        mechanism_of(asked)
+    whole = replace(asked, cohort=11, sigma=1.0, delta=1e-5)
+    for changes, words in (
+        ({}, "--cohort 11 of --clients 10; choose 1 to 10"),
+        ({"cohort": 2, "sigma": 0.0}, "--sigma 0.0 is no noise"),
+    ):
+        with pytest.raises(FedprintError, match=words):
+            auditing.audit_mechanism(mechanism_of(replace(whole, **changes)), SETTING)  # type: ignore[arg-type]
+    with pytest.raises(FedprintError, match=r"--confidence 1\.0 is no probability"):
+        auditing.audit_mechanism(mechanism_of(replace(whole, cohort=2)), replace(SETTING, confidence=1.0))
+
+
+def test_an_experiment_trains_with_canaries_among_its_devices(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("private", PRIVATE)
+    job = project.job("private")
+    trained: list[str] = []
+    original = auditing.make_backend
+
+    def spy(name: str, model: Any) -> Any:
+        backend = original(name, model)
+        run = backend.run
+        monkeypatch.setattr(
+            type(backend), "run", lambda self, jobs, *a: (trained.extend(j.device_id for j in jobs), run(jobs, *a))[1]
+        )
+        return backend
+
+    monkeypatch.setattr(auditing, "make_backend", spy)
+    first = cached_audit(job.config, "random", SETTING)
+    assert first.holds and first.canaries == 40 and first.rounds == 3
+    assert trained and not [name for name in trained if "canary" in name]
+    count = len(trained)
+    assert cached_audit(job.config, "random", SETTING) == first and len(trained) == count, "from the cache"
+    found = audit_row(job.config, "random", 0, first)
+    assert set(COLUMNS) <= set(found)
+    assert (found["metric"], found["view"], found["defence"], found["delta"]) == (
+        "epsilon_lower", "central", "dp-fedavg", 1e-3,
+    )  # fmt: skip
+    assert found["accounted"] == first.accounted.value
+
+
+def test_only_experiments_that_promise_something_are_audited(project: Project) -> None:
+    project.write("tiny", TINY)
+    with pytest.raises(FedprintError, match="'tiny' has no dp-fedavg"):
+        with_delta(replace(SETTING, delta=0.0), project.job("tiny").config)
+    project.write("half", {**PRIVATE, "threat": {"defended": "anonymous"}})
+    with pytest.raises(FedprintError, match="devices of one role are not clipped"):
+        auditing.audit_experiment(project.job("half").config, "random", SETTING)
+    project.write("private", {**PRIVATE, "defences": [{"name": "dp-fedavg", "z": 1.0}]})
+    with pytest.raises(FedprintError, match=r"has no budget\.delta; give --delta"):
+        with_delta(replace(SETTING, delta=0.0), project.job("private").config)
+    assert with_delta(replace(SETTING, delta=1e-4), project.job("private").config).delta == 1e-4
+
+
+def test_private_places_of_a_sweep_are_audited_at_every_seed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("tiny", TINY)
+    dp = {"name": "dp-fedavg", "clip": 0.5, "z": "$strength", "budget": {"delta": 1e-3}}
+    sweep = {
+        "report": {"title": "Sweep"}, "experiment": "tiny", "seeds": [0, 1], "audit": {"canaries": 20},
+        "analyses": [{"name": "membership", "rounds": 3}], "with": {"federation": {"absent": 0.5}},
+        "strategies": [{"name": "dp-fedavg", "defences": [dp], "strengths": [1.0, 0]}],
+    }  # fmt: skip
+    project.write("sweep", sweep)
+    plane = load_plane(project.root, "sweep")
+    assert {a.name for place in plane.places for a in place.config.analyses} == {"membership"}
+    asked: list[Setting] = []
+    result = CliRunner().invoke(app, QUICK)
+    told = json.loads(result.stdout)
+    told.pop("holds")
+    made = auditing._audit_of(told)
+
+    def cached(config: Any, prior: str, setting: Setting) -> Audit:
+        asked.append(setting)
+        return made
+
+    monkeypatch.setattr(auditing, "cached_audit", cached)
+    rows = audits(plane)
+    assert list(rows) == ["dp-fedavg 1"], "clipping alone promises nothing"
+    assert [setting.seed for setting in asked] == [0, 1] == [row["seed"] for row in rows["dp-fedavg 1"]]
+    assert {(setting.canaries, setting.delta) for setting in asked} == {(20, 1e-3)}
+    project.write("sweep", {name: value for name, value in sweep.items() if name != "audit"})
+    assert planes.audits(load_plane(project.root, "sweep")) == {}

@@ -1,0 +1,92 @@
+"""client-dp's experiment on made-up digits, from the shards to the rows: what was reached says within which budget."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_project import Project, run_job
+
+from fedprint.data.describe import write_table
+from fedprint.data.examples import PooledExamples
+from fedprint.data.prepared import load_users
+from fedprint.evaluation.rows import GUARANTEE, read_measurements
+from fedprint.federation.store import UpdateStore
+
+EXPERIMENT = {
+    "report": {"title": "Strokes"},
+    "data": {"name": "mnist_shards", "clients": 40, "examples": 12},
+    "split": {"priors": ["random"]},
+    "model": {"name": "oriented-gradients", "orientations": 4, "cells": 4},
+    "federation": {"rounds": 8, "fraction": 0.5, "sampling": "poisson", "batch_size": 12, "lr": 100,
+                   "backend": "vectorised", "diagnostics": True, "evaluate_every": 4, "central_epochs": 0},
+    "defences": [{"name": "dp-fedavg", "clip": 8, "z": 0.8,
+                  "budget": {"epsilon": 40, "delta": 0.001, "accountant": "moments"}}],
+    "threat": {"adversaries": ["naive"]},
+    "attacks": [{"name": "chance"}, {"name": "knn", "k": 3}],
+    "selection": {"shadow_rounds": 2},
+    "evaluation": {"resamples": 200, "permutations": 99, "round_bins": 2},
+}  # fmt: skip
+
+
+@pytest.fixture
+def strokes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digit d is a bright bar in row 2 d + 3 with a little noise: easy, once a model reads edges."""
+    root, rng, count = tmp_path_factory.mktemp("strokes"), np.random.default_rng(0), 540
+    labels = np.arange(count) % 10
+    images = rng.integers(0, 40, (count, 28, 28)).astype(np.uint8)
+    for image, label in zip(images, labels, strict=True):
+        image[2 * label + 3 : 2 * label + 5, 4:24] = 220
+    columns = {
+        "images": images,
+        "labels": labels.astype(np.uint8),
+        "user": (np.arange(count) % 9).astype(np.int32),
+        "order": np.arange(count).astype(np.int16),
+        "split": (np.arange(count) >= 480).astype(np.uint8),
+    }
+    write_table(root / "mnist_writers", columns, {"licence": "none", "class_names": list("0123456789")})
+    monkeypatch.setenv("FEDPRINT_DATA", str(root))
+
+
+@pytest.mark.usefixtures("strokes")
+def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: Project) -> None:
+    project.write("strokes", EXPERIMENT)
+    job = project.job("strokes")
+    run_job(job)
+    rows = read_measurements(job.paths.evaluation / "rows.jsonl")
+    accuracy, epsilon = (
+        [row for row in found if row["metric"] == metric and row["training"] == "federated"]
+        for found, metric in ((rows, "accuracy"), (read_measurements(job.paths.evaluation / "analysis_rows.jsonl"),
+                                                  "epsilon"))
+    )  # fmt: skip
+    first = next(row for row in epsilon if row["accountant"] == "moments")
+    assert len(accuracy) == 1 and accuracy[0]["defence"] == first["defence"] == "dp-fedavg"
+    assert {key: accuracy[0][key] for key in GUARANTEE} == {
+        "epsilon": first["value"], "delta": 0.001, "accountant": "moments", "sampling": "poisson",
+        "adjacency": "add-remove", "rounds": first["rounds"], "communication": 20 * first["rounds"],
+    }  # fmt: skip
+    assert 0 < first["value"] <= 40 and first["rounds"] == UpdateStore.open(job.paths.updates / "observed").rounds
+    assert accuracy[0]["value"] > 0.5, "a tenth is chance"
+    details = json.loads((job.paths.evaluation / "details.json").read_text())
+    assert details["budget"]["epsilon"] == first["value"]
+    assert all(entry["between_clients_variance"] > 0 for entry in details["history"])
+
+
+@pytest.mark.usefixtures("strokes")
+def test_images_are_held_once_however_many_clients_there_are(project: Project) -> None:
+    sizes = []
+    for clients in (40, 60):
+        project.write("strokes", {**EXPERIMENT, "data": {**EXPERIMENT["data"], "clients": clients}})  # type: ignore[dict-item]
+        job = project.job("strokes")
+        from fedprint.pipeline.stages import prepare
+
+        prepare.run(job)
+        with np.load(Path(job.paths.prepared) / "private" / "users.npz") as archive:
+            sizes.append(len(archive["pool.y"]))
+            assert len(archive["rows"]) == clients // 2 * 12
+        users = load_users(job.paths.prepared / "private")
+        assert all(isinstance(user.examples, PooledExamples) for user in users)
+        assert all(len(user.examples["y"].unique()) <= 2 for user in users)
+    assert sizes[0] <= 480 and sizes[1] <= 480

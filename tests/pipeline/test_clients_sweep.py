@@ -1,0 +1,161 @@
+"""Accuracy by the number of clients: cells, rows, the page, and the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from tiny_project import CHECKOUT, Project
+
+from fedprint.data.labelled_images import LabelledSet
+from fedprint.evaluation.rows import read_measurements
+from fedprint.pipeline.cli import main
+from fedprint.pipeline.clients import run as sweep
+from fedprint.pipeline.clients.cells import defences_of, trained_hits
+from fedprint.pipeline.clients.config import Cell, load_clients
+from fedprint.pipeline.config_files import kind_named
+from fedprint.reports.clients import write_clients
+from fedprint.rng import torch_rng
+from fedprint.types import FedprintError
+
+NAME = "spn-clients"
+
+
+def images(train: int = 240, test: int = 80) -> LabelledSet:
+    """Return four classes that differ by the bright quarter of the image."""
+    rng = torch_rng(0)
+
+    def draw(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.arange(n) % 4
+        x = 0.2 * torch.rand(n, 1, 8, 8, generator=rng)
+        for i, label in enumerate(y.tolist()):
+            x[i, :, 4 * (label // 2) : 4 * (label // 2) + 4, 4 * (label % 2) : 4 * (label % 2) + 4] += 0.7
+        return x, y
+
+    (x, y), (test_x, test_y) = draw(train), draw(test)
+    return LabelledSet(x=x, y=y, test_x=test_x, test_y=test_y, class_names=("a", "b", "c", "d"))
+
+
+def cell(method: dict[str, Any], clients: int = 4, rounds: int = 4, partition: str = "iid", seed: int = 0) -> Cell:
+    return Cell.model_validate(
+        {
+            "data": {"name": "made-up"},
+            "partition": {"name": partition},
+            "clients": clients,
+            "network": {"name": "mlp", "hidden": 16},
+            "training": {"rounds": rounds, "batch_size": 10, "lr": 0.01},
+            "method": method,
+            "seed": seed,
+        }
+    )
+
+
+SHIPPED = load_clients(CHECKOUT, NAME)
+METHODS = {method.name: method.model_dump() for method in SHIPPED.config.methods}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_learns_and_repeats_itself(name: str) -> None:
+    found = trained_hits(cell(METHODS[name], rounds=12), images())
+    assert found.shape == (80,) and found.min() >= 0 and found.max() <= 1
+    assert found.mean() > 0.5, "chance is a quarter"
+    assert np.array_equal(found, trained_hits(cell(METHODS[name], rounds=12), images()))
+
+
+def test_methods_clients_partitions_and_seeds_all_change_the_result() -> None:
+    def mean(**changed: Any) -> float:
+        values = {"method": METHODS["fedavg"], "rounds": 1, **changed}
+        return float(trained_hits(cell(**values), images(120, 400)).mean())
+
+    found = [
+        mean(),
+        mean(method=METHODS["standalone"]),
+        mean(method=METHODS["ppdl-0.05"]),
+        mean(clients=20),
+        mean(partition="dirichlet", clients=20),
+        mean(seed=1),
+    ]
+    assert len(set(found)) == len(found)
+
+
+def test_together_beats_alone_where_clients_have_little() -> None:
+    scarce = images(80, 200)
+    alone, together = (
+        trained_hits(cell(METHODS[name], clients=20, rounds=10, partition="dirichlet"), scarce).mean()
+        for name in ("standalone", "fedavg")
+    )
+    assert together > alone + 0.05
+
+
+def test_noise_is_of_the_size_of_gradients() -> None:
+    one = cell(METHODS["dp-0.1"])
+    (noise,) = defences_of(one)
+    assert noise.sigma == pytest.approx(0.1 * one.training.lr)  # type: ignore[union-attr]
+    assert [d.name for d in defences_of(cell(METHODS["ppdl-0.3"]))] == ["top-k"]  # type: ignore[union-attr]
+
+
+def test_the_shipped_file_covers_the_issue() -> None:
+    assert kind_named(CHECKOUT, NAME) == "clients" and kind_named(CHECKOUT, "quickstart") == "federation"
+    assert SHIPPED.config.clients == (8, 20, 50, 100)
+    assert list(METHODS) == ["standalone", "fedavg", "spn", "ppdl-0.3", "ppdl-0.05", "dp-0.1"]
+    assert [partition.name for partition in SHIPPED.config.partitions] == ["iid", "dirichlet"]
+    fast = load_clients(CHECKOUT, NAME, fast=True)
+    assert len(SHIPPED.cells) == 48 and len(fast.cells) == 24
+    assert fast.config.training.rounds < SHIPPED.config.training.rounds
+    one = SHIPPED.cells[0]
+    assert one.digest("0" * 64) != one.digest("1" * 64) != SHIPPED.cells[1].digest("1" * 64)
+    renamed = one.model_copy(update={"method": one.method.model_copy(update={"name": "by-itself"})})
+    assert renamed.digest("0" * 64) == one.digest("0" * 64)
+
+
+def test_settings_that_make_no_sense_are_one_line(project: Project) -> None:
+    with pytest.raises(FedprintError, match="clients that train alone send nothing; leave defences out"):
+        load_clients(project.root, NAME, assignments=["methods.3.alone=true"])
+    with pytest.raises(FedprintError, match="entries must differ"):
+        load_clients(project.root, NAME, assignments=["clients=[8, 8]"])
+
+
+def test_rows_and_page_come_from_the_hits_and_name_what_diverged(tmp_path: Path) -> None:
+    experiment = load_clients(CHECKOUT, NAME, assignments=["network={name: dlnet}"])
+    cells = experiment.cells
+    share = {method: 0.3 + 0.05 * i for i, method in enumerate(METHODS)}
+    found: list[list[float] | FedprintError] = [[share[c.method.name]] * 500 for c in cells]
+    found[-1] = FedprintError("training diverged in round 3; lower federation.lr")
+    rows = sweep.rows_of(experiment, cells, found, classes=4)
+    assert len(rows) == 47 and {row["training"] for row in rows} == {"standalone", "mean"}
+    spn = next(row for row in rows if (row["method"], row["clients"], row["partition"]) == ("spn", 8, "iid"))
+    assert (
+        spn["value"] == pytest.approx(0.4)
+        and spn["lo"] < 0.36 < 0.44 < spn["hi"]
+        and spn["defence"] == "spn"
+        and spn["chance"] == 0.25
+    )
+    head = sweep.head_of(experiment, {cells[-1].label: str(found[-1])})
+    write_clients(head=head, rows=rows, config_text=experiment.text(), out=tmp_path / "report")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "dp-0.1, 100 clients, dirichlet, seed 0" in page and "training diverged in round 3" in page
+    assert "iid: FedAvg over standalone, in points: +5.0 at 8, +5.0 at 20, +5.0 at 50, +5.0 at 100 clients." in page
+    assert "published spn" in page and "69.0" in page, "spn's accuracy of DLNet on CIFAR-10 at alpha2 = .1"
+    plain = sweep.head_of(SHIPPED, {})
+    write_clients(head=plain, rows=rows, config_text=SHIPPED.text(), out=tmp_path / "plain")
+    assert "published spn" not in (tmp_path / "plain" / "index.html").read_text(), "another network is not comparable"
+    assert len(read_measurements(tmp_path / "report" / "measurements.jsonl")) == 47
+    assert yaml.safe_load((tmp_path / "report" / "config.yaml").read_text())["clients"] == [8, 20, 50, 100]
+    assert {path.name for path in (tmp_path / "report" / "figures").iterdir()} == {
+        "accuracy-by-clients.svg",
+        "accuracy-by-clients.png",
+    }
+
+
+def test_a_dry_run_says_what_it_would_do(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["fedprint", "run", NAME, "--fast", "--dry-run"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    assert "spn-clients: 24 federations of 10 rounds; nothing written" in capsys.readouterr().out

@@ -1,0 +1,122 @@
+"""The spn paper's conclusions judged on rows chosen by the test: each can hold, hold in order, fail, or go untested."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from fedprint.evaluation.rows import Row
+from fedprint.reports.claims import Verdict
+from fedprint.reports.inversion_claims import judge_inversion, sentences
+from fedprint.reports.inversion_rows import InversionHead
+from fedprint.reports.inversion_tables import cap_table, published_cap
+
+HEAD = InversionHead(
+    name="test", title="Test", dataset="cifar10", adversaries=("naive", "adaptive"),
+    attacks=(("gradient-matching", "dlnet", (1,)),), images=16, strengths={"dp": 2, "spn": 2}, fast=False,
+    config_hash="0",
+)  # fmt: skip
+
+
+def row(metric: str, value: float, half: float = 0.05, **keys: Any) -> Row:
+    place: Mapping[str, Any] = {
+        "attack": "gradient-matching", "network": "dlnet", "attack_batch": 1, "adversary": "naive", "variant": "main",
+        "matching": "assignment", "strength": 0.1, "chance": 0.5, "n_questions": 16, "n_users": 16,
+    }  # fmt: skip
+    return {**place, "metric": metric, "value": value, "lo": value - half, "hi": value + half, **keys}
+
+
+def verdicts(rows: Sequence[Row], claim: str) -> dict[str, Verdict]:
+    return {v.member: v for v in judge_inversion(HEAD, rows) if v.claim == claim}
+
+
+def scores(spn: float, other: float, gap: tuple[float, float], adversary: str = "naive") -> list[Row]:
+    found = [
+        row("cap_reconstruction", value, defence=name, adversary=adversary, strength=None)
+        for name, value in (("none", 0.1), ("dp", other), ("ppdl_0.3", other), ("spn", spn))
+    ]
+    ends = {"lo": gap[0], "hi": gap[1]}
+    differences = [
+        {**row("cap_difference", spn - other, defence="spn", adversary=adversary), **ends, "against": name}
+        for name in ("dp", "ppdl_0.3")
+    ]
+    return [*found, *differences]
+
+
+@pytest.mark.parametrize(
+    ("rows", "state"),
+    [
+        (scores(0.7, 0.5, (0.1, 0.3)), "holds"),
+        (scores(0.7, 0.6, (-0.1, 0.3)), "unclear"),
+        (scores(0.5, 0.6, (-0.2, 0.0)), "fails"),
+        ([], "untested"),
+    ],
+)
+def test_spn_leads_only_when_the_paired_interval_says_so(rows: list[Row], state: str) -> None:
+    assert verdicts(rows, "spn-reconstruction")["naive"].state == state
+
+
+def test_each_adversary_is_judged_on_its_own_rows() -> None:
+    rows = [*scores(0.7, 0.5, (0.1, 0.3)), *scores(0.2, 0.5, (-0.4, -0.2), "adaptive")]
+    found = verdicts(rows, "spn-reconstruction")
+    assert (found["naive"].state, found["adaptive"].state) == ("holds", "fails")
+    said = " ".join(sentences(HEAD, rows, judge_inversion(HEAD, rows)))
+    assert "fail before the adaptive one: spn leads CAP against reconstruction" in said
+    assert "adaptive adversary, best first: dp 0.50" in said
+
+
+@pytest.mark.parametrize(("recovered", "state"), [(0.0, "holds"), (0.25, "fails")])
+def test_one_image_recovered_in_the_green_region_refutes_the_theorem(recovered: float, state: str) -> None:
+    rows = [
+        row("reconstruction_success", 0.0, defence="dp", region="green", threshold=0.2),
+        row("reconstruction_success", recovered, defence="spn", region="green", threshold=0.2),
+        row("reconstruction_success", 1.0, defence="spn", region="red", threshold=0.2),
+    ]
+    found = verdicts(rows, "green-safe")["naive"]
+    assert found.state == state
+    assert ("25 %" in found.numbers) == bool(recovered), "the number comes from the row"
+
+
+@pytest.mark.parametrize(("value", "state"), [(1.0, "fails"), (0.5, "unclear"), (0.1, "holds")])
+def test_spn_hides_labels_only_when_few_are_recovered_at_every_strength(value: float, state: str) -> None:
+    rows = [
+        row("label_accuracy", 0.1, defence="spn", strength=0.5),
+        row("label_accuracy", value, defence="spn", strength=0.1),
+    ]
+    assert verdicts(rows, "labels-spn")["naive"].state == state
+
+
+def test_accuracy_in_the_green_region_is_held_against_no_mechanism() -> None:
+    accuracy: dict[str, Any] = {"adversary": None, "attack": None, "attack_batch": None, "matching": None}
+    rows = [
+        row("accuracy", 0.6, 0.01, defence="none", **accuracy),
+        row("accuracy", 0.3, 0.01, defence="dp", strength=0.5, **accuracy),
+        row("accuracy", 0.59, 0.01, defence="dp", strength=0.001, **accuracy),
+        row("perturbation_ratio", 0.2, defence="dp", strength=0.5, adversary=None, attack=None),
+        row("perturbation_ratio", 50.0, defence="dp", strength=0.001, adversary=None, attack=None),
+    ]
+    assert verdicts(rows, "green-costs")["naive"].state == "holds"
+    rows[1] |= {"value": 0.55, "lo": 0.54, "hi": 0.56}
+    assert verdicts(rows, "green-costs")["naive"].state == "fails"
+
+
+def test_bits_are_ordered_by_their_number() -> None:
+    def spn(bits: int, error: float, variant: str) -> Row:
+        params = json.dumps([{"name": "spn", "bits": bits, "alpha2": 0.1}])
+        return row("reconstruction_rmse", error, 0.01, defence="spn", variant=variant, defence_params=params)
+
+    rows = [spn(64, 0.5, "main"), spn(128, 0.7, "128 bits"), spn(32, 0.3, "32 bits")]
+    found = verdicts(rows, "more-bits")["naive"]
+    assert found.state == "holds" and found.numbers.startswith("32 bits rMSE 0.30")
+    assert verdicts([spn(64, 0.5, "main"), spn(128, 0.4, "128 bits")], "more-bits")["naive"].state == "fails"
+
+
+def test_published_scores_stand_beside_ours_where_there_are_any() -> None:
+    table = cap_table(HEAD, scores(0.7, 0.5, (0.1, 0.3)))
+    (line,) = table.lines
+    assert line.labels[0] == "reconstruction" and line.cells[-1] == "0.57 / 0.55 / 0.57 / 0.69"
+    assert "0.70 [0.65, 0.75]" in line.cells
+    assert published_cap("fashion_mnist", "reconstruction", 1) == "–"
