@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +16,18 @@ from fedprint.federation.rounds import Defence, FederationPlan, federate
 from fedprint.federation.store import StoreLayout
 from fedprint.models.base import FedModule, initialise
 from fedprint.models.components import NextWordLstm, SmallCnn
-from fedprint.types import Backend, Device, Examples, LocalTraining, Observation, Params, Role, Truth
+from fedprint.types import (
+    Backend,
+    ClientJob,
+    ClientResult,
+    Device,
+    Examples,
+    LocalTraining,
+    Observation,
+    Params,
+    Role,
+    Truth,
+)
 
 CLASSES, VOCABULARY, LENGTH = 5, 30, 7
 KINDS = ("cnn", "multi-label", "centred", "lm")
@@ -160,3 +172,63 @@ def load(net: torch.nn.Module, params: Params) -> None:
 
 def on(d: Device, place: str) -> Device:
     return replace(d, examples={name: column.to(place) for name, column in d.examples.items()})
+
+
+@dataclass
+class Scripted:
+    """A backend whose clients say what the test wants: the update ``value(t, job)`` everywhere, and a loss."""
+
+    values: Mapping[str, float] = field(default_factory=dict)
+    losses: Mapping[tuple[int, str], float] = field(default_factory=dict)
+    name: str = "scripted"
+    rounds: int = 0
+
+    def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
+        t, self.rounds = self.rounds, self.rounds + 1
+        return iter([self._result(t, job, params) for job in jobs])
+
+    def _result(self, t: int, job: ClientJob, params: Params) -> ClientResult:
+        value = self.values.get(job.device_id, 1.0)
+        return ClientResult(
+            device_id=job.device_id,
+            update={name: torch.full_like(tensor, value) for name, tensor in params.items()},
+            num_examples=len(job.examples["y"]),
+            loss=self.losses.get((t, job.device_id), 1.0),
+        )
+
+
+def pairs(writer: MemoryWriter) -> list[tuple[Any, Any]]:
+    facts = {truth.obs_id: truth for truths in writer.truths for truth in truths}
+    return [(seen, facts[seen.obs_id]) for observed in writer.observed for seen in observed]
+
+
+def paired(a: MemoryWriter, b: MemoryWriter) -> list[tuple[tuple[Any, Any], tuple[Any, Any]]]:
+    return list(zip(pairs(a), pairs(b), strict=True))
+
+
+def first_round(a: MemoryWriter, b: MemoryWriter) -> list[tuple[tuple[Any, Any], tuple[Any, Any]]]:
+    return paired(a, b)[:4]
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing in the library may catch it."""
+
+
+@dataclass
+class Dying:
+    """A backend that dies in round ``fatal`` (counted from its own first) after some clients have trained."""
+
+    inner: Any
+    fatal: int
+    name: str = "dying"
+
+    def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
+        self.fatal -= 1
+        for i, result in enumerate(self.inner.run(jobs, params, training)):
+            if self.fatal < 0 and i == 2:
+                raise Killed
+            yield result
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -6,8 +6,8 @@ import importlib.util
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,51 +16,20 @@ import federation_cases as cases
 import pytest
 import torch
 from scipy import stats
-from torch import Generator
 
 from fedprint import params as algebra
-from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug
-from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
-from fedprint.defences.points import ROLES, defend_data, settle
+from fedprint.defences.on_data import BkgRepl
+from fedprint.defences.on_update import Noise
+from fedprint.defences.points import defend_data
 from fedprint.federation.backends import make_backend
-from fedprint.federation.rounds import Defence, FederationPlan, cohort_size, federate, pseudonym, sample_cohort
+from fedprint.federation.rounds import FederationPlan, cohort_size, federate, pseudonym, sample_cohort
 from fedprint.federation.store import StoreWriter
 from fedprint.types import (
-    ClientJob,
-    ClientResult,
     Device,
-    Examples,
     FedprintError,
-    GaussianEvent,
-    LocalTraining,
-    Params,
-    Role,
 )
 
 ROOT = Path(__file__).parents[2]
-
-
-@dataclass
-class Scripted:
-    """A backend whose clients say what the test wants: the update ``value(t, job)`` everywhere, and a loss."""
-
-    values: Mapping[str, float] = field(default_factory=dict)
-    losses: Mapping[tuple[int, str], float] = field(default_factory=dict)
-    name: str = "scripted"
-    rounds: int = 0
-
-    def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
-        t, self.rounds = self.rounds, self.rounds + 1
-        return iter([self._result(t, job, params) for job in jobs])
-
-    def _result(self, t: int, job: ClientJob, params: Params) -> ClientResult:
-        value = self.values.get(job.device_id, 1.0)
-        return ClientResult(
-            device_id=job.device_id,
-            update={name: torch.full_like(tensor, value) for name, tensor in params.items()},
-            num_examples=len(job.examples["y"]),
-            loss=self.losses.get((t, job.device_id), 1.0),
-        )
 
 
 def by_hand() -> ModuleType:
@@ -94,14 +63,14 @@ def test_the_server_weights_by_the_number_of_examples() -> None:
     population = cases.devices(sizes=(1, 3))
     values = {population[0].device_id: 1.0, population[1].device_id: -1.0}
     writer = cases.MemoryWriter({"w": torch.zeros(4)})
-    cases.run(population, Scripted(values), writer, cases.plan(rounds=1, cohort=2))
+    cases.run(population, cases.Scripted(values), writer, cases.plan(rounds=1, cohort=2))
     assert writer.globals[1]["w"].tolist() == [-0.5] * 4
 
 
 def test_only_the_cohort_counts_in_the_weights() -> None:
     """Erratum 1: n is the number of examples of the sampled devices, not of all."""
     writer = cases.MemoryWriter({"w": torch.zeros(1)})
-    cases.run(cases.devices(), Scripted(), writer, cases.plan(rounds=1, cohort=3))
+    cases.run(cases.devices(), cases.Scripted(), writer, cases.plan(rounds=1, cohort=3))
     assert writer.globals[1]["w"].item() == pytest.approx(1.0, abs=1e-6)
 
 
@@ -111,7 +80,7 @@ def test_metrics_and_reports_tell_of_each_round() -> None:
     federate(
         devices=cases.devices(),
         plan=cases.plan(rounds=3),
-        backend=Scripted(),
+        backend=cases.Scripted(),
         defences=(),
         writer=writer,  # type: ignore[arg-type]
         utility=lambda t, params: {"utility": float(params["w"][0])} if t == 1 else {},
@@ -131,7 +100,7 @@ def test_the_loss_is_weighted_by_examples() -> None:
     population = cases.devices(sizes=(1, 3))
     losses = {(0, population[0].device_id): 4.0, (0, population[1].device_id): 8.0}
     writer = cases.MemoryWriter({"w": torch.zeros(4)})
-    cases.run(population, Scripted(losses=losses), writer, cases.plan(rounds=1, cohort=2))
+    cases.run(population, cases.Scripted(losses=losses), writer, cases.plan(rounds=1, cohort=2))
     assert writer.metrics()[0]["loss"] == pytest.approx(7.0)
 
 
@@ -210,26 +179,21 @@ def recorded() -> cases.MemoryWriter:
 
 def test_an_anonymous_observation_carries_no_user_and_a_prior_one_does(recorded: cases.MemoryWriter) -> None:
     roles = Counter()
-    for seen, truth in pairs(recorded):
+    for seen, truth in cases.pairs(recorded):
         roles[seen.role] += 1
         assert seen.user_id == (truth.user_id if seen.role == "prior" else None)
         assert truth.device_id == f"user-{truth.user_id}-{seen.role}"
     assert min(roles["anonymous"], roles["prior"]) > 10
 
 
-def pairs(writer: cases.MemoryWriter) -> list[tuple[Any, Any]]:
-    facts = {truth.obs_id: truth for truths in writer.truths for truth in truths}
-    return [(seen, facts[seen.obs_id]) for observed in writer.observed for seen in observed]
-
-
 def test_observations_are_numbered_by_round_and_slot(recorded: cases.MemoryWriter) -> None:
-    assert [seen.obs_id for seen, _ in pairs(recorded)] == list(range(48))
-    assert [seen.round for seen, _ in pairs(recorded)] == [t for t in range(12) for _ in range(4)]
+    assert [seen.obs_id for seen, _ in cases.pairs(recorded)] == list(range(48))
+    assert [seen.round for seen, _ in cases.pairs(recorded)] == [t for t in range(12) for _ in range(4)]
 
 
 def test_a_pseudonym_persists_over_rounds_and_differs_between_a_users_devices(recorded: cases.MemoryWriter) -> None:
     names: dict[str, set[str]] = {}
-    for seen, truth in pairs(recorded):
+    for seen, truth in cases.pairs(recorded):
         names.setdefault(truth.device_id, set()).add(seen.pseudonym)
     assert len(names) == 8
     assert all(len(own) == 1 for own in names.values())
@@ -244,7 +208,7 @@ def test_a_pseudonym_depends_on_the_seed_and_holds_no_name() -> None:
 
 def test_the_number_of_examples_is_that_of_the_device(recorded: cases.MemoryWriter) -> None:
     sizes = {device.device_id: len(device.examples["y"]) for device in cases.devices()}
-    assert all(seen.num_examples == sizes[truth.device_id] for seen, truth in pairs(recorded))
+    assert all(seen.num_examples == sizes[truth.device_id] for seen, truth in cases.pairs(recorded))
 
 
 def test_the_update_is_recorded_as_sent_and_the_server_applies_what_was_sent() -> None:
@@ -253,237 +217,9 @@ def test_the_update_is_recorded_as_sent_and_the_server_applies_what_was_sent() -
     for t, observed in enumerate(found.observed):
         mean = algebra.weighted_mean([seen.update for seen in observed], [seen.num_examples for seen in observed])
         assert cases.distance(found.globals[t + 1], algebra.add(found.globals[t], mean)) == 0
-    noise = torch.cat([a.update[n].flatten() - b.update[n].flatten() for (a, _), (b, _) in first_round(found, plain)
-                       for n in a.update])  # fmt: skip
+    sent = [(a.update, b.update) for (a, _), (b, _) in cases.first_round(found, plain)]
+    noise = torch.cat([(a[name] - b[name]).flatten() for a, b in sent for name in a])
     assert float(noise.std()) == pytest.approx(0.1, rel=0.05)
-
-
-def first_round(a: cases.MemoryWriter, b: cases.MemoryWriter) -> list[tuple[tuple[Any, Any], tuple[Any, Any]]]:
-    return list(zip(pairs(a)[:4], pairs(b)[:4], strict=True))
-
-
-# ---- the two defence points ----------------------------------------------------------------------------------------
-
-
-@dataclass
-class Recorder:
-    """A defence that writes down what it sees; on the device it adds ``shift``, on the server it doubles."""
-
-    name: str
-    log: list[tuple[Any, ...]]
-    shift: float = 0.0
-
-    def settled(self, rng: Generator) -> Recorder:
-        return self
-
-    def on_device(self, update: Params, rng: Generator) -> Params:
-        self.log.append(("device", self.name, rng.initial_seed()))
-        return {n: tensor + self.shift for n, tensor in update.items()}
-
-    def on_server(self, mean: Params, cohort_size: int, rng: Generator) -> Params:
-        self.log.append(("server", self.name, rng.initial_seed(), cohort_size, float(mean["w"][0])))
-        return {n: 2 * tensor + self.shift for n, tensor in mean.items()}
-
-    def event(self) -> GaussianEvent | None:
-        return None
-
-
-@dataclass
-class DataRecorder:
-    """A data defence that writes down which examples it got and gives back their first n - 1."""
-
-    name: str
-    log: list[tuple[Any, ...]]
-
-    def settled(self, rng: Generator) -> DataRecorder:
-        return self
-
-    def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
-        self.log.append((self.name, examples, background, rng.initial_seed()))
-        return {column: values[:-1] if len(values) > 1 else values for column, values in examples.items()}
-
-
-def test_update_defences_go_in_list_order_on_the_device_and_in_reverse_on_the_server() -> None:
-    log: list[tuple[Any, ...]] = []
-    defences = [Recorder("a", log, 1.0), DataRecorder("point 1", []), Recorder("b", log, 10.0)]
-    writer = cases.MemoryWriter({"w": torch.zeros(4)})
-    cases.run(cases.devices(), Scripted(), writer, cases.plan(rounds=1, cohort=3), defences)
-    assert [entry[:2] for entry in log] == [("device", "a"), ("device", "b")] * 3 + [("server", "b"), ("server", "a")]
-    # b sees the mean of what was sent, 1 + 1 + 10; a sees what b gave, 2 * 12 + 10; the server applies 2 * 34 + 1
-    assert [(entry[3], entry[4]) for entry in log[-2:]] == [(3, pytest.approx(12.0)), (3, pytest.approx(34.0))]
-    assert writer.globals[1]["w"].tolist() == pytest.approx([69.0] * 4)
-    assert writer.observed[0][0].update["w"].tolist() == pytest.approx([12.0] * 4)
-
-
-def test_no_two_defences_devices_or_rounds_share_their_randomness() -> None:
-    log: list[tuple[Any, ...]] = []
-    defences = [Recorder("a", log), Recorder("b", log)]
-    cases.run(cases.devices(), Scripted(), cases.MemoryWriter({"w": torch.zeros(4)}), cases.plan(5, 3), defences)
-    assert len({entry[2] for entry in log}) == len(log) == 5 * (3 + 1) * 2
-
-
-def test_data_defences_go_in_list_order_each_on_what_the_one_before_gave() -> None:
-    log: list[tuple[Any, ...]] = []
-    pool = cases.examples("cnn", 4, seed=9)
-    population = cases.devices(sizes=(5, 4))
-    kept = defend_data(population, [DataRecorder("a", log), Noise(sigma=1), DataRecorder("b", log)], pool, seed=0)
-    assert [entry[0] for entry in log] == ["a", "b", "a", "b"]
-    assert [len(entry[1]["y"]) for entry in log] == [5, 4, 4, 3]
-    assert all(entry[2] is pool for entry in log)
-    assert len({entry[3] for entry in log}) == 4
-    assert [len(device.examples["y"]) for device in kept] == [3, 2]
-    assert [replace(device, examples={}) for device in kept] == [replace(device, examples={}) for device in population]
-
-
-def test_point_1_is_given_the_devices_own_examples_and_nobody_elses() -> None:
-    log: list[tuple[Any, ...]] = []
-    population = cases.devices()
-    defend_data(population, [DataRecorder("a", log)], {}, seed=0)
-    assert all(entry[1] is device.examples for entry, device in zip(log, population, strict=True))
-
-
-DATA_DEFENCES: list[list[Defence]] = [
-    [BkgRepl(alpha=0.5)], [RandAug(alpha=0.7)], [MmAug(alpha=0.7)], [RandAug(alpha=(0, 1)), MmAug(alpha=(0, 1))],
-    [BkgRepl(alpha=0.3), BkgRepl(alpha=0.6)],
-]  # fmt: skip
-
-
-def strangers() -> Examples:
-    return {**cases.examples("cnn", 50, seed=9), CLUSTER: torch.arange(50) % 5}
-
-
-@pytest.mark.parametrize("defences", DATA_DEFENCES)
-def test_point_1_gives_a_device_the_same_whatever_the_others_hold(defences: list[Defence]) -> None:
-    pool, population = strangers(), cases.devices()
-    others = [replace(d, examples=cases.examples("cnn", 3, seed=i)) for i, d in enumerate(population)]
-    for i, device in enumerate(population):
-        among = defend_data([*others[:i], device, *others[i + 1 :]], defences, pool, seed=0)[i]
-        alone = defend_data([device], defences, pool, seed=0)[0]
-        assert all(torch.equal(among.examples[c], alone.examples[c]) for c in ("x", "y"))
-
-
-def test_the_defence_points_are_called_in_one_place_each() -> None:
-    def callers(pattern: str) -> set[tuple[str, str]]:
-        return {
-            (point, path.relative_to(ROOT / "src" / "fedprint").as_posix())
-            for path in (ROOT / "src").rglob("*.py")
-            for point in re.findall(pattern, path.read_text(encoding="utf-8"))
-        }
-
-    device = {(point, "defences/points.py") for point in ("on_data", "on_device")}
-    assert callers(r"\.(on_data|on_device|on_server)\(") == device | {("on_server", "federation/round_engine.py")}
-    # a run's devices, those of a sweep that nobody attacks, clients that send the gradient of a batch, and what the
-    # adversary trains on its own users' data
-    assert callers(r"(?<!def )\b(defend_data|send)\(") == {
-        ("send", "federation/round_engine.py"),
-        ("defend_data", "pipeline/protection.py"),
-        ("defend_data", "pipeline/clients/cells.py"),
-        ("defend_data", "pipeline/inversion/utility.py"),
-        ("send", "federation/gradient_rounds.py"),
-        ("defend_data", "pipeline/inversion/victims.py"),
-        ("send", "pipeline/inversion/victims.py"),
-        ("send", "attacks/shadow.py"),
-        ("defend_data", "attacks/shadow.py"),
-    }
-
-
-IDENTITIES: list[list[Defence]] = [
-    [Noise(sigma=0)], [BkgRepl(alpha=0)], [RandAug(alpha=0)], [MmAug(alpha=0)], [DpLocal(clip=1e6, z=0)],
-    [DpFedAvg(clip=1e6, z=0)], [TopK(share=1)], [Quantise(bits=32)], [Sign(enabled=False)],
-    [Noise(sigma=0), BkgRepl(alpha=0), TopK(share=(1, 1))],
-]  # fmt: skip
-SETTINGS: list[list[Defence]] = [
-    [Noise(sigma=1e-3)], [BkgRepl(alpha=0.5)], [RandAug(alpha=1)], [MmAug(alpha=1)], [DpLocal(clip=1e-2, z=1e-2)],
-    [DpFedAvg(clip=1e-2, z=1e-2)], [TopK(share=0.1)], [Quantise(bits=2)], [Sign()],
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("defences", IDENTITIES)
-def test_identity_settings_of_a_defence_change_no_bit(defences: list[Defence]) -> None:
-    plain, found = cases.federated(), defended(defences)
-    assert all(cases.distance(a, b) == 0 for a, b in zip(plain.globals, found.globals, strict=True))
-    assert all(
-        cases.distance(a.update, b.update) == 0 for (a, _), (b, _) in zip(pairs(plain), pairs(found), strict=True)
-    )
-
-
-@pytest.mark.parametrize("defences", SETTINGS)
-def test_other_settings_of_a_defence_change_every_update(defences: list[Defence]) -> None:
-    plain, found = cases.federated(), defended(defences)
-    changed = [cases.distance(a.update, b.update) for (a, _), (b, _) in zip(pairs(plain), pairs(found), strict=True)]
-    sizes = [seen.num_examples for seen, _ in pairs(plain)]
-    assert min(c for c, n in zip(changed, sizes, strict=True) if n > 1) > 1e-4
-    assert cases.distance(plain.globals[-1], found.globals[-1]) > 1e-4
-
-
-@pytest.mark.parametrize("defences", SETTINGS)
-def test_with_threads_a_defended_run_is_the_same_to_the_bit(defences: list[Defence]) -> None:
-    one, other = (defended(defences, backend) for backend in ("sequential", "threaded:2"))
-    assert all(cases.distance(a, b) == 0 for a, b in zip(one.globals, other.globals, strict=True))
-    assert all(cases.distance(a.update, b.update) == 0 for (a, _), (b, _) in zip(pairs(one), pairs(other), strict=True))
-
-
-def defended(
-    defences: Sequence[Defence], backend: str = "sequential", roles: Sequence[Role] = ROLES
-) -> cases.MemoryWriter:
-    population = defend_data(cases.devices(), defences, strangers(), seed=7, roles=roles)
-    return cases.federated(backend=backend, defences=defences, population=population, roles=roles)
-
-
-# ---- who is defended, and how strongly -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("defences", [s for s in SETTINGS if not isinstance(s[0], DpFedAvg)])
-def test_devices_of_other_roles_stay_clean(defences: list[Defence]) -> None:
-    """In the first round all start from the same model: only those defended send something else."""
-    plain, found = cases.federated(), defended(defences, roles=("anonymous",))
-    seen = Counter()
-    for (a, _), (b, _) in first_round(plain, found):
-        same = cases.distance(a.update, b.update) == 0 and a.num_examples == b.num_examples
-        seen[a.role, same] += 1
-        assert same == (a.role == "prior") or a.num_examples == 1
-    assert seen["prior", True] and seen["anonymous", False]
-
-
-def test_each_device_keeps_the_strength_it_drew_over_rounds_and_whoever_else_takes_part() -> None:
-    defence = Noise(sigma=(0, 0.5))
-    drawn = {d.device_id: settle([defence], d.device_id, 7)[0].sigma for d in cases.devices()}
-    assert set(drawn.values()) == {0, 0.5}
-    fewer = cases.devices()[:6]
-    for population in (cases.devices(), fewer, fewer[::-1]):
-        writer = cases.MemoryWriter({"w": torch.zeros(200)})
-        cases.run(population, Scripted(), writer, cases.plan(rounds=6, cohort=3), [defence])
-        for seen, truth in pairs(writer):
-            spread = float(seen.update["w"].std())
-            assert spread == pytest.approx(drawn[truth.device_id], rel=0.3), truth.device_id
-
-
-def test_strengths_survive_a_resume(tmp_path: Path) -> None:
-    of, initial, defences = cases.plan(4, 3), {"w": torch.zeros(50)}, [Noise(sigma=(0, 0.1, 0.5))]
-    layout = cases.layout(of, initial)
-    for name, stops in (("whole", ()), ("resumed", (0, 2))):
-        for stop in (*stops, None):
-            engine = Scripted() if stop is None else Dying(Scripted(), stop)
-            with StoreWriter.open(tmp_path / name, layout) as writer:
-                if writer.next_round == 0:
-                    writer.set_initial(initial)
-                if stop is None:
-                    cases.run(cases.devices(), engine, writer, of, defences)
-                    writer.finalise()
-                else:
-                    with pytest.raises(Killed):
-                        cases.run(cases.devices(), engine, writer, of, defences)
-    assert contents(tmp_path / "whole") == contents(tmp_path / "resumed")
-
-
-def test_where_a_guarantee_is_claimed_no_device_weighs_more_than_another() -> None:
-    """The noise hides one clipped update; a device that counts for three would show."""
-    population = cases.devices(sizes=(1, 3))
-    values = {population[0].device_id: 1.0, population[1].device_id: -1.0}
-    for z, mean in ((1e-9, 0.0), (0.0, -0.5)):
-        writer = cases.MemoryWriter({"w": torch.zeros(4)})
-        cases.run(population, Scripted(values), writer, cases.plan(rounds=1, cohort=2), [DpFedAvg(clip=5, z=z)])
-        assert writer.globals[1]["w"].tolist() == pytest.approx([mean] * 4, abs=1e-6)
 
 
 # ---- training that fails -------------------------------------------------------------------------------------------
@@ -517,9 +253,9 @@ def test_a_loss_that_explodes_stops_the_round_it_happens_in(loss: float, stops: 
     writer = cases.MemoryWriter({"w": torch.zeros(4)})
     if stops:
         with pytest.raises(FedprintError, match=r"training diverged in round 2: device user-0-.* has loss"):
-            cases.run(population, Scripted(losses=losses), writer, cases.plan(5, 2))
+            cases.run(population, cases.Scripted(losses=losses), writer, cases.plan(5, 2))
     else:
-        cases.run(population, Scripted(losses=losses), writer, cases.plan(5, 2))
+        cases.run(population, cases.Scripted(losses=losses), writer, cases.plan(5, 2))
     assert writer.next_round == (2 if stops else 5)
 
 
@@ -531,7 +267,7 @@ def test_an_update_that_is_not_finite_stops_though_its_loss_is_fine(index: int, 
     losses = {(0, d.device_id): 2.0 for d in population if d.device_id != bad}
     writer = cases.MemoryWriter({"w": torch.zeros(4)})
     with pytest.raises(FedprintError, match=rf"in round 0: device {bad} .*; lower federation\.lr"):
-        cases.run(population, Scripted({bad: value}, losses), writer, cases.plan(1, 4))
+        cases.run(population, cases.Scripted({bad: value}, losses), writer, cases.plan(1, 4))
     assert writer.next_round == 0
 
 
@@ -541,45 +277,21 @@ def test_a_diverged_run_leaves_a_store_that_resumes(tmp_path: Path) -> None:
     layout = cases.layout(of, initial)
     with StoreWriter.open(tmp_path / "broken", layout) as writer:
         writer.set_initial(initial)
-        broken = Scripted(losses={(3, d.device_id): math.nan for d in population})
+        broken = cases.Scripted(losses={(3, d.device_id): math.nan for d in population})
         with pytest.raises(FedprintError, match="round 3"):
             cases.run(population, broken, writer, of)
     with StoreWriter.open(tmp_path / "broken", layout) as writer:
         assert writer.next_round == 3
-        cases.run(population, Scripted(), writer, of)
+        cases.run(population, cases.Scripted(), writer, of)
         writer.finalise()
     with StoreWriter.open(tmp_path / "whole", layout) as writer:
         writer.set_initial(initial)
-        cases.run(population, Scripted(), writer, of)
+        cases.run(population, cases.Scripted(), writer, of)
         writer.finalise()
-    assert contents(tmp_path / "broken") == contents(tmp_path / "whole")
+    assert cases.contents(tmp_path / "broken") == cases.contents(tmp_path / "whole")
 
 
 # ---- resuming ------------------------------------------------------------------------------------------------------
-
-
-class Killed(BaseException):
-    """Stands for a kill: nothing in the library may catch it."""
-
-
-@dataclass
-class Dying:
-    """A backend that dies in round ``fatal`` (counted from its own first) after some clients have trained."""
-
-    inner: Any
-    fatal: int
-    name: str = "dying"
-
-    def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
-        self.fatal -= 1
-        for i, result in enumerate(self.inner.run(jobs, params, training)):
-            if self.fatal < 0 and i == 2:
-                raise Killed
-            yield result
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def train(folder: Path, of: FederationPlan, kind: str, backend: str, die_after: int | None = None) -> None:
@@ -591,7 +303,7 @@ def train(folder: Path, of: FederationPlan, kind: str, backend: str, die_after: 
     with StoreWriter.open(folder, cases.layout(of, initial, precision="float16")) as writer:
         if writer.next_round == 0:
             writer.set_initial(initial)
-        cases.run(population, engine if die_after is None else Dying(engine, die_after), writer, of, defences)
+        cases.run(population, engine if die_after is None else cases.Dying(engine, die_after), writer, of, defences)
         writer.finalise()
 
 
@@ -602,11 +314,11 @@ def test_a_run_killed_after_any_round_resumes_to_the_same_bytes(tmp_path: Path, 
     of = cases.plan(rounds=5)
     train(tmp_path / "whole", of, kind, backend)
     for k in range(5):
-        with pytest.raises(Killed):
+        with pytest.raises(cases.Killed):
             train(tmp_path / str(k), of, kind, backend, die_after=k)
         train(tmp_path / str(k), of, kind, backend)
-        assert contents(tmp_path / str(k)) == contents(tmp_path / "whole"), f"killed after round {k}"
-    files = contents(tmp_path / "whole")
+        assert cases.contents(tmp_path / str(k)) == cases.contents(tmp_path / "whole"), f"killed after round {k}"
+    files = cases.contents(tmp_path / "whole")
     assert {"observed/complete.json", "truth/index.parquet"} <= set(files)
 
 
@@ -614,16 +326,16 @@ def test_a_run_killed_in_every_round_resumes_to_the_same_bytes(tmp_path: Path) -
     of = cases.plan(rounds=4)
     train(tmp_path / "whole", of, "cnn", "sequential")
     for _ in range(of.rounds - 1):
-        with pytest.raises(Killed):
+        with pytest.raises(cases.Killed):
             train(tmp_path / "again", of, "cnn", "sequential", die_after=1)
     train(tmp_path / "again", of, "cnn", "sequential")
-    assert contents(tmp_path / "again") == contents(tmp_path / "whole")
+    assert cases.contents(tmp_path / "again") == cases.contents(tmp_path / "whole")
 
 
 def test_another_seed_gives_other_bytes(tmp_path: Path) -> None:
     train(tmp_path / "a", cases.plan(rounds=2), "cnn", "sequential")
     train(tmp_path / "b", cases.plan(rounds=2, seed=8), "cnn", "sequential")
-    a, b = contents(tmp_path / "a"), contents(tmp_path / "b")
+    a, b = cases.contents(tmp_path / "a"), cases.contents(tmp_path / "b")
     assert a.keys() == b.keys()
     assert [name for name in a if a[name] == b[name]] == ["observed/layout.json"]
 

@@ -83,7 +83,7 @@ class Effort:
     def devices(self, view: AttackerView) -> int:
         """Return how many devices :func:`run_off_line` trains, at most."""
         rounds, validation = (min(count, view.store.rounds) for count in (self.rounds, self.validation_rounds))
-        background = sum(1 for _ in _nuisance(view)) * (2 if rounds else 1)  # beside the halves, and beside the whole
+        background = sum(1 for _ in _nuisance(view))
         return len(view.prior_users) * (rounds + validation) * (1 + self.draws) + background
 
 
@@ -103,14 +103,12 @@ def run_off_line(
     Raises FedprintError when too little was recorded.
     """
     empty = list(_nuisance(view))
-    halves = half_priors(view, rounds=effort.validation_rounds, draws=effort.draws)
-    made = make(view, questions, [*halves, *empty], progress)
-    rehearsed = with_sums(made, view)
-    if not effort.rounds:
-        return OffLine(halves=rehearsed, whole=None)
-    plan = [*whole_priors(view, rounds=effort.rounds, draws=effort.draws), *empty]
-    whole = make(view, questions, plan, lambda done: progress(len(made.labels) + done))
-    return OffLine(halves=rehearsed, whole=whole)
+    halves = list(half_priors(view, rounds=effort.validation_rounds, draws=effort.draws))
+    whole = list(whole_priors(view, rounds=effort.rounds, draws=effort.draws)) if effort.rounds else []
+    # In this order devices with background alone, which go with both, train once.
+    made = make(view, questions, [*halves, *empty, *whole], progress)
+    rehearsed = with_sums(made.part(0, len(halves) + len(empty)), view)
+    return OffLine(halves=rehearsed, whole=made.part(len(halves), len(made.labels)) if effort.rounds else None)
 
 
 def recipes(

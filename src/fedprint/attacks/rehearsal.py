@@ -48,6 +48,12 @@ class Made:
         wanted = np.isin(self.kind, kinds)
         return np.flatnonzero(wanted if side is None else wanted & (self.side == side))
 
+    def part(self, start: int, stop: int) -> Made:
+        """Return the rows from ``start`` to before ``stop``; the updates are not copied."""
+        values = self.updates.values[start:stop]
+        labels, kind, side, turn = (a[start:stop] for a in (self.labels, self.kind, self.side, self.turn))
+        return Made(updates=replace(self.updates, values=values), labels=labels, kind=kind, side=side, turn=turn)
+
 
 Plan = Iterable[tuple[ShadowDevice, int]]
 """Devices and the half of the prior that each has, -1 for neither."""

@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
+from fedprint.pipeline import privacy_commands
+from fedprint.pipeline.options import Assignments, DataDir, Fast, data_folder, use_data
 from fedprint.types import FedprintError
 
 app = typer.Typer(
@@ -24,19 +26,6 @@ data_app = typer.Typer(
     help="List, describe, validate and fetch data sets.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(data_app, name="data")
-
-DataDir = Annotated[
-    Optional[Path], typer.Option("--data-dir", envvar="FEDPRINT_DATA", help="Folder that holds the data sets.")
-]
-Assignments = Annotated[
-    Optional[list[str]], typer.Option("--set", help="Override a setting: --set federation.rounds=20 (repeatable).")
-]
-Fast = Annotated[bool, typer.Option("--fast", help="Use the experiment's `fast` section: minutes become seconds.")]
-
-
-def _use_data(folder: Path | None) -> None:
-    if folder is not None:
-        os.environ["FEDPRINT_DATA"] = str(folder.resolve())
 
 
 @app.command(epilog="Example: fedprint run mnist-writers --data-dir ~/data --set split.priors=[random]")
@@ -55,7 +44,7 @@ def run(
     from fedprint.pipeline.config_files import kind_named
     from fedprint.pipeline.workspace import find_root
 
-    _use_data(data_dir)
+    use_data(data_dir)
     root, line = find_root(), (fast, assign or [])
     match kind_named(root, config):
         case "suite":
@@ -86,13 +75,15 @@ def _run_federation(root: Path, name: str, line: tuple[bool, list[str]], dry_run
     fast, assign = line
     settings = load_experiment(root, name, fast=fast, assignments=assign)
     if dry_run:
-        _print_estimate(settings)
+        from fedprint.pipeline.estimates import print_estimate
+
+        print_estimate(settings)
         return
     request = Request(
         experiment=name,
         priors=list(settings.split.priors),
         seeds=list(settings.seeds),
-        dataset_sha256=settings.data.fingerprint(_data_folder()),
+        dataset_sha256=settings.data.fingerprint(data_folder()),
         arguments=[*(["--fast"] if fast else []), *(word for a in assign for word in ("--set", a))],
         shareable=settings.data.name == "albums",
     )
@@ -105,64 +96,15 @@ def _run_suite(root: Path, name: str, line: tuple[bool, list[str]], dry_run: boo
 
     suite = load_suite(root, name, fast=line[0], assignments=line[1])
     if dry_run:
-        _print_suite_estimate(suite)
+        from fedprint.pipeline.estimates import print_suite_estimate
+
+        print_suite_estimate(suite)
         return
     at_a_time = jobs or min(2, os.cpu_count() or 1)
-    outcomes = run_suite(root, suite, _data_folder(), min(at_a_time, len(suite.members)))
+    outcomes = run_suite(root, suite, data_folder(), min(at_a_time, len(suite.members)))
     if any(outcome.report for outcome in outcomes):
         _print_summary(root, name)
     raise_failures(suite, outcomes)
-
-
-def _print_suite_estimate(suite: Any) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from fedprint.pipeline.plan import estimate
-
-    table = Table(
-        "member", "federations", "federate, min", "attack, min", "disk, MiB", "memory, MiB",
-        title=f"{suite.name}: dry run, nothing written (the analyses' time comes on top)",
-    )  # fmt: skip
-    rows = {member.label: _costs(estimate(member.config)) for member in suite.members}
-    # members run one after another: time and disk add up, memory does not
-    columns = list(zip(*rows.values(), strict=True))
-    rows["all"] = [*(sum(column) for column in columns[:-1]), max(columns[-1])]
-    for label, (items, federate, attack, disk, memory) in rows.items():
-        table.add_row(label, f"{items:.0f}", f"{federate:.1f}", f"{attack:.1f}", f"{disk:.0f}", f"{memory:.0f}")
-    Console().print(table)
-
-
-def _costs(e: Any) -> list[float]:
-    return [e.items, e.federate_s / 60, e.attack_s / 60, e.disk / 2**20, e.memory / 2**20]
-
-
-def _data_folder() -> Path | None:
-    value = os.environ.get("FEDPRINT_DATA")
-    return Path(value) if value else None
-
-
-def _print_estimate(settings: Any) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from fedprint.pipeline.plan import estimate
-
-    e = estimate(settings)
-    table = Table("what", "estimate", title=f"{settings.name}: dry run, nothing written")
-    rows = {
-        "federations (priors x seeds)": f"{e.items}",
-        "devices": f"{e.devices}",
-        "updates per federation": f"{e.updates} of {e.parameters} parameters",
-        "time per update": f"{1000 * e.seconds_per_update:.1f} ms",
-        "time, federations": f"{e.federate_s / 60:.1f} min",
-        "time, attacks (rough)": f"{e.attack_s / 60:.1f} min",
-        "disk, update stores": f"{e.disk / 2**20:.0f} MiB",
-        "memory, at most": f"{e.memory / 2**20:.0f} MiB",
-    }
-    for what, value in rows.items():
-        table.add_row(what, value)
-    Console().print(table)
 
 
 @app.command(epilog="Example: fedprint tune albums --trials 10 --set ceiling.times_chance=4")
@@ -184,7 +126,7 @@ def tune(
     from fedprint.pipeline.defence_commands import run_study
     from fedprint.pipeline.workspace import find_root
 
-    _use_data(data_dir)
+    use_data(data_dir)
     budget = [f"trials={trials}"] if trials else []
     run_study(find_root(), study, (fast, [*(assign or []), *budget]), workers, timeout, dry_run)
 
@@ -255,103 +197,13 @@ def clean(
     print(f"{'would free' if dry_run else 'freed'} {freed / 2**20:.0f} MiB")
 
 
-@app.command(
+app.command(
     epilog="Example: fedprint budget --clients 1000 --cohort 220 --rounds 54 --delta 1e-5 --epsilon 8 --plot budget.png"
-)
-def budget(
-    clients: Annotated[int, typer.Option("--clients", min=1, help="K: how many clients there are.")],
-    cohort: Annotated[int, typer.Option("--cohort", min=1, help="m: how many take part in a round (on average).")],
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="T: how many rounds are planned.")],
-    delta: Annotated[float, typer.Option("--delta", help="Far below 1 / clients.")],
-    epsilon: Annotated[
-        Optional[float], typer.Option("--epsilon", help="A budget: how much noise does it need?")
-    ] = None,
-    sigma: Annotated[
-        Optional[float], typer.Option("--sigma", help="Noise on the sum over the clipping norm: what does it cost?")
-    ] = None,
-    sampling: Annotated[
-        str, typer.Option("--sampling", help="poisson (add/remove) or fixed (replace one).")
-    ] = "poisson",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    plot: Annotated[Optional[Path], typer.Option("--plot", help="Draw epsilon by rounds to a .png or .svg.")] = None,
-) -> None:
-    """Price client-level differential privacy: noise for a budget, epsilon of a noise, or with both the rounds."""
-    from fedprint.pipeline import budget as design
-
-    question = design.Question(
-        clients=clients, cohort=cohort, rounds=rounds, delta=delta, epsilon=epsilon, sigma=sigma,
-        sampling=design.sampling_named(sampling),
-    )  # fmt: skip
-    found = design.answer(question)
-    if plot is not None:
-        design.write_plot(found, plot)
-    if as_json:
-        print(design.as_json(found))
-        return
-    from rich.console import Console
-
-    Console().print(design.table(found))
-    if found.absent:
-        print(f"not installed: dp-accounting, for {', '.join(found.absent)} (see constraints.txt)", file=sys.stderr)
-
-
-@app.command(
+)(privacy_commands.budget)
+app.command(
     epilog="Examples: fedprint audit --clients 1000 --cohort 220 --rounds 54 --sigma 1.252 --delta 1e-5 | "
     "fedprint audit client-dp-100 --canaries 200 --json"
-)
-def audit(
-    experiment: Annotated[
-        Optional[str], typer.Argument(help="Experiment with dp-fedavg to train once more, canaries among its devices.")
-    ] = None,
-    clients: Annotated[Optional[int], typer.Option("--clients", min=1, help="K, for a mechanism by numbers.")] = None,
-    cohort: Annotated[Optional[int], typer.Option("--cohort", min=1, help="m: how many of them in a round.")] = None,
-    rounds: Annotated[Optional[int], typer.Option("--rounds", min=1, help="T: how many rounds.")] = None,
-    sigma: Annotated[Optional[float], typer.Option("--sigma", help="Noise on the sum over the clipping norm.")] = None,
-    delta: Annotated[
-        Optional[float], typer.Option("--delta", help="Delta of both epsilons (default: the experiment's budget).")
-    ] = None,
-    sampling: Annotated[
-        str, typer.Option("--sampling", help="poisson (add/remove) or fixed (replace one).")
-    ] = "poisson",
-    canaries: Annotated[int, typer.Option("--canaries", min=10, help="More show more and take longer.")] = 1000,
-    confidence: Annotated[
-        float, typer.Option("--confidence", help="That the bound is no higher than the truth.")
-    ] = 0.95,
-    seed: Annotated[int, typer.Option("--seed", help="Of coins, canaries and training.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    fast: Fast = False,
-    assign: Assignments = None,
-    data_dir: DataDir = None,
-) -> None:
-    """Bound epsilon from below: canary clients join by the toss of a coin, and released models betray who did.
-
-    Runs the code that federations run. Exit code 1 when the bound exceeds the accounted epsilon.
-    """
-    from fedprint.audit.run import Setting
-    from fedprint.pipeline import audit as auditing
-    from fedprint.pipeline.budget import sampling_named
-
-    _use_data(data_dir)
-    asked = auditing.Asked(
-        clients=clients, cohort=cohort, rounds=rounds, sigma=sigma, sampling=sampling_named(sampling), delta=delta
-    )
-    setting = Setting(delta=delta or 0.0, canaries=canaries, confidence=confidence, seed=seed)
-    if experiment is None:
-        found = auditing.audit_mechanism(auditing.mechanism_of(asked), setting)
-    else:
-        from fedprint.pipeline.config import load_experiment
-        from fedprint.pipeline.workspace import find_root
-
-        config = load_experiment(find_root(), experiment, fast=fast, assignments=assign or [])
-        found = auditing.audit_experiment(config, config.split.priors[0], auditing.with_delta(setting, config))
-    if as_json:
-        print(auditing.as_json(found))
-    else:
-        from rich.console import Console
-
-        Console().print(auditing.table(found, f"audit of {experiment or 'the aggregation alone'}"))
-    if not found.holds:
-        raise typer.Exit(1)
+)(privacy_commands.audit)
 
 
 @app.command("config", epilog="Example: fedprint config mnist-writers --set federation.rounds=20")
@@ -403,8 +255,8 @@ def data_list(data_dir: DataDir = None) -> None:
 
     from fedprint.pipeline.data_commands import list_table
 
-    _use_data(data_dir)
-    Console().print(list_table(_data_folder()))
+    use_data(data_dir)
+    Console().print(list_table(data_folder()))
 
 
 @data_app.command("describe", epilog="Example: fedprint data describe albums --out albums.png")
@@ -419,8 +271,8 @@ def data_describe(
     """Show users, examples per user, columns and licence of a data set, with a contact sheet or sample text."""
     from fedprint.pipeline.data_commands import describe
 
-    _use_data(data_dir)
-    describe(name, _data_folder(), out, samples)
+    use_data(data_dir)
+    describe(name, data_folder(), out, samples)
 
 
 @data_app.command("validate", epilog="Example: fedprint data validate ~/data/mnist_writers")
@@ -437,8 +289,8 @@ def data_fetch(name: str, data_dir: DataDir = None) -> None:
     """Build a data set from its public source (needs a network)."""
     from fedprint.pipeline.data_commands import fetch
 
-    _use_data(data_dir)
-    fetch(name, _data_folder())
+    use_data(data_dir)
+    fetch(name, data_folder())
 
 
 def _one_line_errors(call: Callable[[], None]) -> Callable[[], None]:

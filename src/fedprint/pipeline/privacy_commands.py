@@ -1,0 +1,103 @@
+"""The commands on privacy budgets: what one buys, and whether it holds."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from fedprint.pipeline.options import Assignments, DataDir, Fast, use_data
+
+
+def budget(
+    clients: Annotated[int, typer.Option("--clients", min=1, help="K: how many clients there are.")],
+    cohort: Annotated[int, typer.Option("--cohort", min=1, help="m: how many take part in a round (on average).")],
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="T: how many rounds are planned.")],
+    delta: Annotated[float, typer.Option("--delta", help="Far below 1 / clients.")],
+    epsilon: Annotated[
+        Optional[float], typer.Option("--epsilon", help="A budget: how much noise does it need?")
+    ] = None,
+    sigma: Annotated[
+        Optional[float], typer.Option("--sigma", help="Noise on the sum over the clipping norm: what does it cost?")
+    ] = None,
+    sampling: Annotated[
+        str, typer.Option("--sampling", help="poisson (add/remove) or fixed (replace one).")
+    ] = "poisson",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    plot: Annotated[Optional[Path], typer.Option("--plot", help="Draw epsilon by rounds to a .png or .svg.")] = None,
+) -> None:
+    """Price client-level differential privacy: noise for a budget, epsilon of a noise, or with both the rounds."""
+    from fedprint.pipeline import budget as design
+
+    question = design.Question(
+        clients=clients, cohort=cohort, rounds=rounds, delta=delta, epsilon=epsilon, sigma=sigma,
+        sampling=design.sampling_named(sampling),
+    )  # fmt: skip
+    found = design.answer(question)
+    if plot is not None:
+        design.write_plot(found, plot)
+    if as_json:
+        print(design.as_json(found))
+        return
+    from rich.console import Console
+
+    Console().print(design.table(found))
+    if found.absent:
+        print(f"not installed: dp-accounting, for {', '.join(found.absent)} (see constraints.txt)", file=sys.stderr)
+
+
+def audit(
+    experiment: Annotated[
+        Optional[str], typer.Argument(help="Experiment with dp-fedavg to train once more, canaries among its devices.")
+    ] = None,
+    clients: Annotated[Optional[int], typer.Option("--clients", min=1, help="K, for a mechanism by numbers.")] = None,
+    cohort: Annotated[Optional[int], typer.Option("--cohort", min=1, help="m: how many of them in a round.")] = None,
+    rounds: Annotated[Optional[int], typer.Option("--rounds", min=1, help="T: how many rounds.")] = None,
+    sigma: Annotated[Optional[float], typer.Option("--sigma", help="Noise on the sum over the clipping norm.")] = None,
+    delta: Annotated[
+        Optional[float], typer.Option("--delta", help="Delta of both epsilons (default: the experiment's budget).")
+    ] = None,
+    sampling: Annotated[
+        str, typer.Option("--sampling", help="poisson (add/remove) or fixed (replace one).")
+    ] = "poisson",
+    canaries: Annotated[int, typer.Option("--canaries", min=10, help="More show more and take longer.")] = 1000,
+    confidence: Annotated[
+        float, typer.Option("--confidence", help="That the bound is no higher than the truth.")
+    ] = 0.95,
+    seed: Annotated[int, typer.Option("--seed", help="Of coins, canaries and training.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    fast: Fast = False,
+    assign: Assignments = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Bound epsilon from below: canary clients join by the toss of a coin, and released models betray who did.
+
+    Runs the code that federations run. Exit code 1 when the bound exceeds the accounted epsilon.
+    """
+    from fedprint.audit.run import Setting
+    from fedprint.pipeline import audit as auditing
+    from fedprint.pipeline.budget import sampling_named
+
+    use_data(data_dir)
+    asked = auditing.Asked(
+        clients=clients, cohort=cohort, rounds=rounds, sigma=sigma, sampling=sampling_named(sampling), delta=delta
+    )
+    setting = Setting(delta=delta or 0.0, canaries=canaries, confidence=confidence, seed=seed)
+    if experiment is None:
+        found = auditing.audit_mechanism(auditing.mechanism_of(asked), setting)
+    else:
+        from fedprint.pipeline.config import load_experiment
+        from fedprint.pipeline.workspace import find_root
+
+        config = load_experiment(find_root(), experiment, fast=fast, assignments=assign or [])
+        found = auditing.audit_experiment(config, config.split.priors[0], auditing.with_delta(setting, config))
+    if as_json:
+        print(auditing.as_json(found))
+    else:
+        from rich.console import Console
+
+        Console().print(auditing.table(found, f"audit of {experiment or 'the aggregation alone'}"))
+    if not found.holds:
+        raise typer.Exit(1)
