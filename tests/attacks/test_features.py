@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedprint.attacks import features
-from fedprint.attacks.features import TRANSFORMS, Transform, in_span, kernel, layer_groups, matrix, products
+from fedprint.attacks import features, reidentify
+from fedprint.attacks.features import (
+    ROW_WISE,
+    TRANSFORMS,
+    Transform,
+    in_span,
+    kernel,
+    layer_groups,
+    matrix,
+    products,
+)
 from fedprint.attacks.reidentify import Workspace
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.params import select
@@ -87,6 +96,31 @@ def test_workspace_tells_problems_with_other_fit_rows_apart(updates: MemoryUpdat
     other = work.kernel(replace(problem, fit=FIT + 1), ((HEAD,), "l2"))
     assert np.abs(first - other).max() > 0.01
     assert work.kernel(replace(problem, labels=problem.labels + 1), ((HEAD,), "l2")) is first, "labels must not matter"
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_a_prepared_workspace_answers_as_an_empty_one(updates: MemoryUpdates, transform: Transform) -> None:
+    problem = replace(cases.problem(updates, labels=np.zeros(20, np.int64)), fit=FIT)
+    work, block = Workspace(), ((BODY, HEAD), transform)
+    work.prepare(problem, [block])
+    for fit in (FIT, FIT[::2], FIT + 1):
+        asked = replace(problem, fit=fit)
+        np.testing.assert_allclose(work.kernel(asked, block), Workspace().kernel(asked, block), atol=2e-5)
+
+
+def test_problems_on_the_same_rows_share_their_products(
+    updates: MemoryUpdates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[int, tuple[Transform, ...]]] = []
+    real = products
+    monkeypatch.setattr(reidentify, "products", lambda *a: calls.append((len(a[2]), tuple(a[3]))) or real(*a))
+    problem = replace(cases.problem(updates, labels=np.zeros(20, np.int64)), fit=FIT)
+    work = Workspace()
+    for fit in (FIT, FIT + 1):
+        work.prepare(replace(problem, fit=fit), [((HEAD,), transform) for transform in TRANSFORMS])
+        work.kernel(replace(problem, fit=fit), ((HEAD,), "sign"))
+    rows = len(updates.values)
+    assert calls == [(rows, ROW_WISE), (len(FIT), ("std",)), (len(FIT), ("std",))]
 
 
 @pytest.mark.parametrize("width", [1, 7, 60])

@@ -66,6 +66,12 @@ def test_fast_sections_of_the_suite_reach_the_members(pair: Project) -> None:
     assert (member.config.federation.rounds, member.config.fast, member.words) == (2, True, ("--fast",))
 
 
+def test_a_list_that_the_fast_section_replaces_gets_what_a_member_adds(pair: Project) -> None:
+    pair.write("pair", {**PAIR, "with": {"fast": {"attacks": [{"name": "chance"}]}}})
+    plain = load_suite(pair.root, "pair", fast=True).members[1]
+    assert [attack.name for attack in plain.config.attacks] == ["chance", "svm"]
+
+
 def test_assignments_change_all_members_or_the_one_they_name(pair: Project) -> None:
     words = ["federation.rounds=3", "plain.data.users=9"]
     one, two = load_suite(pair.root, "pair", assignments=words).members

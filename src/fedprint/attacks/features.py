@@ -23,6 +23,8 @@ TRANSFORMS: tuple[Transform, ...] = ("l2", "std", "sqrt", "sign")
 """``l2``: the normalised update (the papers). ``std``: each coordinate of it standardised on the prior rows.
 ``sqrt``: signed square roots, which let small coordinates speak. ``sign``: the signs alone (0 stays 0: which weights a
 device never touched is itself a trace)."""
+ROW_WISE: tuple[Transform, ...] = ("l2", "sqrt", "sign")
+"""Transforms that do not depend on which rows are fitted."""
 
 _COLUMNS = 1 << 13
 _CELLS = 1 << 25
@@ -43,6 +45,11 @@ class Updates(Protocol):
 
     def blocks(self, layers: Sequence[str] | None = None, *, columns: int = ...) -> Iterator[NDArray[np.floating]]:
         """Yield the chosen layers side by side in column blocks (n, <= columns), left to right."""
+
+
+def num_rows(updates: Updates) -> int:
+    """Return how many updates there are."""
+    return len(next(iter(updates.blocks(updates.layers[:1], columns=1))))
 
 
 def layer_groups(updates: Updates) -> tuple[tuple[str, ...], ...]:
@@ -109,6 +116,10 @@ class Products:
         """Join two blocks of columns."""
         return Products(cross=self.cross + other.cross, squares=self.squares + other.squares)
 
+    def columns(self, fit: NDArray[np.int64]) -> Products:
+        """Return the products with some of the fit rows (their positions among them) alone."""
+        return Products(cross=self.cross[:, torch.from_numpy(fit)], squares=self.squares)
+
 
 def products(
     updates: Updates, layers: Sequence[str], fit: NDArray[np.int64], transforms: Sequence[Transform] = TRANSFORMS
@@ -118,7 +129,7 @@ def products(
     Two lanes sum alternate blocks, on two threads where there are two: the order of additions, and so every bit, is
     the same on any machine.
     """
-    n = len(next(iter(updates.blocks(layers, columns=1))))
+    n = num_rows(updates)
     norms = _row_norms(updates, layers) if "std" in transforms else torch.ones(n, 1)  # no other transform asks for them
     rows = torch.from_numpy(fit)
     columns = max(256, min(_COLUMNS, _CELLS // n))

@@ -20,12 +20,14 @@ from scipy.special import log_softmax
 
 from fedprint.attacks.denoise import Denoise, denoised
 from fedprint.attacks.features import (
+    ROW_WISE,
     TRANSFORMS,
     Products,
     Transform,
     Updates,
     kernel,
     layer_groups,
+    num_rows,
     products,
 )
 from fedprint.attacks.problem import Problem, Validation
@@ -48,7 +50,8 @@ class Workspace:
     """Label-free kernels, computed once and shared by attacks, settings and the shuffled-label check."""
 
     def __init__(self) -> None:
-        self._products: dict[tuple[int, bytes, tuple[str, ...]], dict[Transform, Products]] = {}
+        self._products: dict[tuple[int, bytes, tuple[str, ...], Transform], Products] = {}
+        self._grams: dict[tuple[int, tuple[str, ...], Transform], Products] = {}
         self._kernels: dict[tuple[int, bytes, Block], NDArray[np.float32]] = {}
         self._denoised: dict[tuple[int, bytes, tuple[Block, Denoise]], NDArray[np.float32]] = {}
         self._alive: list[Updates] = []  # an id stays unique while its object lives
@@ -75,23 +78,35 @@ class Workspace:
     def prepare(self, problem: Problem, blocks: Sequence[Block]) -> None:
         """Compute the layers' products under all the transforms at once: each column is read once.
 
-        They stay in memory (n x p numbers for each layer and transform): meant for small validation problems.
+        They stay in memory (n x p numbers for each layer and transform): meant for small validation problems. Several
+        of them ask for the same rows, and most transforms do not depend on which rows are fitted: up to ``GRAM_ROWS``
+        rows, one product of all with all (n x n) serves every problem.
         """
         problem = _with_nuisance(problem)
-        transforms = {transform: None for _, transform in blocks}
+        updates, fit = problem.updates, problem.fit
+        self._alive.append(updates)
+        transforms = dict.fromkeys(transform for _, transform in blocks)
+        few = num_rows(updates) <= GRAM_ROWS
+        shared = [t for t in transforms if few and t in ROW_WISE]
+        own = [t for t in transforms if t not in shared]
         for group in dict.fromkeys(group for layers, _ in blocks for group in layers):
-            key = (id(problem.updates), problem.fit.tobytes(), group)
-            if not set(transforms) <= set(self._products.get(key, {})):
-                self._alive.append(problem.updates)
-                self._products[key] = products(problem.updates, group, problem.fit, tuple(transforms))
+            if missing := [t for t in shared if (id(updates), group, t) not in self._grams]:
+                for transform, found in products(updates, group, np.arange(num_rows(updates)), missing).items():
+                    self._grams[id(updates), group, transform] = found
+            if missing := [t for t in own if (id(updates), fit.tobytes(), group, t) not in self._products]:
+                for transform, found in products(updates, group, fit, missing).items():
+                    self._products[id(updates), fit.tobytes(), group, transform] = found
 
     def _of_layer(self, problem: Problem, names: tuple[str, ...], transform: Transform) -> Products:
-        known = self._products.get((id(problem.updates), problem.fit.tobytes(), names), {})
-        return (
-            known[transform]
-            if transform in known
-            else products(problem.updates, names, problem.fit, (transform,))[transform]
-        )
+        updates, fit = problem.updates, problem.fit
+        if (gram := self._grams.get((id(updates), names, transform))) is not None:
+            return gram.columns(fit)
+        known = self._products.get((id(updates), fit.tobytes(), names, transform))
+        return known if known is not None else products(updates, names, fit, (transform,))[transform]
+
+
+GRAM_ROWS = 4096
+"""Most rows of which all inner products are kept: 64 MiB for each layer and transform."""
 
 
 def _with_nuisance(problem: Problem) -> Problem:

@@ -7,15 +7,11 @@ import operator
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from fedprint.attacks.features import Products, Transform, kernel, products
+from fedprint.attacks.features import ROW_WISE, Products, kernel, products
 from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import Block, Workspace
-
-ROW_WISE: tuple[Transform, ...] = ("l2", "sqrt", "sign")
-"""Transforms of a row that do not ask which rows are fit on; ``std`` does."""
 
 
 class SlicedWorkspace(Workspace):
@@ -44,9 +40,8 @@ class SlicedWorkspace(Workspace):
         if block[1] not in ROW_WISE or not self._holds(problem):
             return super().kernel(problem, block)
         order = np.argsort(self._base.fit, kind="stable")
-        columns = torch.from_numpy(order[np.searchsorted(self._base.fit[order], problem.fit)])
-        whole = self._products_of_base(block)
-        return kernel(Products(cross=whole.cross[:, columns], squares=whole.squares), problem.fit)
+        columns = order[np.searchsorted(self._base.fit[order], problem.fit)]
+        return kernel(self._products_of_base(block).columns(columns), problem.fit)
 
     def _products_of_base(self, block: Block) -> Products:
         if block not in self._whole:

@@ -17,7 +17,7 @@ from lightning import Fabric
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
-from fedprint.data.examples import INPUTS, num_examples
+from fedprint.data.examples import INPUTS, num_examples, take
 from fedprint.federation.client import batch_schedule, train_client
 from fedprint.federation.local_optimisers import Stepper
 from fedprint.models.base import FedModule
@@ -30,15 +30,18 @@ def best_device() -> str:
 
 
 class Sequential:
-    """The reference: one model object, one client after another, a plain loop through Lightning Fabric."""
+    """The reference: one copy of the model, one client after another, a plain loop through Lightning Fabric."""
 
     name = "sequential"
 
     def __init__(self, model: FedModule) -> None:
         device = next(model.parameters()).device
         fabric = Fabric(accelerator="cuda" if device.type == "cuda" else "cpu", devices=1)
-        self._module = fabric.setup_module(model, move_to_device=False)
-        self._parameters: list[Tensor] = list(model.parameters())
+        # On a CPU small convolutions and max-pools are a third faster with the channels innermost.
+        layout = torch.channels_last if device.type == "cpu" else torch.preserve_format
+        own = copy.deepcopy(model).to(memory_format=layout)
+        self._module = fabric.setup_module(own, move_to_device=False)
+        self._parameters: list[Tensor] = list(own.parameters())
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``, in order."""
@@ -60,7 +63,7 @@ class Threaded:
         self.workers = workers
         self._replicas: SimpleQueue[Sequential] = SimpleQueue()
         for _ in range(workers):
-            self._replicas.put(Sequential(copy.deepcopy(model)))
+            self._replicas.put(Sequential(model))
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``; results come in job order."""
@@ -191,9 +194,18 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+TRIAL_BATCHES = 4
+"""Of each client a trial trains this many batches: enough to rank the candidates."""
+
+
 def trial(model: FedModule, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> dict[str, float]:
-    """Return seconds per client of each candidate on a few real jobs (best of two, after one warm-up)."""
+    """Return seconds per client of each candidate on the first batches of a few real jobs.
+
+    The best of two, after one warm-up.
+    """
     short = replace(training, epochs=1, lr=0.0)
+    first = slice(0, TRIAL_BATCHES * training.batch_size)
+    few = [replace(job, examples=take(job.examples, first)) for job in jobs]
     candidates = ["sequential", "threaded", "vectorised:4", f"vectorised:{max(8, len(jobs))}"]
     times = {}
     for name in candidates:
@@ -201,7 +213,7 @@ def trial(model: FedModule, jobs: Sequence[ClientJob], params: Params, training:
         best = math.inf
         for _ in range(3):
             start = time.perf_counter()
-            for _result in backend.run(jobs, params, short):
+            for _result in backend.run(few, params, short):
                 pass
             best = min(best, time.perf_counter() - start)
         times[name] = best / len(jobs)

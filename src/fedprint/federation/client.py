@@ -50,8 +50,10 @@ def train_client(
         total += loss.detach()
     with torch.no_grad():
         shared = len(received)
-        update = dict(zip(received, torch._foreach_sub(parameters[:shared], start[:shared]), strict=True))
-        private = {name: p.detach().clone() for name, p in zip(job.private, parameters[shared:], strict=True)}
+        moved = torch._foreach_sub(parameters[:shared], start[:shared])
+        update = {name: difference.contiguous() for name, difference in zip(received, moved, strict=True)}
+        kept = zip(job.private, parameters[shared:], strict=True)
+        private = {name: p.detach().clone(memory_format=torch.contiguous_format) for name, p in kept}
     return ClientResult(
         device_id=job.device_id,
         update=update,

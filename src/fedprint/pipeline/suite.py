@@ -260,9 +260,15 @@ def _resolve(root: Path, suite: str, config: SuiteConfig, member: MemberConfig, 
 
 
 def _extended(root: Path, settings: Mapping[str, Any], member: MemberConfig) -> dict[str, Any]:
-    """Return the settings with the entries of ``plus`` appended to their lists, or to those of the defaults."""
+    """Return the settings with the entries of ``plus`` appended to their lists, or to those of the defaults.
+
+    A list that the ``fast`` section has in place of another gets them too.
+    """
     base = merge(read_yaml(root / "configs" / "defaults.yaml"), settings) if member.plus else {}
-    return {**settings, **{key: [*(base.get(key) or []), *more] for key, more in member.plus.items()}}
+    found = {**settings, **{key: [*(base.get(key) or []), *more] for key, more in member.plus.items()}}
+    fast = settings.get("fast") or {}
+    replaced = {key: [*(fast[key] or []), *more] for key, more in member.plus.items() if key in fast}
+    return {**found, "fast": {**fast, **replaced}} if replaced else found
 
 
 def _assignments_of(label: str, labels: Sequence[str], assignments: Sequence[str]) -> list[str]:
