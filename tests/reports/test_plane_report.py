@@ -67,12 +67,25 @@ def test_claims_are_judged_for_each_adversary() -> None:
     assert verdicts["mm-aug-gains", "naive"].state == "holds"
     assert verdicts["noise-loses", "adaptive"].state == "holds"
     assert verdicts["bkg-repl-cuts", "naive"].state == "untested"
-    worse = [*ENTRIES, entry("sign", 1.0, 0.01, 0.01, 0.3), entry("noise", 0.2, 0.1, 0.1, 0.79)]
+    assert verdicts["rand-aug-second", "naive"].state == "untested"
+    ours = [*ENTRIES, entry("sign", 1.0, 0.01, 0.01, 0.3)]
+    verdicts = {(v.claim, v.member): v for v in judge_plane(ours, ADVERSARIES, "albums")}
+    assert verdicts["mm-aug-dominates", "naive"].state == "holds", "sign is no defence of the paper"
+    worse = [*ENTRIES, entry("rand-aug", 1.0, 0.01, 0.01, 0.3), entry("noise", 0.2, 0.1, 0.1, 0.79)]
     verdicts = {(v.claim, v.member): v for v in judge_plane(worse, ADVERSARIES, "albums")}
     assert verdicts["mm-aug-dominates", "naive"].state == "fails"
-    assert verdicts["mm-aug-dominates", "naive"].numbers.endswith("not sign 1")
+    assert verdicts["mm-aug-dominates", "naive"].numbers.endswith("not rand-aug 1")
+    assert verdicts["rand-aug-second", "naive"].numbers.startswith("1 of 3")
     assert verdicts["noise-loses", "naive"].state == "fails"
     assert "noise 0.2" in verdicts["noise-loses", "naive"].numbers
+
+
+def test_what_mm_aug_costs_is_measured_on_the_devices() -> None:
+    def state(factor: float) -> str:
+        places = [ENTRIES[0], Entry(strategy="mm-aug", strength=2.0, points=(fake_point(0.1, 0.8, factor=factor),))]
+        return next(v.state for v in judge_plane(places, ["naive"], "albums") if v.claim == "mm-aug-data")
+
+    assert (state(3.0), state(3.01), state(2.0)) == ("holds", "holds", "fails")
 
 
 def test_central_dp_is_said_not_to_protect_from_the_server() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from analysis_report_cases import add_analyses, all_analyses
@@ -13,7 +16,8 @@ from report_cases import write_evaluations
 from fedprint.evaluation.rows import read_measurements
 from fedprint.reports.claims import CLAIMS
 from fedprint.reports.page import write_report
-from fedprint.reports.paper_tables import datasets, matching, reidentification, stands_for, utility
+from fedprint.reports.paper_tables import background, datasets, matching, reidentification, stands_for, utility
+from fedprint.reports.reference import published_row, published_utility
 from fedprint.reports.suite import MemberReport, suite_rows, write_suite
 from fedprint.reports.suite_figures import draw_suite
 
@@ -83,6 +87,32 @@ def test_the_published_numbers_stand_beside_ours(members: list[MemberReport]) ->
     published = {(line.labels[0], line.labels[3]): line.cells[-1] for line in utility(members).lines}
     assert published["blog", "federated"] == "Blog 27.83"
     assert published["writers", "federated"] is None, "accuracy is not the paper's metric"
+
+
+def test_rows_by_album_stand_beside_pipas_that_are_called_chrono() -> None:
+    by_album, by_time = (published_row("pipa", prior, "mlp") for prior in ("photoset", "chrono"))
+    assert by_album is not None and by_time is not None
+    assert (by_album.ap, by_album.top1) == (by_time.ap, by_time.top1)
+    assert published_utility("pipa", "photoset", "federated") == published_utility("pipa", "chrono", "federated")
+    assert published_row("openimages", "photoset", "mlp") is None
+
+
+@dataclass(frozen=True)
+class Bare:
+    """A member with nothing but a summary."""
+
+    summary: Mapping[str, Any]
+    name: str = "writers"
+    model: str = "cnn"
+    rows: Sequence[Mapping[str, Any]] = ()
+
+
+def test_background_stands_beside_the_published_one() -> None:
+    found = {"users": 7, "examples": 900, "identical": 0}
+    with_pool = Bare({"dataset": "blog", "data": {"background": found}})
+    without = Bare({"dataset": "blog", "data": {"background": {"users": 0, "examples": 0, "identical": 0}}})
+    (line,) = background([with_pool, without]).lines
+    assert line.cells == ("7", "900", "Blog 3000000 (WikiReading)", "Blog 300")
 
 
 def test_stand_ins_are_named_and_the_chosen_attacker_marked(members: list[MemberReport]) -> None:

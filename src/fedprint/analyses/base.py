@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -143,6 +143,9 @@ class Analysis(Component):
     """
 
     priors: tuple[Prior, ...] | None = None
+
+    knows_defences: ClassVar[bool] = False
+    """Whether its adversary applies the defences to its own devices. Others learn from what was recorded of them."""
 
     def ask(self, facts: Facts) -> Iterable[Asked]:
         """Return question sets with their answers; none where :data:`~fedprint.analyses.trials.UPDATES` suffices."""

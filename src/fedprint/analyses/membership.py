@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -44,6 +44,8 @@ class Membership(Analysis):
     the experiment's selected one under ``local``, ``candidates`` under the others, and ``loss``, of the final model on
     the user's prior, under ``central``. ``rounds`` of the training are looked at, evenly spread.
     """
+
+    knows_defences: ClassVar[bool] = True
 
     name: Literal["membership"] = "membership"
     rounds: int = Field(default=20, ge=1)
@@ -102,6 +104,8 @@ class Membership(Analysis):
 
 def _trial(questions: str, scores: Doubles, attack: str, view: View, metrics: tuple[str, ...]) -> Trial:
     keys: dict[str, Key] = {"attack": attack, "view": view}
+    if view == "local":  # by the recorded updates of the adversary's own devices, which are defended as all are
+        keys["recipe"] = "recorded"
     options = np.zeros(0, dtype=np.int64)
     rows = np.arange(len(scores))
     return Trial(questions=questions, rows=rows, options=options, scores=scores[:, None], keys=keys, metrics=metrics)

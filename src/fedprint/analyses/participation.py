@@ -9,7 +9,7 @@ of the rest on the candidates score who took part.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ class Participation(Analysis):
     all pairs of user and round. Keys: ``attack`` (candidates), ``view`` (aggregate, central), ``cohort``. The penalty
     is chosen on sums of the priors' second halves, explained by their first halves.
     """
+
+    knows_defences: ClassVar[bool] = True
 
     name: Literal["participation"] = "participation"
     rounds: int = Field(default=20, ge=1)

@@ -117,14 +117,15 @@ def recipes(
     """Return what an adversary chooses from.
 
     ``recorded`` says that the prior devices took part in the federation undefended: then the naive adversary learns
-    from their recorded updates, as in the papers. Raises FedprintError when too little was recorded.
+    from their recorded updates, as in the papers, and the adaptive one has them beside its clean devices. Raises
+    FedprintError when too little was recorded.
     """
     if name == "adaptive":
-        return tuple(_adaptive(view, questions, devices))
+        return tuple(_adaptive(view, questions, devices, recorded))
     folds = undefended(view, questions, devices.halves)
     if recorded:
         return (Recipe(name="recorded", problem=attack_problem(view, questions), folds=folds),)
-    return (Recipe(name="clean", problem=_asked(view, questions, devices.whole, (CLEAN,)), folds=folds),)
+    return (Recipe(name="clean", problem=_asked(view, questions, devices.whole, (CLEAN,), False), folds=folds),)
 
 
 def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> tuple[Recipe, Mapping[str, float]]:
@@ -153,13 +154,13 @@ def relabelled(problem: Problem, exchanged: Ints) -> Problem:
     return replace(problem, labels=exchanged[problem.labels])
 
 
-def _adaptive(view: AttackerView, questions: Questions, devices: OffLine) -> Iterator[Recipe]:
+def _adaptive(view: AttackerView, questions: Questions, devices: OffLine, recorded: bool) -> Iterator[Recipe]:
     if view.defences is None:
         raise FedprintError("an adaptive adversary must know the defences; choose threat.adversaries: [naive]")
     asked = SUMMED if len(devices.halves.rows((SUMMED,))) else DEFENDED
     for name, kinds in RECIPES.items():
         folds = rehearsals(devices.halves, kinds, asked, len(questions.options))
-        yield Recipe(name=name, problem=_asked(view, questions, devices.whole, kinds), folds=folds)
+        yield Recipe(name=name, problem=_asked(view, questions, devices.whole, kinds, recorded), folds=folds)
 
 
 def _nuisance(view: AttackerView) -> Plan:
@@ -186,16 +187,23 @@ def _adds_examples(defence: object) -> bool:
     return isinstance(defence, DataDefence) and not isinstance(defence, SecretHead)
 
 
-def _asked(view: AttackerView, questions: Questions, made: Made | None, kinds: Sequence[int]) -> Problem:
-    """Return the real problem: learn from updates made off line, name the sender of every anonymous one."""
+def _asked(
+    view: AttackerView, questions: Questions, made: Made | None, kinds: Sequence[int], recorded: bool
+) -> Problem:
+    """Return the real problem: learn from updates made off line, name the sender of every anonymous one.
+
+    With ``recorded``, those of the adversary's own devices that the store holds are clean ones too.
+    """
     if made is None:
         raise FedprintError("no whole prior was trained off line; give the effort rounds above 0")
-    fit, anonymous = made.rows(kinds), Recorded(store=view.store, rows=view.anonymous_rows)
+    own = view.prior_rows if recorded and CLEAN in kinds else np.zeros(0, dtype=np.int64)
+    fit, n, anonymous = made.rows(kinds), len(made.labels), view.anonymous_rows
+    labels = [made.labels[fit], *([view.prior_labels(questions)] if len(own) else [])]
     return Problem(
-        updates=Joined(first=made.updates, second=anonymous),
-        fit=fit,
-        labels=made.labels[fit],
-        ask=len(made.labels) + np.arange(len(anonymous.rows)),
+        updates=Joined(first=made.updates, second=Recorded(store=view.store, rows=np.concatenate([own, anonymous]))),
+        fit=np.concatenate([fit, n + np.arange(len(own))]),
+        labels=np.concatenate(labels),
+        ask=n + len(own) + np.arange(len(anonymous)),
         options=len(questions.options),
         nuisance=made.rows((NUISANCE,)),
     )

@@ -16,7 +16,7 @@ from fedprint.evaluation.tradeoff import AttackNumber, Point, normalised_utility
 from fedprint.rng import numpy_rng
 
 STRONGEST = "strongest"
-"""In place of an adversary's name: in each seed the adversary with the largest AP."""
+"""In place of an adversary's name: in each seed the adversary and the configured attack with the largest AP."""
 
 
 def attack_row(points: Sequence[Point], adversary: str = STRONGEST) -> Row:
@@ -42,7 +42,8 @@ def normalised_row(points: Sequence[Point], undefended: Mapping[int, Point]) -> 
 def reduction_row(points: Sequence[Point], undefended: Mapping[int, Point], adversary: str = STRONGEST) -> Row | None:
     """Return ``1 - AP / undefended AP``, paired user by user within each seed; None without values per user.
 
-    The undefended AP is that of the strongest adversary there, who has no defence to adapt to.
+    The undefended AP is that of the strongest adversary there, who has no defence to adapt to: of what it chose, or of
+    any configured attack where ``adversary`` is the strongest.
     """
     rows = [_reduction(point, undefended[point.seed], adversary) for point in points]
     known = [row for row in rows if row is not None]
@@ -82,7 +83,8 @@ def _normalised(point: Point, undefended: Point) -> Row:
 
 
 def _reduction(point: Point, undefended: Point, adversary: str) -> Row | None:
-    left, right = number_of(point, adversary), undefended.strongest
+    left = number_of(point, adversary)
+    right = undefended.strongest if adversary == STRONGEST else undefended.chosen
     users = sorted(set(left.by_user) & set(right.by_user))
     if not users:
         return None

@@ -31,7 +31,10 @@ class UtilityNumber:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackNumber:
-    """AP (fraction) of one adversary's chosen attack under one view; ``by_user`` is user id -> AP."""
+    """AP (fraction) of one adversary's attack under one view; ``by_user`` is user id -> AP.
+
+    ``selected`` says that the adversary chose it, on prior data; others were configured and answered too.
+    """
 
     adversary: str
     view: str
@@ -43,6 +46,7 @@ class AttackNumber:
     n_questions: int
     n_users: int
     by_user: Mapping[str, float]
+    selected: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +72,8 @@ class Point:
     analyses: tuple[Row, ...] = ()
 
     def attack(self, adversary: str) -> AttackNumber:
-        """Return the strongest number of one adversary over its views; FedprintError when it did not attack."""
-        found = [number for number in self.attacks if number.adversary == adversary]
+        """Return what one adversary chose, the strongest over its views; FedprintError when it did not attack."""
+        found = [number for number in self.attacks if number.adversary == adversary and number.selected]
         if not found:
             known = ", ".join(sorted({number.adversary for number in self.attacks}))
             raise FedprintError(f"adversary '{adversary}' did not attack this point; choose of {known}")
@@ -77,8 +81,13 @@ class Point:
 
     @property
     def strongest(self) -> AttackNumber:
-        """The number with the largest AP over all adversaries and views: the one that a ceiling is about."""
+        """The largest AP of any adversary with any configured attack, chosen or not: what a ceiling is about."""
         return max(self.attacks, key=lambda number: number.value)
+
+    @property
+    def chosen(self) -> AttackNumber:
+        """The largest AP of what the adversaries chose."""
+        return max((number for number in self.attacks if number.selected), key=lambda number: number.value)
 
     @property
     def data_factor(self) -> float:
@@ -94,8 +103,8 @@ def point_of(key: str, rows: Sequence[Row], by_user: Mapping[str, Any], overhead
     Raises FedprintError when a number is missing.
     """
     utility = next((row for row in rows if row["attack"] is None and _is_utility(row)), None)
-    chosen = [row for row in rows if row["metric"] == "ap" and row["linkage"] == LINKAGE and row["selected"]]
-    if utility is None or not chosen:
+    attacks = [row for row in rows if row["metric"] == "ap" and row["linkage"] == LINKAGE and row["attack"] != "chance"]
+    if utility is None or not any(row["selected"] for row in attacks):
         raise FedprintError(f"point {key}: no {'utility' if utility is None else 'chosen attack'} was measured")
     return Point(
         key=key,
@@ -103,10 +112,10 @@ def point_of(key: str, rows: Sequence[Row], by_user: Mapping[str, Any], overhead
         utility=UtilityNumber(**{name: utility[name] for name in ("metric", *_NUMBERS)}),
         attacks=tuple(
             AttackNumber(
-                **{name: row[name] for name in ("adversary", "view", "attack", *_NUMBERS)},
+                **{name: row[name] for name in ("adversary", "view", "attack", "selected", *_NUMBERS)},
                 by_user=_users_of(by_user, row["adversary"], row["attack"]),
             )
-            for row in chosen
+            for row in attacks
         ),
         overhead=dict(overhead),
         rows=tuple(rows),

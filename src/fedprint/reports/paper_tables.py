@@ -11,7 +11,14 @@ from typing import Any, Protocol
 from fedprint.evaluation.rows import Row
 from fedprint.reports.analysis_tables import Cell, ResultTable, TableLine, label, result_table
 from fedprint.reports.evaluations import CONTROL, final_analyses, final_rows, prior_rank
-from fedprint.reports.reference import TITLES, comparable, published_row, published_utility, reference_table
+from fedprint.reports.reference import (
+    TITLES,
+    comparable,
+    published_prior,
+    published_row,
+    published_utility,
+    reference_table,
+)
 from fedprint.reports.tables import TRAINING_ORDER, attack_rank
 from fedprint.reports.wording import METRIC_TITLES, TRAININGS, estimate
 
@@ -43,7 +50,7 @@ class Member(Protocol):
 def paper_tables(members: Sequence[Member]) -> tuple[ResultTable, ...]:
     """Return every table of the papers to which a member has numbers, in the papers' order."""
     tables = (datasets(members), utility(members), reidentification(members), attributes(members), layers(members),
-              matching(members), *others(members))  # fmt: skip
+              background(members), matching(members), *others(members))  # fmt: skip
     return tuple(table for table in tables if table is not None and table.lines)
 
 
@@ -69,6 +76,31 @@ def datasets(members: Sequence[Member]) -> ResultTable:
         note="Our data sets stand in for published ones of their kind. Blog is the published corpus, another sample.",
         labels=("member", "data set", "stands in for"),
         heads=("users", "published users", "examples", "published examples", "model", "published model"),
+        lines=tuple(lines),
+    )
+
+
+def background(members: Sequence[Member]) -> ResultTable:
+    """Table 6: public data that no user owns, from which defences draw."""
+    lines = []
+    for member in members:
+        found = member.summary.get("data", {}).get("background", {})
+        if not found.get("examples"):
+            continue
+        published = [row for row in reference_table("table6_background") if row["dataset"] in _published_for(member)]
+        cells: tuple[Cell, ...] = (
+            str(found["users"]),
+            str(found["examples"]),
+            _beside({row["dataset"]: f"{row['background_examples']} ({row['background']})" for row in published}),
+            _beside({row["dataset"]: row["mm_aug_clusters"] for row in published}),
+        )
+        lines.append(TableLine(labels=(member.name, str(member.summary["dataset"])), cells=cells))
+    return ResultTable(
+        name="background",
+        title="Table 6: background data",
+        note="Ours is public data beside the users (background users, or texts), checked to be disjoint from them.",
+        labels=("member", "data set"),
+        heads=("background users", "examples", "published examples", "published clusters of mm-aug"),
         lines=tuple(lines),
     )
 
@@ -259,7 +291,8 @@ def _matched(member: Member, row: Row) -> dict[str, str]:
     return {
         entry["dataset"]: entry["ap"]
         for entry in reference_table("table_matching")
-        if (entry["prior"], entry["attack"]) == (row["prior"], attack) and entry["dataset"] in _published_for(member)
+        if (entry["prior"], entry["attack"]) == (published_prior(entry["dataset"], row["prior"]), attack)
+        and entry["dataset"] in _published_for(member)
     }
 
 

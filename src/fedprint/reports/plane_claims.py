@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.claims import STATES, Verdict
@@ -14,10 +15,14 @@ CUT = 0.75
 """What mm-aug at alpha = 0.5 took from the AP on OpenImages."""
 MOST = 0.95
 """The largest published reduction."""
+ROUNDING = 0.02
+"""How far from (1 + alpha) the examples of devices may be: each adds a whole number of them."""
 LITTLE, MUCH = 0.5, 0.75
 """Read "much utility for little privacy" as: no strength takes half of the AP and leaves three quarters of utility."""
 
 MM_AUG, NOISES = "mm-aug", ("noise", "dp-local", "dp-fedavg")
+RIVALS = (*NOISES, "bkg-repl", "rand-aug")
+"""The defences that the paper sets beside mm-aug."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,18 +88,37 @@ def largest_cut(found: Sweep) -> Finding:
 
 
 def dominates(found: Sweep) -> Finding:
-    """Judge whether every other defended place has a place of mm-aug with no more AP and no less utility.
+    """Judge whether every place of the paper's other defences has one of mm-aug that beats it (:func:`_all_beaten`)."""
+    return _all_beaten(found, MM_AUG, RIVALS)
+
+
+def random_beats(found: Sweep) -> Finding:
+    """Judge the same of rand-aug, beside noise and bkg-repl."""
+    return _all_beaten(found, "rand-aug", (*NOISES, "bkg-repl"))
+
+
+def data_costs(found: Sweep) -> Finding:
+    """Judge whether a device under mm-aug trains on (1 + alpha) times its data."""
+    pairs = [(entry, fmean(point.data_factor for point in entry.points)) for entry in found.of(MM_AUG)]
+    if not pairs:
+        return UNTESTED
+    said = "; ".join(f"{entry.place}: {factor:.2f} times the data" for entry, factor in pairs)
+    fits = all(abs(factor - 1 - float(entry.strength or 0)) < ROUNDING for entry, factor in pairs)
+    return Finding(state="holds" if fits else "fails", numbers=said)
+
+
+def _all_beaten(found: Sweep, strategy: str, others: Sequence[str]) -> Finding:
+    """Judge whether every place of ``others`` has one of ``strategy`` with no more AP and no less utility.
 
     It holds when all are dominated and for each one interval (of AP or of utility) parts the two.
     """
-    rivals = [entry for entry in measured(found.entries) if entry.strategy not in (None, MM_AUG)]
-    own = found.of(MM_AUG)
+    rivals, own = found.of(*others), found.of(strategy)
     if not own or not rivals:
         return UNTESTED
     beaten = {entry.place: [_beats(found, mine, entry) for mine in own] for entry in rivals}
     free = [place for place, verdicts in beaten.items() if "clear" not in verdicts and "order" not in verdicts]
     blurred = [place for place, verdicts in beaten.items() if "clear" not in verdicts and place not in free]
-    said = f"{len(beaten) - len(free)} of {len(beaten)} other places have one of mm-aug at least as good in both"
+    said = f"{len(beaten) - len(free)} of {len(beaten)} other places have one of {strategy} at least as good in both"
     said += f"; not {', '.join(free)}" if free else ""
     return Finding(state="fails" if free else "unclear" if blurred else "holds", numbers=said)
 
@@ -144,7 +168,9 @@ CLAIMS: tuple[tuple[str, str, Judge], ...] = (
     ("rand-aug-cuts", "rand-aug at alpha = 0.5 takes 45 % of the AP (OpenImages)", cuts("rand-aug", 0.5, 0.45)),
     ("bkg-repl-cuts", "bkg-repl at alpha = 0.5 takes 67 % of the AP (OpenImages)", cuts("bkg-repl", 0.5, 0.67)),
     ("largest-cut", "mm-aug takes up to 95 % of the AP", largest_cut),
-    ("mm-aug-dominates", "mm-aug dominates every other defence", dominates),
+    ("mm-aug-dominates", "mm-aug dominates every other defence (of the paper's)", dominates),
+    ("rand-aug-second", "rand-aug also beats noise and bkg-repl", random_beats),
+    ("mm-aug-data", "mm-aug costs (1 + alpha) times the data", data_costs),
     ("mm-aug-gains", "mm-aug exceeds utility 1 (PIPA, OpenImages)", exceeds_one),
     ("noise-loses", "noise and dp lose much utility for little privacy", noise_loses),
     ("bkg-repl-costs", "bkg-repl protects, but below 0.75 of the utility (PIPA, Blog, Yelp)", replacement_costs),

@@ -61,10 +61,15 @@ def comparable(dataset: str) -> tuple[str, ...]:
     return COMPARABLE.get(dataset, ())
 
 
+def published_prior(dataset: str, prior: str) -> str:
+    """Return what the papers' tables call our ``prior``: PIPA has no times, and its rows "chrono" are by album."""
+    return "chrono" if (dataset, prior) == ("pipa", "photoset") else prior
+
+
 def published_row(dataset: str, prior: str, attack: str) -> Published | None:
-    """Return the paper's row for a published data set, prior and attack, or None where it has none."""
+    """Return the paper's row for a published data set, our prior and attack, or None where it has none."""
     for row in reference_table("table3_reidentification"):
-        if (row["dataset"], row["prior"], row["attack"]) == (dataset, prior, attack):
+        if (row["dataset"], row["prior"], row["attack"]) == (dataset, published_prior(dataset, prior), attack):
             numbers = {key: float(row[key]) for key in ("ap", "over_chance", "top1", "top5")}
             return Published(dataset=dataset, prior=prior, attack=attack, **numbers)
     return None
@@ -78,6 +83,6 @@ def published_users(dataset: str) -> int:
 def published_utility(dataset: str, prior: str, training: str) -> tuple[str, float] | None:
     """Return (metric, value) of the paper's utility table, or None where it has none."""
     for row in reference_table("table2_utility"):
-        if (row["dataset"], row["prior"], row["training"]) == (dataset, prior, training):
+        if (row["dataset"], row["prior"], row["training"]) == (dataset, published_prior(dataset, prior), training):
             return row["metric"], float(row["value"])
     return None

@@ -59,8 +59,10 @@ def run_devices(job: Job) -> OffLine:
     """Run the devices off line that the configured adversaries learn from: for both, the clean ones are the same."""
     threat, adaptive = job.config.threat, "adaptive" in job.config.adversaries
     view, questions = open_view(job, "adaptive" if adaptive else "naive")
+    # Without a defence there is nothing to adapt to, but the same effort: what defences are compared with is no weaker.
+    rounds = threat.shadow_rounds * (1 if job.config.defences else 1 + threat.shadow_draws)
     effort = Effort(
-        rounds=threat.shadow_rounds if adaptive or not _recorded(job) else 0,
+        rounds=rounds if adaptive or not _recorded(job) else 0,
         draws=threat.shadow_draws if adaptive else 0,
         validation_rounds=min(job.config.selection.shadow_rounds, view.store.rounds),
     )

@@ -50,13 +50,17 @@ def _line(row: Row) -> str:
 def _measure(job: Job, condition: Mapping[str, Any]) -> Iterator[Measurement]:
     answers = load_answers(job.paths.updates / "answers")
     evaluation = job.config.evaluation
+    knowing = {analysis.name for analysis in job.analyses if analysis.knows_defences}
     for trial in load_trials(job.paths.analysis):
         setting = Setting(
             seed=seed_for(job.seed, "interval", *_path(trial)),
             confidence=evaluation.confidence,
             resamples=evaluation.resamples,
         )
-        keys = {**condition, "linkage": "update", "layers": None, "selected": None, **trial.keys}
+        keys = {**condition, "linkage": "update", "layers": None, "selected": None}
+        if job.config.defences and trial.keys["analysis"] not in knowing:
+            keys |= {"adversary": "naive", "recipe": "recorded"}
+        keys |= trial.keys
         for found in judge(trial, answers[trial.questions], setting):
             yield replace(found, keys=keys)
 
