@@ -151,8 +151,10 @@ def test_the_multi_label_loss_is_the_mean_over_classes() -> None:
 # ---- text ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_lstm_equals_torchs_lstm() -> None:
+@pytest.mark.parametrize("for_vmap", [False, True])
+def test_the_lstm_equals_torchs_lstm(for_vmap: bool) -> None:
     own, reference = Lstm(8, 6).double(), nn.LSTM(8, 6, batch_first=True).double()
+    own.for_vmap = for_vmap
     initialise(own, torch_rng(0), gain=2.0)
     with torch.no_grad():
         own.bias.uniform_(-1, 1, generator=torch_rng(1))
@@ -230,3 +232,12 @@ def test_central_training_is_plain_sgd_on_the_shuffled_batches() -> None:
     found, expected, start = parameters(net), parameters(by_hand), parameters(model("grey"))
     assert all(torch.allclose(found[name], expected[name], atol=1e-12, rtol=0) for name in found)
     assert all(float((found[name] - start[name]).abs().max()) > 1e-4 for name in found)
+
+
+def test_a_copy_for_vmap_changes_how_the_lstm_runs_and_nothing_else() -> None:
+    net = NextWordLstm(embedding=8, hidden=6).build((7,), 30, False)
+    initialise(net, torch_rng(0), net.initial_gain)
+    other = net.for_vmap()
+    assert other.lstm.for_vmap is True and net.lstm.for_vmap is False  # type: ignore[union-attr]
+    x = torch.randint(30, (4, 7), generator=torch_rng(1))
+    assert torch.allclose(net.scores(x), other.scores(x), atol=1e-5)

@@ -134,15 +134,19 @@ def test_a_sweep_on_tiny_albums_from_end_to_end(swept: Project) -> None:
 def test_every_shipped_sweep_resolves() -> None:
     folder: Path = CHECKOUT / "configs" / "experiments"
     names = [path.stem for path in folder.glob("*.yaml") if "strategies" in read_yaml(path)]
-    planes = {"albums-plane", "mnist-writers-plane", "blog-plane"}
-    assert planes | {"counter-ablation", "counter-ablation-albums", "counter-ablation-blog"} <= set(names)
+    planes = {"albums-plane": 10, "mnist-writers-plane": 8, "blog-plane": 8}  # the number of strategies
+    assert {*planes, "papers-plane", "ratebeer-plane"} | {
+        "counter-ablation",
+        "counter-ablation-albums",
+        "counter-ablation-blog",
+    } <= set(names)
     for name in names:
         for fast in (False, True):
             plane = load_plane(CHECKOUT, name, fast=fast)
             if plane.settings.audit is not None:  # by epsilon, not by strategy
                 assert [analysis.name for analysis in plane.config.analyses] == ["membership"]
                 continue
-            if name.endswith("-plane"):
-                assert len(plane.settings.strategies) == (10 if name == "albums-plane" else 11)
+            if name in planes:
+                assert len(plane.settings.strategies) == planes[name]
                 assert {len(s.strengths) for s in plane.settings.strategies} == {4}
             assert any(s.name == "mm-aug" and 0.5 in s.strengths for s in plane.settings.strategies)

@@ -17,6 +17,8 @@ from fedprint.rng import numpy_rng
 
 STRONGEST = "strongest"
 """In place of an adversary's name: in each seed the adversary and the configured attack with the largest AP."""
+ANY_CHOSEN = "chosen"
+"""In place of an adversary's name: in each seed the adversary whose chosen attack has the largest AP."""
 
 
 def attack_row(points: Sequence[Point], adversary: str = STRONGEST) -> Row:
@@ -59,8 +61,10 @@ def over_seeds(rows: Sequence[Row]) -> Row:
 
 
 def number_of(point: Point, adversary: str) -> AttackNumber:
-    """Return a point's number of an adversary or of the strongest."""
-    return point.strongest if adversary == STRONGEST else point.attack(adversary)
+    """Return a point's number of an adversary, of the strongest, or the largest that was chosen."""
+    if adversary == STRONGEST:
+        return point.strongest
+    return point.chosen if adversary == ANY_CHOSEN else point.attack(adversary)
 
 
 def _attack(point: Point, adversary: str) -> Row:

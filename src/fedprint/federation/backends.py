@@ -86,7 +86,7 @@ class Vectorised:
 
     def __init__(self, model: FedModule, block: int = 8) -> None:
         self.block = block
-        self._step = vmap(grad_and_value(_masked_loss(model)))
+        self._step = vmap(grad_and_value(_masked_loss(model.for_vmap())))
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``; results come in job order."""

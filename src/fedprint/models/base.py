@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
 from abc import ABC, abstractmethod
@@ -44,6 +45,14 @@ class FedModule(lightning.LightningModule, ABC):
     def forward(self, batch: Examples) -> Tensor:
         """Return :meth:`per_example_loss`; the name that Fabric and ``torch.func.functional_call`` dispatch on."""
         return self.per_example_loss(batch)
+
+    def for_vmap(self) -> FedModule:
+        """Return a copy whose layers take the form that ``torch.func.vmap`` runs well, where they have one."""
+        own = copy.deepcopy(self)
+        for module in own.modules():
+            if isinstance(getattr(module, "for_vmap", None), bool):
+                module.for_vmap = True  # type: ignore[assignment]
+        return own
 
     def public_parameters(self) -> dict[str, nn.Parameter]:
         """Return the parameters that a device shares: all but those under ``private_prefixes``."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.planes import (
+    ANY_CHOSEN,
     STRONGEST,
     attack_row,
     normalised_row,
@@ -55,7 +56,7 @@ class Entry:
     def adversary(self, name: str) -> str:
         """Return the adversary to read: against no defence there may be one only, which nothing could adapt to."""
         known = {number.adversary for point in self.points for number in point.attacks}
-        return name if name in known else STRONGEST
+        return name if name in {*known, STRONGEST} else ANY_CHOSEN
 
     def attack(self, name: str) -> Row:
         """Return the AP of an adversary."""
@@ -141,7 +142,7 @@ def _rows(experiment: str, entry: Entry, plain: Entry) -> list[Row]:
         own = [{**row, **keys} for row in point.rows]
         utility = next(row for row in own if row["attack"] is None and row["training"] == "federated")
         derived = [{**utility, **_numbers(normalised_row([point], plain.by_seed))}]
-        for number in point.attacks:
+        for number in (number for number in point.attacks if number.selected):
             reduction = reduction_row([point], plain.by_seed, number.adversary)
             like = next(r for r in own if _is_number(r, number.adversary, number.view))
             derived += [{**like, **_numbers(reduction)}] if reduction else []
