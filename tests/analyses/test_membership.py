@@ -8,19 +8,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from analysis_cases import answered
 from scipy.stats import norm
 from tiny_project import TINY, Project, make_project
 
 from fedprint.analyses import membership
-from fedprint.analyses.membership import Calibration, Membership, calibrated, sampling_rate, server_noise
-from fedprint.analyses.participation import PENALTIES, explain
+from fedprint.analyses.membership import Calibration, Level, Membership, calibrated, level
+from fedprint.analyses.participation import PENALTIES, explain, rests
 from fedprint.analyses.trials import AnswerSet, Trial
+from fedprint.attacks.view import ServerRule
 from fedprint.data.prepared import load_users
-from fedprint.defences.clipping import MedianClip
-from fedprint.defences.on_update import DpFedAvg
 from fedprint.evaluation.judge import Setting, judge
 from fedprint.federation.store import UpdateStore, read_truth
 from fedprint.pipeline import recipes
@@ -134,39 +132,73 @@ def test_the_ratio_by_hand() -> None:
     assert (np.diff(found.ratios(np.linspace(-5, 5, 50), 0.3)) > 0).all()
 
 
-def test_rehearsals_see_the_noise_of_the_server(half: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rehearsals_see_the_noise_and_the_rate_of_every_round(half: Job) -> None:
     view, _ = open_view(half, "naive")
-    clean = calibrated(view, 2)
-    assert clean["aggregate"] == clean["central"], "nothing is known of a noise"
-    assert clean["aggregate"].separation > 0.2
-    monkeypatch.setattr(membership, "server_noise", lambda view: 10.0)
-    noisy = calibrated(view, 2)
-    assert noisy["aggregate"] == clean["aggregate"]
-    assert noisy["central"].separation < 0.5 * clean["central"].separation
+    clean, noisy, whole = Level(rate=0.5, noise=0.0), Level(rate=0.5, noise=10.0), Level(rate=1.0, noise=0.0)
+    found = calibrated(view, 10, [clean, noisy, whole])
+    first = found[clean]
+    assert first["central"].separation == pytest.approx(first["aggregate"].separation), "nothing is known of a noise"
+    assert first["aggregate"].separation > 0.2
+    assert found[noisy]["aggregate"].separation == pytest.approx(first["aggregate"].separation)
+    assert found[noisy]["central"].separation < 0.5 * first["central"].separation
+    assert found[whole]["aggregate"].inside != pytest.approx(first["aggregate"].inside), "larger cohorts"
+    assert calibrated(view, 10, [clean])[clean]["aggregate"].inside == pytest.approx(first["aggregate"].inside)
 
 
 def test_the_chosen_penalty_separates_best() -> None:
     rng = np.random.default_rng(1)
     inside = rng.random(400) < 0.3
-    scores = {
-        ("central", p): [rng.normal(size=400) + inside * gain] for p, gain in zip(PENALTIES, (1, 3, 2, 0), strict=True)
-    }
-    found = membership._best("central", scores, inside)  # type: ignore[arg-type]
+    scores = {p: [rng.normal(size=400) + inside * gain] for p, gain in zip(PENALTIES, (1, 3, 2, 0), strict=True)}
+    found = membership._best(scores, inside)
     assert found.penalty == PENALTIES[1] and found.separation == pytest.approx(3, abs=0.5)
 
 
-def test_what_is_public_of_the_mechanism() -> None:
-    def view(*defences: Any) -> Any:
-        return SimpleNamespace(
-            defences=defences or None,
-            store=SimpleNamespace(index=pd.DataFrame({"round": [0, 0, 1, 1, 1, 2]}), rounds=3),
-            prior_users=(None,) * 5,
-        )
+def test_who_stays_away_is_not_counted_when_a_sum_is_read_off_the_models(project: Project) -> None:
+    """Under Poisson sampling the server divides by the planned cohort, of the devices that may come."""
+    from fedprint.pipeline.stages import ask, federate, prepare
 
-    assert sampling_rate(view()) == pytest.approx(0.2)
-    assert server_noise(view()) == 0
-    assert server_noise(view(DpFedAvg(clip=2.0, z=1.5))) == 3.0
-    assert server_noise(view(DpFedAvg(clip=MedianClip(), z=1.5))) == 0
+    dp = {"name": "dp-fedavg", "clip": 100.0, "z": 1e-9}
+    project.write("dp", {**HALF, "federation": {**HALF["federation"], "sampling": "poisson"}, "defences": [dp]})
+    job = project.job("dp")
+    for stage in (prepare, federate, ask):
+        stage.run(job)
+    view, _ = open_view(job, "adaptive")
+    assert view.rule.divisors == (9.0,) * 10 and level(view, 3) == Level(rate=0.5, noise=100.0 * 1e-9)
+    found = [rests(view, t) for t in range(10)]
+    errors = [np.linalg.norm(rest["central"] - rest["aggregate"]) for rest in found]
+    sums = [np.linalg.norm(rest["aggregate"]) for rest in found]
+    assert max(errors) < 0.01 * np.mean(sums), "but for float16 in the records"
+
+
+def test_only_who_knows_of_the_defence_knows_its_noise() -> None:
+    rule = ServerRule(equal=True, rates=(0.2, 0.3), noise=(1.0, 2.0))
+    naive, adaptive = (SimpleNamespace(rule=rule, defences=defences) for defences in (None, ("dp-fedavg",)))
+    assert level(naive, 1) == Level(rate=0.3, noise=0.0)  # type: ignore[arg-type]
+    assert level(adaptive, 1) == Level(rate=0.3, noise=2.0)  # type: ignore[arg-type]
+
+
+def test_rounds_count_by_their_own_noise(half: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where half of the rounds drown in noise, their scores have nothing to say, and the ratios know it."""
+    view, _ = open_view(half, "adaptive")
+    asked: list[Level] = []
+
+    def seen(view: Any, rounds: int, levels: Any) -> Any:
+        asked.extend(levels)
+        told = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
+        mute = Calibration(penalty=1.0, inside=(0.0, 1.0), outside=(0.0, 1.0))
+        return {at: dict.fromkeys(("aggregate", "central"), mute if at.noise > 5 else told) for at in levels}
+
+    rule = replace(view.rule, noise=tuple(0.1 if t < 5 else 10.0 for t in range(10)))
+    monkeypatch.setattr(membership, "calibrated", seen)
+    monkeypatch.setattr(membership, "from_updates", lambda *a: (np.zeros((2, 12)), np.zeros(12)))
+    found = Membership()
+    desk: Any = SimpleNamespace(view=replace(view, rule=rule, defences=()), progress=lambda note: None)
+    users = np.array(sorted(user.user_id for user in view.prior_users))
+    scores = {name: (by_round, total) for name, by_round, total in found._scores(desk, [1, 8], users)}
+    assert [at.noise for at in asked] == [0.1, 10.0]
+    by_round, total = scores["central"]
+    told = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
+    assert total == pytest.approx(told.ratios(by_round[0], 0.5)), "round 8 adds nothing"
 
 
 def test_members_add_up_over_rounds() -> None:

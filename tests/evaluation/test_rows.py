@@ -67,6 +67,14 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
         read_measurements(tmp_path / "bad.jsonl")
 
 
+def test_a_single_seed_is_pooled_on_request_and_keeps_its_numbers() -> None:
+    rows = [at(1, 0.45, 0.01), at(1, 0.3, attack="knn"), at(2, 0.4, attack="knn")]
+    assert [row["attack"] for row in pool_seeds(rows) if row["seed"] == "all"] == ["knn"]
+    alone, several = (row for row in pool_seeds(rows, least=1) if row["seed"] == "all")
+    assert alone == {**rows[0], "seed": "all", "n_seeds": 1} and several["n_seeds"] == 2
+    assert pool_seeds(rows[:1], varying=["attack"], least=1)[-1]["attack"] is None
+
+
 def test_seeds_that_agree_keep_the_interval_of_one_seed() -> None:
     rows = pool_seeds([at(1, 0.5), at(2, 0.5), at(3, 0.5)])
     pooled = rows[-1]

@@ -101,13 +101,32 @@ def test_released_models_show_the_sum_that_the_public_rule_says(case: str) -> No
 
 
 def test_the_rule_is_read_off_the_configuration() -> None:
-    assert recipes.server_rule(CASES["fedavg"], 12) == ServerRule(equal=False)
-    assert recipes.server_rule(CASES["mean"], 12) == ServerRule(equal=True)
-    assert recipes.server_rule(CASES["momentum"], 12) == ServerRule(equal=False, momentum=0.7)
-    assert recipes.server_rule(CASES["poisson"], 12) == ServerRule(equal=False)
-    assert recipes.server_rule(CASES["in turn"], 12) == ServerRule(equal=True, divisors=(1.0,) * 5)
+    half = (0.5,) * 5
+    assert recipes.server_rule(CASES["fedavg"], 12) == ServerRule(equal=False, rates=half)
+    assert recipes.server_rule(CASES["mean"], 12) == ServerRule(equal=True, rates=half)
+    assert recipes.server_rule(CASES["momentum"], 12) == ServerRule(equal=False, rates=half, momentum=0.7)
+    assert recipes.server_rule(CASES["poisson"], 12) == ServerRule(equal=False, rates=half)
+    assert recipes.server_rule(CASES["in turn"], 12) == ServerRule(equal=True, rates=half, divisors=(1.0,) * 5)
     assert recipes.server_rule(CASES["poisson, guarantee"], 12).divisors == (6.0,) * 5
-    assert recipes.server_rule(CASES["growth, guarantee"], 12).divisors == (3.0, 4.0, 4.0, 5.0, 6.0)
+    growing = recipes.server_rule(CASES["growth, guarantee"], 12)
+    assert growing.divisors == (3.0, 4.0, 4.0, 5.0, 6.0)
+    assert growing.rates == pytest.approx((3 / 12, 4 / 12, 4 / 12, 5 / 12, 6 / 12))
+
+
+def test_the_noise_of_every_sum_is_public_where_there_is_any() -> None:
+    def noise(norms: Sequence[float] = (), federation: Mapping[str, Any] | None = None, **changes: Any) -> Any:
+        config = configured([{"name": "dp-fedavg", **changes}], **(federation or {"sampling": "poisson"}))
+        return recipes.server_rule(config, 12, norms).noise
+
+    assert noise(clip=2.0, z=0) == () == recipes.server_rule(CASES["poisson"], 12).noise
+    assert noise(clip=2.0, z=1.5) == (3.0,) * 5
+    step = {"name": "step", "at": [2, 3], "factors": [2, 0.5]}
+    assert noise(clip=2.0, z=1.5, z_schedule=step) == (3.0, 3.0, 6.0, 1.5, 1.5)
+    ledger = (1.0, 2.0, 4.0, 2.0)  # a round fewer than planned: the budget ended
+    assert noise(ledger, clip={"name": "median"}, z=1.5, z_schedule=step) == (1.5, 3.0, 12.0, 1.5)
+    assert noise(ledger, clip={"name": "quantile", "start": 1.0, "count_noise": 1.0}, z=1.5) == (1.5, 3.0, 6.0, 3.0)
+    in_turn = {"aggregation": "round-robin", "fraction": 1 / 3}
+    assert noise(clip=2.0, z=1.5, federation=in_turn) == (6.0,) * 5, "four steps with noise of their own"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, None])

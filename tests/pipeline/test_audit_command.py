@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from typing import Any
 
 import pytest
+from rich.console import Console
 from tiny_project import TINY, Project
 from typer.testing import CliRunner
 
@@ -28,6 +30,7 @@ PRIVATE: dict[str, Any] = {
     "defences": [{"name": "dp-fedavg", "clip": 0.1, "z": 1.0, "budget": {"delta": 1e-3}}],
 }
 SETTING = Setting(delta=1e-3, canaries=40)
+ASKED = auditing.Asked(clients=100, cohort=25, rounds=2, sigma=2.0, delta=1e-5, sampling=None)
 
 
 def test_json_states_everything_and_the_bound_stays_below_the_promise() -> None:
@@ -36,11 +39,43 @@ def test_json_states_everything_and_the_bound_stays_below_the_promise() -> None:
     found = json.loads(done.stdout)
     assert found["holds"] and 0 <= found["bound"] <= found["accounted"]["value"]
     assert (found["rounds"], found["canaries"], found["confidence"]) == (8, 120, 0.95)
+    assert found["q"] == [0.25, 0.25]
     assert found["accounted"] | {"value": 0} == {
         "value": 0, "delta": 1e-5, "sampling": "poisson", "adjacency": "add-remove", "accountant": "prv", "rounds": 8,
         "not_covered": ["the choice of the settings"],
     }  # fmt: skip
     assert 0 < found["correct"] <= found["guesses"] <= 120
+
+
+def test_too_few_canaries_would_be_another_mechanism() -> None:
+    asked = auditing.Asked(clients=1000, cohort=7, rounds=2, sigma=2.0, delta=1e-5, sampling=None)
+    mechanism = mechanism_of(asked)
+    with pytest.raises(FedprintError, match=r"--canaries 100: a cohort of 1 samples at q = 0\.01, ") as stopped:
+        auditing.audit_mechanism(mechanism, replace(SETTING, canaries=100))
+    assert "--cohort 7 of --clients 1000 at q = 0.007; raise --canaries to 141" in str(stopped.value)
+    found = auditing.audit_mechanism(mechanism, replace(SETTING, canaries=141))
+    assert found.q == (1 / 141, 1 / 141) and abs(found.q[0] / 0.007 - 1) < 0.02
+    shown = Console(width=150, record=True, file=StringIO())
+    shown.print(auditing.table(found, "audit"))
+    assert "0.007092" in shown.export_text()
+
+
+def test_rates_of_a_growing_cohort_are_told_from_end_to_end() -> None:
+    found = auditing.audit_mechanism(mechanism_of(ASKED), replace(SETTING, canaries=40))
+    shown = Console(width=150, record=True, file=StringIO())
+    shown.print(auditing.table(replace(found, q=(0.25, 0.5)), "audit"))
+    assert "0.25 to 0.5" in shown.export_text()
+
+
+def test_what_would_be_ignored_is_refused(project: Project) -> None:
+    project.write("private", PRIVATE)
+    for words in (["--clients", "10"], ["--cohort", "3"], ["--rounds", "3"], ["--sigma", "1"], ["--sampling", "fixed"]):
+        done = CliRunner().invoke(app, ["audit", "private", *words])
+        assert isinstance(done.exception, FedprintError)
+        assert f"'private' has numbers of its own; leave out {words[0]}, or" in str(done.exception)
+    for words in (["--fast"], ["--set", "federation.rounds=2"]):
+        done = CliRunner().invoke(app, [*LINE, *words])
+        assert isinstance(done.exception, FedprintError) and "name one, or leave them out" in str(done.exception)
 
 
 def test_a_broken_mechanism_ends_with_an_error_code(monkeypatch: pytest.MonkeyPatch) -> None:

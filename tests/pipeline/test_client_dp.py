@@ -66,7 +66,10 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: P
     assert {key: accuracy[0][key] for key in GUARANTEE} == {
         "epsilon": first["value"], "delta": 0.001, "accountant": "moments", "sampling": "poisson",
         "adjacency": "add-remove", "rounds": first["rounds"], "communication": 20 * first["rounds"],
+        "not_covered": first["not_covered"],
     }  # fmt: skip
+    for silent in ("the logged training loss", "V_c and U_s", "second device", "the choice of the settings"):
+        assert silent in first["not_covered"]
     assert 0 < first["value"] <= 40 and first["rounds"] == UpdateStore.open(job.paths.updates / "observed").rounds
     assert accuracy[0]["value"] > 0.5, "a tenth is chance"
     details = json.loads((job.paths.evaluation / "details.json").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ from tiny_project import TINY, Project
 
 from fedprint.accounting.accountants import accountant_named, epsilon_of
 from fedprint.accounting.events import PoissonGaussian, repeated
+from fedprint.defences.on_update import DpFedAvg
+from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import read_ledger
+from fedprint.federation.privacy import DIVERSITY, LOSS, SECOND_DEVICE, not_covered
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline.config import check_experiment
 from fedprint.pipeline.stages import federate, prepare
 from fedprint.pipeline.stages.paths import Job, read_json
-from fedprint.types import FedprintError
+from fedprint.types import FedprintError, LocalTraining
 
 BUDGET = {"epsilon": 8, "delta": 1e-3, "accountant": "moments"}
 PRIVATE: dict[str, Any] = {
@@ -51,7 +55,9 @@ def test_training_ends_with_the_budget_and_says_what_it_spent(project: Project) 
     first, *others = found["epsilons"]
     assert first == {
         "accountant": "moments", "value": costs[0], "delta": 1e-3, "sampling": "poisson", "adjacency": "add-remove",
-        "rounds": rounds, "not_covered": ["the choice of the settings"],
+        "rounds": rounds, "not_covered": [
+            "the logged training loss", "a user's second device (group privacy only)", "the choice of the settings",
+        ],
     }  # fmt: skip
     assert {"prv", "rdp"} <= {epsilon["accountant"] for epsilon in others}
     assert all(epsilon["value"] < costs[0] for epsilon in others)
@@ -66,11 +72,20 @@ def test_the_median_is_named_as_not_covered_and_a_bit_is_paid_for(project: Proje
         job = run(project, private(clip=rule))
         found = read_json(job.paths.updates / "utility" / "privacy.json")
         silent = found["epsilons"][0]["not_covered"]
-        assert silent[:-1] == (["the median of the norms"] if rule["name"] == "median" else [])
+        assert ("the median of the norms" in silent) == (rule["name"] == "median")
         lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
         bodies = [json.loads(line)["body"] for line in lines]
         assert {body["rule"] for body in bodies} == {rule["name"]}
         assert all((body["sigma"] < 1) == (rule["name"] == "quantile") for body in bodies)
+
+
+def test_what_a_run_logs_of_raw_updates_is_named_as_not_covered() -> None:
+    defence, plan = DpFedAvg(z=1.0), FederationPlan(
+        rounds=1, cohort=1, training=LocalTraining(epochs=1, batch_size=1, lr=1.0), seed=0
+    )  # fmt: skip
+    assert not_covered(defence) == ()
+    assert not_covered(defence, plan) == (LOSS, SECOND_DEVICE)
+    assert not_covered(defence, replace(plan, diagnostics=True)) == (LOSS, DIVERSITY, SECOND_DEVICE)
 
 
 def test_a_ledger_that_was_cut_stops_the_stage(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +142,19 @@ def test_what_would_void_the_guarantee_is_refused_in_one_line(defences: list[Any
     with pytest.raises(FedprintError) as stopped:
         check_experiment({"name": "p", **PRIVATE, "defences": defences}, "p.yaml")
     assert fault in str(stopped.value) and "\n" not in str(stopped.value)
+
+
+@pytest.mark.parametrize("accountant", ["prv", "rdp", "pld", "moments"])
+def test_an_accountant_without_a_theorem_for_the_sampling_is_refused_before_any_training(accountant: str) -> None:
+    def checked(sampling: str, name: str | None) -> Any:
+        values = private(budget={"delta": 1e-3, "accountant": name})
+        values["federation"] = {**values["federation"], "sampling": sampling}
+        return check_experiment({"name": "p", **values}, "p.yaml")
+
+    with pytest.raises(FedprintError, match=f"accountant {accountant} has no theorem for fixed sampling; use rdp-wor$"):
+        checked("fixed", accountant)
+    for sampling, name in (("poisson", accountant), ("fixed", "rdp-wor"), ("poisson", "rdp-wor"), ("fixed", None)):
+        assert checked(sampling, name).defences[0].budget.accountant == name
 
 
 def test_identity_of_a_ledger_is_that_of_its_store(project: Project) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from fedprint.pipeline.point_pool import PointRequest
 from fedprint.pipeline.study_config import Study, load_study
 from fedprint.pipeline.tune import PointObjective, Tuned, make_plans, measure_afresh, measure_spread, tune
 from fedprint.tuning.result import SearchResult
-from fedprint.tuning.score import Finished, margin_of
+from fedprint.tuning.score import Finished, margin_of, ranked
 from fedprint.types import FedprintError
 
 STUDY: Mapping[str, Any] = {
@@ -182,6 +183,28 @@ def test_an_objective_yields_a_score_after_each_seed(study: Study, quick: list[s
     assert scores[1].details == {"ap_naive": pytest.approx(0.2), "utility_value": pytest.approx(0.6)}
 
 
+def test_under_a_budget_a_score_tells_how_many_rounds_it_allowed(study: Study) -> None:
+    undefended = {seed: fake_point(0.8, 0.8, seed) for seed in (0, 1)}
+    points = [
+        replace(
+            fake_point(0.2, 0.6, seed), rows=({"metric": "ap", "epsilon": None}, {"epsilon": 8.0, "rounds": rounds})
+        )
+        for seed, rounds in ((0, 20), (1, 30))
+    ]
+    assert tuning.score_of(study, points, undefended).details["rounds"] == 25
+
+
+def test_of_equal_trials_that_of_fewer_rounds_comes_first() -> None:
+    def of(number: int, utility: float, rounds: float | None, excess: float = -0.1) -> Finished:
+        return replace(trial(number, utility, excess), details={} if rounds is None else {"rounds": rounds})
+
+    private = [of(0, 0.9, 40.0), of(1, 0.9, 30.0), of(2, 0.8, 5.0), of(3, 0.9, 30.0)]
+    assert [found.number for found in ranked(private)] == [1, 3, 0, 2]
+    assert [found.number for found in ranked([of(1, 0.9, None), of(0, 0.9, None)])] == [0, 1]
+    broken = [of(0, 0.9, 40.0, 0.2), of(1, 0.1, 30.0, 0.2), of(2, 0.5, 50.0, 0.1)]
+    assert [found.number for found in ranked(broken)] == [2, 1, 0]
+
+
 # Fresh seeds ----------------------------------------------------------------------------------------------------------
 
 
@@ -235,8 +258,10 @@ def test_an_entry_exists_even_where_nothing_could_be_measured(study: Study) -> N
         number=0, values={"sigma": 1.0}, state="fail", utility=None, attack_ap=None, ceiling=None, excess=1.0,
         error="training diverged",
     )  # fmt: skip
-    (found,) = measure_afresh(study, searches(failed), {}, 1)
+    undefended = {seed: fake_point(0.8, 0.8, seed) for seed in study.settings.fresh_seeds}
+    (found,) = measure_afresh(study, searches(failed), undefended, 1)
     assert (found.strategy, found.feasible, found.utility) == ("noise", False, None)
+    assert found.ceiling == pytest.approx(5 * CHANCE)
     assert found.note == "Nothing could be measured: training diverged"
 
 

@@ -10,19 +10,21 @@ from typing import Any
 import yaml
 
 from fedprint.evaluation.rows import COLUMNS
-from fedprint.reports.client_dp import client_dp_table
-from fedprint.reports.evaluations import all_rows, read_evaluations
+from fedprint.reports.client_dp import client_dp_table, single_seed_rows
+from fedprint.reports.evaluations import all_rows, final_analyses, final_rows, read_evaluations
 from fedprint.reports.private_curves import budget_note, diversity_curves
+from fedprint.reports.sections import analysis_sections
 from fedprint.reports.wording import Estimate
 
 SPENT = {
     "epsilon": 7.98, "delta": 1e-3, "accountant": "prv", "sampling": "poisson", "adjacency": "add-remove",
-    "rounds": 54, "communication": 1188,
+    "rounds": 54, "communication": 1188, "not_covered": "the logged training loss; the choice of the settings",
 }  # fmt: skip
 
 
-def config(rounds: int = 380, fraction: float = 1.0) -> str:
-    return yaml.safe_dump({"federation": {"rounds": rounds, "fraction": fraction}})
+def config(rounds: int = 380, fraction: float = 1.0, clip: Any = 1.0) -> str:
+    defences = [{"name": "noise", "sigma": 1.0}, {"name": "dp-fedavg", "clip": clip}]
+    return yaml.safe_dump({"federation": {"rounds": rounds, "fraction": fraction}, "defences": defences})
 
 
 def row(**values: Any) -> dict[str, Any]:
@@ -49,6 +51,74 @@ def test_the_published_rows_of_the_same_size_stand_beside_ours() -> None:
     ours = [line.cells[0] for line in table.lines[2:]]
     assert all(isinstance(cell, Estimate) for cell in ours)
     assert [cell.value for cell in ours if isinstance(cell, Estimate)] == [0.91, 0.97]
+
+
+def test_the_note_tells_how_each_run_clipped_and_what_no_guarantee_covers() -> None:
+    def note(**clips: Any) -> str:
+        runs = {name: ([row(**SPENT)], config(clip=clip)) for name, clip in clips.items()}
+        table = client_dp_table({**runs, "open": ([row()], config())})
+        assert table is not None
+        return table.note
+
+    assert "Ours: the sampling, accountant and delta of each line, a constant clipping norm, the mean" in note(
+        a=1.0, b=2.0
+    )
+    assert "Our guarantees do not cover: the logged training loss; the choice of the settings." in note(a=1.0)
+    mixed = note(a=1.0, b={"name": "median"}, c={"name": "quantile"}, d=2.0)
+    assert (
+        "a constant clipping norm (a, d), the median of the norms as clipping norm, which leaks (b), a private" in mixed
+    )
+    assert "constant" not in note(b={"name": "median"})
+    assert note().endswith("Ours: the mean over seeds.")
+    leaks = {"m": ([row(**{**SPENT, "not_covered": "the median"})], config(clip={"name": "median"}))}
+    table = client_dp_table({**leaks, "a": ([row(**SPENT)], config())})
+    assert table is not None and "cover: the median (m), the logged training loss; the choice" in table.note
+
+
+def test_a_run_of_one_seed_has_a_pooled_row_that_readers_pass_over(evaluations: Callable[..., list[Path]]) -> None:
+    def rows_of(seeds: list[int], **of_accuracy: Any) -> list[Any]:
+        found = read_evaluations(evaluations(priors=["random"], seeds=seeds))
+        epsilon = [row(metric="epsilon", value=7.9, lo=7.9, hi=7.9, analysis="privacy", accountant=name)
+                   for name in ("prv", "rdp")]  # fmt: skip
+        return all_rows([
+            replace(item,
+                    rows=tuple({**r, **of_accuracy} if r["training"] == "federated" and r["metric"] == "accuracy" else r
+                               for r in item.rows),
+                    analyses=tuple({**r, "seed": item.seed} for r in epsilon))
+            for item in found
+        ])  # fmt: skip
+
+    rows = rows_of([3], **SPENT)
+    added = single_seed_rows(rows)
+    assert [(r["metric"], r["seed"], r["n_seeds"]) for r in added] == [("accuracy", "all", 1)] + [
+        ("epsilon", "all", 1)
+    ] * 2
+    single = next(r for r in rows if r["metric"] == "accuracy" and r.get("epsilon"))
+    assert {k: v for k, v in added[0].items() if k not in ("seed", "n_seeds")} == {
+        k: v for k, v in single.items() if k != "seed"
+    }
+    assert final_rows([*rows, *added]) == final_rows(rows) and final_analyses([*rows, *added]) == final_analyses(rows)
+    assert {r["seed"] for r in final_rows([*rows, *added])} == {3}
+    several = rows_of([0, 1], **SPENT)
+    assert single_seed_rows(several) == [] and {r["seed"] for r in final_rows(several)} == {"all"}
+    kept = [r for r in rows_of([3]) if r["metric"] != "epsilon"]
+    assert single_seed_rows(kept) == [], "no budget and other data: no run of client-dp's kind"
+
+
+def test_the_table_of_a_budget_shows_what_an_epsilon_is_of_though_it_does_not_vary() -> None:
+    rows = [
+        row(metric="epsilon", value=value, lo=value, hi=value, analysis="privacy",
+            **{**SPENT, "epsilon": None, "communication": None, "accountant": name})
+        for name, value in (("prv", 7.9), ("rdp", 8.4))
+    ]  # fmt: skip
+    (section,) = analysis_sections(rows)
+    (table,) = section.tables
+    shown = dict(zip(table.labels, table.lines[0].labels, strict=True))
+    assert shown | {"prior": "", "attack": ""} == {
+        "prior": "", "accountant": "prv", "delta": "0.001", "sampling": "poisson", "adjacency": "add-remove",
+        "rounds": "54", "not covered": SPENT["not_covered"], "attack": "",
+    }  # fmt: skip
+    assert [line.labels[1] for line in table.lines] == ["prv", "rdp"]
 
 
 def test_other_data_and_other_sizes_have_no_published_rows() -> None:
@@ -84,7 +154,8 @@ def test_the_dot_is_explained_and_the_diversity_drawn_where_rounds_have_it(
     private = [replace(plain[0], details={**plain[0].details, "budget": SPENT, "history": history})]
     assert (
         budget_note(private)
-        == " The dot: epsilon 7.98 at delta 0.001 (prv) is spent, after 54 rounds and 1188 updates."
+        == " The dot: epsilon 7.98 at delta 0.001 (prv, poisson sampling, add-remove) is spent, after 54 rounds and "
+        "1188 updates. Not covered: the logged training loss; the choice of the settings."
     )
     drawing = diversity_curves(private)
     assert drawing is not None and b"U_s" in drawing.svg and "no guarantee" in drawing.caption

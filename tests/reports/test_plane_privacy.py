@@ -50,7 +50,8 @@ def place(strength: float | None, epsilon: float | None, central: float, bound: 
         # validation chose another attack in the other seed: still one number
         rows = [{**found, "attack": "svm"} if found["attack"] == "ridge" and seed else found for found in rows]
         if epsilon is not None:
-            keys = {"delta": 1e-3, "sampling": "poisson", "adjacency": "add-remove", "rounds": 9, "not_covered": "x"}
+            keys = {"delta": 1e-3, "sampling": "poisson", "adjacency": "add-remove", "rounds": 9,
+                    "not_covered": "the loss; the settings"}  # fmt: skip
             for accountant, more in (("prv", 0.0), ("rdp", 0.7)):
                 rows.append(
                     row("epsilon", "central", epsilon + more, seed, None, "privacy", accountant=accountant, **keys)
@@ -79,8 +80,11 @@ def test_numbers_are_those_of_metric_view_and_attack() -> None:
 def test_the_table_sets_every_attack_beside_the_promise() -> None:
     table = privacy_table(ENTRIES)
     assert [line.labels[1:] for line in table.lines] == [
-        ("–", "none"), ("4", "1.00 at delta 0.001"), ("1", "8.00 at delta 0.001"), ("0", "none"),
+        ("–", "none"), ("4", "1.00 at delta 0.001 (prv, poisson, add-remove, 9 rounds)"),
+        ("1", "8.00 at delta 0.001 (prv, poisson, add-remove, 9 rounds)"), ("0", "none"),
     ]  # fmt: skip
+    assert table.note.endswith("What is promised does not cover: the loss; the settings.")
+    assert "does not cover" not in privacy_table(ENTRIES[:1]).note
     cells = dict(zip(table.heads, table.lines[2].cells, strict=True))
     shown = {name: cell.value for name, cell in cells.items() if cell is not None and not isinstance(cell, str)}
     assert shown["epsilon, at least (audit)"] == pytest.approx(2.5)
@@ -92,7 +96,8 @@ def test_the_table_sets_every_attack_beside_the_promise() -> None:
 
 def test_it_is_said_from_whom_epsilon_protects() -> None:
     words = " ".join(privacy_words(ENTRIES))
-    assert "epsilon = 1.00 (dp-fedavg 4)" in words
+    assert "epsilon = 1.00 at delta 0.001 (prv, poisson, add-remove, 9 rounds) (dp-fedavg 4). What is" in words
+    assert "promised does not cover: the loss; the settings. It does not hold" in words
     assert "does not hold against a server that sees updates" in words
     assert "an AUC of 97.0 % [" in words and "an AUC of 52.0 % [" in words
     assert "0.20 of 1.00, 2.50 of 8.00" in words

@@ -117,6 +117,14 @@ def accountant_named(name: str) -> Accountant:
     return ACCOUNTANTS[name]
 
 
+def refused_sampling(accountant: Accountant, sampling: Sampling) -> str | None:
+    """Return why an accountant cannot price this kind of sampling, and who can; None where it can."""
+    if sampling in accountant.samplings:
+        return None
+    able = ", ".join(name for name, other in ACCOUNTANTS.items() if sampling in other.samplings)
+    return f"accountant {accountant.name} has no theorem for {sampling} sampling; use {able}"
+
+
 def epsilon_of(accountant: Accountant, event: Event | None, delta: float) -> float:
     """Return the epsilon of any event at ``delta``: infinite without an event or without noise, 0 for no rounds.
 
@@ -131,11 +139,8 @@ def epsilon_of(accountant: Accountant, event: Event | None, delta: float) -> flo
     if mechanisms is None:
         return math.inf
     for mechanism in mechanisms:
-        if mechanism.sampling not in accountant.samplings:
-            able = [name for name, other in ACCOUNTANTS.items() if mechanism.sampling in other.samplings]
-            raise FedprintError(
-                f"accountant {accountant.name} has no theorem for {mechanism.sampling} sampling; use {', '.join(able)}"
-            )
+        if refused := refused_sampling(accountant, mechanism.sampling):
+            raise FedprintError(refused)
     return max(0.0, accountant.epsilon(mechanisms, delta)) if mechanisms else 0.0
 
 

@@ -4,13 +4,14 @@ Members and others are alike but for the one thing asked about: half of all user
 anonymous device at home, while everybody's prior device takes part and everybody's prior is known. From sums and
 released models the adversary first scores who took part in each round, as ``participation`` does. How those scores
 fall for members and for others it learns in rehearsals, on cohorts made of halves of the priors (in the spirit of LiRA,
-Carlini et al. 2022), and it adds up the likelihood ratios of the rounds.
+Carlini et al. 2022), one for each sampling rate and noise that rounds have, both public, and it adds up the likelihood
+ratios of the rounds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -26,7 +27,6 @@ from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.reidentify import pool
 from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates, spread_rounds
 from fedprint.attacks.view import AttackerView
-from fedprint.defences.on_update import DpFedAvg
 from fedprint.rng import numpy_rng
 from fedprint.types import Examples, FedprintError, View
 
@@ -34,6 +34,7 @@ Doubles = NDArray[np.float64]
 USERS, ROUNDS = "membership", "membership-rounds"
 _COHORTS = 5
 """Rehearsed cohorts per round."""
+_SUMMED: tuple[View, ...] = ("aggregate", "central")
 
 
 class Membership(Analysis):
@@ -91,15 +92,16 @@ class Membership(Analysis):
         view = bench.view
         priors = {user.user_id: user.examples for user in view.prior_users}
         parts: dict[View, list[Doubles]] = {"aggregate": [], "central": []}
-        found = calibrated(view, self.validation_rounds)
+        levels = {t: level(view, t) for t in rounds}
+        found = calibrated(view, self.validation_rounds, dict.fromkeys(levels.values()))
         for t in rounds:
             bench.progress(f"round {t}")
             candidates = candidate_updates(view, {int(user): priors[int(user)] for user in users}, t, "whole")
             for name, rest in rests(view, t).items():
-                parts[name].append(explain(rest, candidates, found[name].penalty))
+                parts[name].append(explain(rest, candidates, found[levels[t]][name].penalty))
         for name, scores in parts.items():
-            by_round = np.stack(scores)
-            yield name, by_round, found[name].ratios(by_round, sampling_rate(view)).sum(0)
+            ratios = [found[levels[t]][name].ratios(s, levels[t].rate) for t, s in zip(rounds, scores, strict=True)]
+            yield name, np.stack(scores), np.sum(ratios, axis=0)
 
 
 def _trial(questions: str, scores: Doubles, attack: str, view: View, metrics: tuple[str, ...]) -> Trial:
@@ -134,6 +136,23 @@ def from_updates(bench: Bench, rounds: list[int], users: NDArray[np.int64]) -> t
 
 
 @dataclass(frozen=True, kw_only=True)
+class Level:
+    """What of a round is public: the share of devices that it samples, and the server's noise on its sum.
+
+    ``noise`` is a standard deviation per coordinate.
+    """
+
+    rate: float
+    noise: float
+
+
+def level(view: AttackerView, t: int) -> Level:
+    """Return the level of round ``t``; an adversary that does not know of the defence knows of no noise."""
+    noise = view.rule.noise[t] if view.rule.noise and view.defences is not None else 0.0
+    return Level(rate=view.rule.rates[t], noise=noise)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Calibration:
     """The ``penalty`` of :func:`explain`, and mean and spread of scores of users inside a cohort and outside."""
 
@@ -162,40 +181,44 @@ class Calibration:
         return found
 
 
-def calibrated(view: AttackerView, rounds: int) -> Mapping[View, Calibration]:
-    """Return, for sums and for released models, the penalty that separates rehearsed members best, and by how much.
+def calibrated(
+    view: AttackerView, rounds: int, levels: Collection[Level]
+) -> Mapping[Level, Mapping[View, Calibration]]:
+    """Return, by level, for sums and for released models, the penalty that separates rehearsed members best.
 
-    Cohorts are sums of second halves of priors, which first halves explain; released models have the known noise of
-    the server besides. Users with one example have no halves: with fewer than four others nothing is rehearsed.
+    And by how much it does. Cohorts are sums of second halves of priors, which first halves explain; released models
+    have the known noise of the server besides. Users with one example have no halves: with fewer than four others
+    nothing is rehearsed.
     """
     halves = cut_halves(view, view.prior_users)
     if len(halves) < 4:
         flat = Calibration(penalty=PENALTIES[-1], inside=(1.0, 1.0), outside=(0.0, 1.0))
-        return {"aggregate": flat, "central": flat}
+        return {at: {"aggregate": flat, "central": flat} for at in levels}
     rng = numpy_rng(view.seed, USERS, "cohorts")
-    size = min(max(1, round(sampling_rate(view) * len(halves))), len(halves) - 1)
-    noise: dict[View, float] = {"aggregate": 0.0, "central": server_noise(view)}
-    scores: dict[tuple[View, float], list[Doubles]] = {(name, p): [] for name in noise for p in PENALTIES}
-    members: list[NDArray[np.bool_]] = []
+    seen: list[tuple[Level, View]] = [(at, name) for at in levels for name in _SUMMED]
+    scores: dict[tuple[Level, View], dict[float, list[Doubles]]] = {key: {p: [] for p in PENALTIES} for key in seen}
+    members: dict[Level, list[NDArray[np.bool_]]] = {at: [] for at in levels}
     for t in spread_rounds(view, rounds):
         first, second = (
             candidate_updates(view, {u: pair[side] for u, pair in halves.items()}, t, f"half-{side}") for side in (0, 1)
         )
         for _ in range(_COHORTS):
-            inside = rng.permutation(len(halves)) < size
-            members.append(inside)
-            drawn = rng.normal(size=second.shape[1])
-            for name, p in scores:
-                rest = second[inside].sum(0) + noise[name] * drawn
-                scores[name, p].append(explain(rest, first, p))
-    there = np.concatenate(members)
-    return {name: _best(name, scores, there) for name in noise}
+            order, drawn = rng.permutation(len(halves)), rng.normal(size=second.shape[1])
+            for at in levels:
+                members[at].append(order < min(max(1, round(at.rate * len(halves))), len(halves) - 1))
+            rest = [
+                second[members[at][-1]].sum(0) + (at.noise * drawn if name == "central" else 0.0) for at, name in seen
+            ]
+            for p in PENALTIES:
+                for key, found in zip(seen, explain(np.stack(rest, axis=1), first, p).T, strict=True):
+                    scores[key][p].append(found)
+    return {at: {name: _best(scores[at, name], np.concatenate(members[at])) for name in _SUMMED} for at in levels}
 
 
-def _best(name: View, scores: Mapping[tuple[View, float], list[Doubles]], inside: NDArray[np.bool_]) -> Calibration:
+def _best(scores: Mapping[float, list[Doubles]], inside: NDArray[np.bool_]) -> Calibration:
     found = []
-    for penalty in PENALTIES:
-        values = np.concatenate(scores[name, penalty])
+    for penalty, parts in scores.items():
+        values = np.concatenate(parts)
         ends = [(float(part.mean()), max(float(part.std()), 1e-6)) for part in (values[inside], values[~inside])]
         found.append(Calibration(penalty=penalty, inside=ends[0], outside=ends[1]))
     return max(found, key=lambda one: one.separation)
@@ -208,17 +231,6 @@ def candidate_updates(view: AttackerView, examples: Mapping[int, Examples], t: i
         for user, held in examples.items()
     ]
     return shadow_updates(view, devices).values.astype(np.float64)
-
-
-def sampling_rate(view: AttackerView) -> float:
-    """Return the share of devices in a round: public, here read off the number of updates."""
-    return min(1.0, len(view.store.index) / view.store.rounds / (2 * len(view.prior_users)))
-
-
-def server_noise(view: AttackerView) -> float:
-    """Return the standard deviation of the server's noise on a round's sum as far as it is known: 0 if not."""
-    known = [d for d in view.defences or () if isinstance(d, DpFedAvg) and isinstance(d.clip, float)]
-    return sum(d.z * d.clip for d in known if isinstance(d.clip, float))
 
 
 def final_loss(view: AttackerView, users: NDArray[np.int64]) -> Doubles:

@@ -110,12 +110,16 @@ def _change(view: AttackerView, t: int) -> Doubles:
 
 
 def explain(rest: Doubles, candidates: Doubles, penalty: float) -> Doubles:
-    """Return how much each candidate (U, d) explains of the rest (d,), at unit spread over candidates: (U,)."""
+    """Return how much each candidate (U, d) explains of the rest (d,), at unit spread over candidates: (U,).
+
+    Of several rests (d, n) at once: (U, n).
+    """
     centred = candidates - candidates.mean(0)
     inner = centred @ centred.T
     inner[np.diag_indices_from(inner)] += penalty * np.trace(inner) / len(inner)
     weights: Doubles = np.linalg.solve(inner, centred @ rest)
-    return weights / max(float(weights.std()), 1e-30)
+    scaled: Doubles = weights / np.maximum(weights.std(0), 1e-30)
+    return scaled
 
 
 def choose_penalty(bench: Bench, rounds: int) -> float:

@@ -39,11 +39,15 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What an audit found: with ``confidence``, epsilon at ``accounted.delta`` is at least ``bound``."""
+    """What an audit found: with ``confidence``, epsilon at ``accounted.delta`` is at least ``bound``.
+
+    ``q`` is the least and the greatest sampling rate of its rounds.
+    """
 
     bound: float
     confidence: float
     rounds: int
+    q: tuple[float, float]
     canaries: int
     included: int
     guesses: int
@@ -137,6 +141,7 @@ def audit(
         bound=epsilon_lower_bound(setting.delta, setting.confidence, **counts),
         confidence=setting.confidence,
         rounds=plan.rounds,
+        q=(min(event.q for event in claimed), max(event.q for event in claimed)),
         included=int(canaries.included.sum()),
         accounted=measured(accountant, claimed, setting.delta, not_covered(defence)),
         **counts,

@@ -34,8 +34,13 @@ COLUMNS = (*CONDITION, *NUMBERS, "seed", "direction")
 POOLED = "all"
 """The ``seed`` of a row that pools several."""
 
-GUARANTEE = ("epsilon", "delta", "accountant", "sampling", "adjacency", "rounds", "communication")
-"""Extra keys of what was reached within a privacy budget, part of the condition; ``communication`` sums up m_t."""
+GUARANTEE = (
+    "epsilon", "delta", "accountant", "sampling", "adjacency", "rounds", "communication", "not_covered",
+)  # fmt: skip
+"""Extra keys of what was reached within a privacy budget, part of the condition.
+
+``communication`` sums up m_t; ``not_covered`` says what the guarantee is silent about, joined by semicolons.
+"""
 
 _VARYING = ("seed", "value", "lo", "hi", "chance", "n_questions", "n_users")
 
@@ -100,30 +105,33 @@ def plain_value(value: Any) -> Any:
 
 
 def pool_seeds(
-    rows: Sequence[Mapping[str, Any]], *, varying: Collection[str] = (), confidence: float = 0.95
+    rows: Sequence[Mapping[str, Any]], *, varying: Collection[str] = (), confidence: float = 0.95, least: int = 2
 ) -> list[Row]:
-    """Return ``rows`` and, after them, one row of ``seed: "all"`` per condition that has several seeds.
+    """Return ``rows`` and, after them, one row of ``seed: "all"`` per condition that has ``least`` seeds or more.
 
     Rows belong together when they agree in everything but the seed, the numbers, and the extra keys in ``varying`` (a
     run id, say; None in the pooled row). The value and chance are means over the seeds. The interval reaches as far
     as the *larger* of two: the mean half width within a seed (users were sampled; the seeds share users, so averaging
     does not shrink it) and Student's t interval of the seeds' values (training differed). Not the root of their
-    squares, as the spread between seeds already holds part of the noise within. Clipped to the metric's range.
-    ``n_questions`` is the sum, ``n_users`` the largest; the key ``n_seeds`` is added. Pooled rows in the input are
-    made anew.
+    squares, as the spread between seeds already holds part of the noise within. Clipped to the metric's range. A
+    single seed keeps its numbers. ``n_questions`` is the sum, ``n_users`` the largest; the key ``n_seeds`` is added.
+    Pooled rows in the input are made anew.
     """
     single = [dict(row) for row in rows if row.get("seed") != POOLED]
     groups: dict[str, list[Row]] = {}
     for row in single:
         same = {key: plain_value(value) for key, value in row.items() if key not in {*_VARYING, *varying}}
         groups.setdefault(json.dumps(same, sort_keys=True), []).append(row)
-    several = [group for group in groups.values() if len({row.get("seed") for row in group}) > 1]
+    several = [group for group in groups.values() if len({row.get("seed") for row in group}) >= least]
     return single + [_pooled(group, varying, confidence) for group in several]
 
 
 def _pooled(group: Sequence[Row], varying: Collection[str], confidence: float) -> Row:
     if len({row["seed"] for row in group}) < len(group):
         raise FedprintError(f"two rows of {group[0]['metric']} have the same condition and seed; add the missing key")
+    shared = {key: None if key in varying else item for key, item in group[0].items()}
+    if len(group) == 1:
+        return {**shared, "seed": POOLED, "n_seeds": 1}
     value, lo, hi = (np.array([_number(row[name]) for row in group]) for name in ("value", "lo", "hi"))
     quantile = float(student_t.ppf((1 + confidence) / 2, len(group) - 1))
     between = quantile * float(value.std(ddof=1)) / math.sqrt(len(group))
@@ -132,7 +140,7 @@ def _pooled(group: Sequence[Row], varying: Collection[str], confidence: float) -
     low, high = (info.low, info.high) if info else (-math.inf, math.inf)
     chances = [row["chance"] for row in group if row.get("chance") is not None]
     return {
-        **{key: None if key in varying else item for key, item in group[0].items()},
+        **shared,
         "value": mean,
         "lo": max(mean - max(float((value - lo).mean()), between), low),
         "hi": min(mean + max(float((hi - value).mean()), between), high),

@@ -7,6 +7,7 @@ crash can leave a line without its model, which counts too much, and never a mod
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -98,6 +99,12 @@ def read_ledger(path: Path, identity: str, *, lines: int | None = None) -> tuple
     if [entry.round for entry in entries] != list(range(len(entries))) or lines not in (None, len(entries)):
         raise FedprintError(f"{path}: {len(entries)} lines, not one for each of {lines} rounds; {_REMEDY}")
     return entries
+
+
+def public_norms(path: Path) -> tuple[float, ...]:
+    """Return the clipping norm of every round as anyone reads it off a finished run's ledger; none without one."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else ()
+    return tuple(float(json.loads(line)["body"]["clip"]) for line in lines)
 
 
 def _entry(body: Mapping[str, Any]) -> Entry:

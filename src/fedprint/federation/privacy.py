@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,11 @@ from fedprint.types import FedprintError, Role
 
 CLIP, SHARE = "clip", "clip_share"
 """Metrics of a round: the clipping norm, and the noisy share of clients below it."""
+
+MEDIAN = "the median of the norms"
+LOSS = "the logged training loss"
+DIVERSITY = "the logged V_c and U_s"
+SECOND_DEVICE = "a user's second device (group privacy only)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +63,33 @@ def _event(defence: DpFedAvg | None, plan: FederationPlan, devices: int, roles: 
     return sampled_gaussian(plan.sampling, expected / devices, defence.multiplier(t, plan.planned, expected))
 
 
-def not_covered(defence: DpFedAvg) -> tuple[str, ...]:
-    """Return what of the mechanism itself the guarantee is silent about."""
-    return ("the median of the norms",) if isinstance(defence.clip, MedianClip) else ()
+def not_covered(defence: DpFedAvg, plan: FederationPlan | None = None) -> tuple[str, ...]:
+    """Return what the guarantee is silent about: of the mechanism alone, or of a whole run by ``plan``.
+
+    A run also writes its history, which the server reads off raw updates, and a user owns a device for each half of the
+    data, while a client is one device (docs/adr/0006).
+    """
+    silent = {
+        MEDIAN: isinstance(defence.clip, MedianClip),
+        LOSS: plan is not None,
+        DIVERSITY: plan is not None and plan.diagnostics,
+        SECOND_DEVICE: plan is not None,
+    }
+    return tuple(what for what, so in silent.items() if so)
+
+
+def noise_of_sums(defence: DpFedAvg | None, plan: FederationPlan, norms: Sequence[float]) -> tuple[float, ...]:
+    """Return the standard deviation, per coordinate, of the noise on every round's sum; empty without noise.
+
+    ``norms`` are the clipping norms of the rounds so far, from the ledger, where the defence has no constant one. In
+    round robin every client's step has noise of its own.
+    """
+    if defence is None or not defence.z:
+        return ()
+    found = [defence.clip] * plan.rounds if isinstance(defence.clip, float) else norms
+    settled = [defence.at(t, plan.planned, norm) for t, norm in enumerate(found)]
+    draws = [plan.expected(t) if plan.aggregation == "round-robin" else 1 for t in range(len(found))]
+    return tuple(now.z * norm * math.sqrt(n) for now, norm, n in zip(settled, found, draws, strict=True))
 
 
 def budget_accountant(budget: Budget, sampling: Sampling) -> Accountant:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, replace
+from itertools import count as numbers_from
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
+Q_ERROR = 0.02
+"""By how much of itself a cohort of canaries may miss the mechanism's sampling rate: more is another mechanism."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mechanism:
     """``cohort`` of ``clients`` in each of ``rounds``, noise ``sigma`` times the clipping norm on their sum."""
@@ -49,12 +54,15 @@ class Mechanism:
 
 
 def audit_mechanism(mechanism: Mechanism, setting: Setting) -> Audit:
-    """Audit the aggregation alone: every client is a canary, at the mechanism's sampling rate, and nobody has data."""
+    """Audit the aggregation alone: every client is a canary, at the mechanism's sampling rate, and nobody has data.
+
+    Raises FedprintError for numbers that make no mechanism, and where so few canaries miss the rate.
+    """
     m = mechanism
     _check(m, setting)
     plan = FederationPlan(
         rounds=m.rounds,
-        cohort=max(1, round(m.cohort / m.clients * setting.canaries)),
+        cohort=_cohort_of_canaries(m, setting.canaries),
         training=LocalTraining(epochs=1, batch_size=1, lr=1.0),
         seed=setting.seed,
         sampling=m.sampling,
@@ -68,6 +76,25 @@ def audit_mechanism(mechanism: Mechanism, setting: Setting) -> Audit:
         accountant=accountant_named("prv" if m.sampling == "poisson" else "rdp-wor"),
         setting=setting,
     )
+
+
+def _cohort_of_canaries(m: Mechanism, canaries: int) -> int:
+    """Return how many of the ``canaries`` a round takes, so that q is the mechanism's."""
+    q = m.cohort / m.clients
+
+    def cohort(count: int) -> int:
+        return max(1, round(q * count))
+
+    def close(count: int) -> bool:
+        return abs(cohort(count) / count - q) <= Q_ERROR * q
+
+    if not close(canaries):
+        raise FedprintError(
+            f"--canaries {canaries}: a cohort of {cohort(canaries)} samples at q = {cohort(canaries) / canaries:.4g}, "
+            f"--cohort {m.cohort} of --clients {m.clients} at q = {q:.4g}; raise --canaries to "
+            f"{next(filter(close, numbers_from(canaries)))}"
+        )
+    return cohort(canaries)
 
 
 def audit_experiment(config: Experiment, prior: Prior, setting: Setting) -> Audit:
@@ -154,7 +181,7 @@ def _audit_of(values: dict[str, Any]) -> Audit:
     told = values["accounted"]
     value = math.inf if told["value"] is None else told["value"]
     accounted = Epsilon(**{**told, "value": value, "not_covered": tuple(told["not_covered"])})
-    return Audit(**{**values, "accounted": accounted})
+    return Audit(**{**values, "q": tuple(values["q"]), "accounted": accounted})
 
 
 def as_json(found: Audit) -> str:
@@ -174,6 +201,7 @@ def table(found: Audit, title: str) -> Table:
         "epsilon accounted for": promise,
         "not covered by it": "; ".join(told.not_covered),
         "rounds": f"{found.rounds}",
+        "sampling rate q": " to ".join(dict.fromkeys(f"{q:.4g}" for q in found.q)),
         "canaries (with a coin that says yes)": f"{found.canaries} ({found.included})",
         "guesses, right ones": f"{found.guesses}, {found.correct}",
     }
@@ -216,24 +244,34 @@ def check_setting(setting: Setting) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A mechanism as the command line names it, None where nothing was said."""
+    """What the command line says of a mechanism, None where nothing was said."""
 
     clients: int | None
     cohort: int | None
     rounds: int | None
     sigma: float | None
     delta: float | None
-    sampling: Sampling
+    sampling: Sampling | None
+
+
+def check_named(experiment: str, asked: Asked) -> None:
+    """Raise FedprintError for numbers of a mechanism beside an experiment, which has its own."""
+    numbers = ("clients", "cohort", "rounds", "sigma", "sampling")
+    if said := [f"--{name}" for name in numbers if getattr(asked, name) is not None]:
+        raise FedprintError(
+            f"audit: '{experiment}' has numbers of its own; leave out {', '.join(said)}, or change the experiment with "
+            "--set, as in --set federation.rounds=8"
+        )
 
 
 def mechanism_of(asked: Asked) -> Mechanism:
-    """Return the mechanism. Raises FedprintError, naming what is missing."""
+    """Return the mechanism, Poisson sampled unless said otherwise. Raises FedprintError, naming what is missing."""
     needed = {name: getattr(asked, name) for name in ("clients", "cohort", "rounds", "sigma", "delta")}
     missing = [f"--{name}" for name, value in needed.items() if value is None]
     if missing:
         raise FedprintError(f"audit: give {', '.join(missing)}, or the name of an experiment with dp-fedavg")
     del needed["delta"]
-    return Mechanism(**needed, sampling=asked.sampling)
+    return Mechanism(**needed, sampling=asked.sampling or "poisson")
 
 
 def with_delta(setting: Setting, config: Experiment) -> Setting:

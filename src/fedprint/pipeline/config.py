@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Protocol, TypeVar
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from fedprint.accounting.accountants import accountant_named, refused_sampling
 from fedprint.accounting.events import Sampling
 from fedprint.component import Component
 from fedprint.data.splits import Prior
@@ -115,6 +116,10 @@ class FederationConfig(Component):
     evaluate_every: int = Field(default=10, ge=1)
     central_epochs: int = Field(default=5, ge=0)
     central_lr: float = Field(default=0.1, gt=0)
+
+    def device_count(self, users: int) -> int:
+        """Return K, how many devices ``users`` bring: two each, for both halves of their data, but the absent ones."""
+        return 2 * users - round(self.absent * users)
 
     def local_training(self) -> LocalTraining:
         """What a client does in one round."""
@@ -242,6 +247,9 @@ class Experiment(Component):
         f = self.federation
         if refused := refused_in_turn(f.aggregation, f.sampling, f.momentum, private):
             raise ValueError(refused)
+        counting = private[0].budget.accountant if private and private[0].budget else None
+        if counting and (refused := refused_sampling(accountant_named(counting), f.sampling)):
+            raise ValueError(f"defences.dp-fedavg.budget: {refused}")
         return self
 
     @model_validator(mode="after")

@@ -49,7 +49,8 @@ def write_privacy(job: Job, plan: FederationPlan, devices: int, folder: Path, id
     if defence.budget is not None:
         first = budget_accountant(defence.budget, plan.sampling)
         others = [a for a in accountants_for(plan.sampling)[0] if a.name != first.name]
-        found = [measured(a, events, defence.budget.delta, not_covered(defence)) for a in (first, *others)]
+        silent = not_covered(defence, plan)
+        found = [measured(a, events, defence.budget.delta, silent) for a in (first, *others)]
     values = {
         "mechanism": defence.name,
         "rounds": plan.rounds,

@@ -9,6 +9,7 @@ from typing import Annotated, Optional
 import typer
 
 from fedprint.pipeline.options import Assignments, DataDir, Fast, use_data
+from fedprint.types import FedprintError
 
 
 def budget(
@@ -60,8 +61,8 @@ def audit(
         Optional[float], typer.Option("--delta", help="Delta of both epsilons (default: the experiment's budget).")
     ] = None,
     sampling: Annotated[
-        str, typer.Option("--sampling", help="poisson (add/remove) or fixed (replace one).")
-    ] = "poisson",
+        Optional[str], typer.Option("--sampling", help="poisson (add/remove; the default) or fixed (replace one).")
+    ] = None,
     canaries: Annotated[int, typer.Option("--canaries", min=10, help="More show more and take longer.")] = 1000,
     confidence: Annotated[
         float, typer.Option("--confidence", help="That the bound is no higher than the truth.")
@@ -82,15 +83,19 @@ def audit(
 
     use_data(data_dir)
     asked = auditing.Asked(
-        clients=clients, cohort=cohort, rounds=rounds, sigma=sigma, sampling=sampling_named(sampling), delta=delta
-    )
+        clients=clients, cohort=cohort, rounds=rounds, sigma=sigma, delta=delta,
+        sampling=None if sampling is None else sampling_named(sampling),
+    )  # fmt: skip
     setting = Setting(delta=delta or 0.0, canaries=canaries, confidence=confidence, seed=seed)
     if experiment is None:
+        if fast or assign:
+            raise FedprintError("audit: --fast and --set change an experiment; name one, or leave them out")
         found = auditing.audit_mechanism(auditing.mechanism_of(asked), setting)
     else:
         from fedprint.pipeline.config import load_experiment
         from fedprint.pipeline.workspace import find_root
 
+        auditing.check_named(experiment, asked)
         config = load_experiment(find_root(), experiment, fast=fast, assignments=assign or [])
         found = auditing.audit_experiment(config, config.split.priors[0], auditing.with_delta(setting, config))
     if as_json:

@@ -22,7 +22,7 @@ from fedprint.defences.secure_aggregation import check_group
 from fedprint.federation.backends import best_device, make_backend, trial
 from fedprint.federation.client_state import ClientFiles, ClientState
 from fedprint.federation.cohorts import FederationPlan, check_cohort, cohort_size, largest_cohort
-from fedprint.federation.privacy import private_defence, rounds_allowed
+from fedprint.federation.privacy import noise_of_sums, private_defence, rounds_allowed
 from fedprint.federation.store import StoreLayout
 from fedprint.models.base import FedModule
 from fedprint.models.components import FixedFeatures
@@ -124,14 +124,21 @@ def make_plan(config: Experiment, devices: int, seed: int) -> FederationPlan:
     return replace(plan, slots=largest_cohort(devices, plan))
 
 
-def server_rule(config: Experiment, devices: int) -> ServerRule:
-    """Return how the server makes a step of a round's updates (federation/round_engine.py)."""
+def server_rule(config: Experiment, devices: int, norms: Sequence[float] = ()) -> ServerRule:
+    """Return how the server makes a step of a round's updates (federation/round_engine.py).
+
+    ``devices`` are those that may take part; ``norms`` the clipping norms by round that the public ledger has.
+    """
     f, plan = config.federation, _planned(config, devices, 0)
     in_turn, guarantee = f.aggregation == "round-robin", has_guarantee(config.defences)
     fixed = in_turn or (f.sampling == "poisson" and guarantee)  # in turn, every update is a step of its own
     divisors = tuple(1.0 if in_turn else float(plan.expected(t)) for t in range(plan.rounds))
     return ServerRule(
-        equal=guarantee or f.aggregation != "fedavg", divisors=divisors if fixed else None, momentum=f.momentum
+        equal=guarantee or f.aggregation != "fedavg",
+        rates=tuple(plan.expected(t) / devices for t in range(plan.rounds)),
+        noise=noise_of_sums(private_defence(config.defences), plan, norms),
+        divisors=divisors if fixed else None,
+        momentum=f.momentum,
     )
 
 

@@ -18,7 +18,7 @@ from fedprint.pipeline.progress import meter
 from fedprint.pipeline.stages.paths import data_dir
 from fedprint.pipeline.study_config import Study
 from fedprint.tuning.result import OperatingPoint, SearchResult, nothing_found, operating_point
-from fedprint.tuning.score import Finished, Score, margin_of, ranked
+from fedprint.tuning.score import ROUNDS, Finished, Score, margin_of, ranked
 from fedprint.tuning.space import Strategy, Values
 from fedprint.tuning.storage import open_study
 from fedprint.tuning.worker import Budget, StudyPlan, Task, finished, records, recover, work
@@ -58,12 +58,19 @@ def score_of(study: Study, points: Sequence[Point], undefended: Mapping[int, Poi
     """Return the means over the points: normalised utility, AP of the strongest adversary, the ceiling on it."""
     adversaries = sorted({number.adversary for point in points for number in point.attacks})
     details = {f"ap_{name}": fmean(point.attack(name).value for point in points) for name in adversaries}
+    if rounds := [found for point in points if (found := _rounds_of(point))]:
+        details[ROUNDS] = fmean(rounds)
     return Score(
         utility=fmean(normalised_utility(point, undefended[point.seed]) for point in points),
         attack_ap=fmean(point.strongest.value for point in points),
         ceiling=ceiling_of(study, points),
         details={**details, "utility_value": fmean(p.utility.value for p in points)},
     )
+
+
+def _rounds_of(point: Point) -> int:
+    """Return the rounds that a privacy budget allowed, 0 without one."""
+    return next((row["rounds"] for row in point.rows if row.get("epsilon") is not None), 0)
 
 
 def ceiling_of(study: Study, points: Sequence[Point]) -> float:
@@ -203,9 +210,9 @@ def measure_afresh(
                 ceiling = ceiling_of(study, points)
                 made = operating_point(one, chosen[one.strategy][place], points, undefended, ceiling)
                 found[one.strategy].append(replace(made, measured=place + 1))
-    return [
-        _best(found[s.strategy]) or nothing_found(s, study.settings.fresh_seeds, chosen[s.strategy]) for s in searches
-    ]
+    seeds = study.settings.fresh_seeds
+    ceiling = ceiling_of(study, [undefended[seed] for seed in seeds])
+    return [_best(found[s.strategy]) or nothing_found(s, seeds, chosen[s.strategy], ceiling) for s in searches]
 
 
 def _measure_candidates(

@@ -36,6 +36,7 @@ KEY_TITLES: Mapping[str, str] = {
     "protected": "users are",
     "versus_attack": "minus",
     "versus_prior": "under",
+    "not_covered": "not covered",
 }
 VALUE_TITLES: Mapping[tuple[str, str], str] = {
     ("heads", "stl"): "alone",
@@ -92,15 +93,16 @@ class ResultTable:
 
 
 def result_table(
-    rows: Sequence[Row], name: str, title: str, note: str = "", folded: bool = False
+    rows: Sequence[Row], name: str, title: str, note: str = "", folded: bool = False, shown: Sequence[str] = ()
 ) -> ResultTable | None:
     """Return every condition of ``rows`` with its metrics side by side; None without rows.
 
-    Keys that never vary are left out, but for the attack and the prior. Unknown keys become columns of their own.
+    Keys that never vary are left out, but for the attack, the prior and those that must be ``shown`` whatever they
+    are. Unknown keys become columns of their own.
     """
     if not rows:
         return None
-    keys = varied_keys(rows)
+    keys = varied_keys(rows, shown)
     metrics = sorted({row["metric"] for row in rows}, key=_metric_rank)
     groups: dict[str, dict[str, Estimate]] = {}
     labels: dict[str, tuple[str, ...]] = {}
@@ -126,15 +128,15 @@ def result_table(
     )
 
 
-def varied_keys(rows: Sequence[Row]) -> list[str]:
-    """Return the keys that tell the rows apart: the member of a suite and the prior first, the attack last."""
+def varied_keys(rows: Sequence[Row], shown: Sequence[str] = ()) -> list[str]:
+    """Return the keys that tell the rows apart, and those ``shown``; member and prior first, the attack last."""
     found = {key for row in rows for key in row if key not in UNVARIED}
     varied = [key for key in sorted(found) if len({json.dumps(row.get(key)) for row in rows}) > 1]
     # the tensors of a layer repeat its name, rounds repeat their bin
     hidden = {"layers"} if "layer" in varied or "attack" in varied else set()
     hidden |= {key for key in varied if key.startswith(("train_", "test_")) and not key.endswith("_bin")}
-    middle = [key for key in varied if key not in {*hidden, "attack", "prior"}]
-    return [*(["member"] if any("member" in row for row in rows) else []), "prior", *middle, "attack"]
+    middle = [key for key in varied if key not in {*hidden, *shown, "attack", "prior"}]
+    return [*(["member"] if any("member" in row for row in rows) else []), "prior", *middle, *shown, "attack"]
 
 
 def label(key: str, value: object) -> str:

@@ -150,9 +150,14 @@ def final_rows(rows: Sequence[Row]) -> list[Row]:
 
     Of several adversaries those of the strongest; the others stand in the section "adversaries".
     """
-    main = of_headline([row for row in rows if not row.get("analysis")])
+    main = of_headline([row for row in rows if not row.get("analysis") and not of_one_seed(row)])
     pooled = {row["prior"] for row in main if row.get("seed") == POOLED}
     return [row for row in main if (row.get("seed") == POOLED) == (row["prior"] in pooled)]
+
+
+def of_one_seed(row: Row) -> bool:
+    """Return whether a pooled row repeats a single seed's: for readers that ask for a pooled one (client_dp.py)."""
+    return (row.get("seed"), row.get("n_seeds")) == (POOLED, 1)
 
 
 def of_headline(rows: Sequence[Row]) -> list[Row]:
@@ -163,7 +168,7 @@ def of_headline(rows: Sequence[Row]) -> list[Row]:
 
 def final_analyses(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of analyses to print: the pooled ones of an analysis and prior that have any."""
-    found = [row for row in rows if row.get("analysis")]
+    found = [row for row in rows if row.get("analysis") and not of_one_seed(row)]
     pooled = {(row["analysis"], row["prior"]) for row in found if row.get("seed") == POOLED}
     return [row for row in found if (row.get("seed") == POOLED) == ((row["analysis"], row["prior"]) in pooled)]
 

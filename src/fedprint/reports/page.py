@@ -16,7 +16,7 @@ from fedprint.evaluation.rows import Row, plain_value, write_measurements
 from fedprint.reports import wording
 from fedprint.reports.analysis_tables import ResultTable, table_csv
 from fedprint.reports.claims import Verdict, by_claim, judge_claims, verdict_csv, verdict_rows
-from fedprint.reports.client_dp import client_dp_table
+from fedprint.reports.client_dp import client_dp_table, single_seed_rows
 from fedprint.reports.evaluations import CONTROL, Evaluation, all_rows, final_rows, read_evaluations, read_samples
 from fedprint.reports.paired import paired_rows
 from fedprint.reports.reference import CITATION, TITLES, published_users
@@ -96,7 +96,7 @@ def write_report(
     page = _render(summary, found, final, tables, utility, (drawings, sections, verdicts), config_text)
     partial = fresh_folder(Path(out))
     try:
-        _write_files(partial, page, rows, config_text, summary)
+        _write_files(partial, page, [*rows, *single_seed_rows(rows)], config_text, summary)
         write_drawings(partial, [*drawings, *(drawing for section in sections for drawing in section.drawings)])
         write_claims(partial, verdicts)
         write_tables(partial, [table for section in sections for table in section.tables])

@@ -100,7 +100,8 @@ def privacy_table(entries: Sequence[Entry]) -> ResultTable:
         title="Attacks by epsilon and view",
         note="Local: each update as it left the device, before any server noise; aggregate: sums of a round, before "
         "it; central: the released models, after it. The promise is about view central alone. The audit's number is a "
-        "lower bound by canary clients in a training of its own, at the same delta, mean over seeds.",
+        "lower bound by canary clients in a training of its own, at the same delta, mean over seeds."
+        f"{_silent_words(entries)}",
         labels=("strategy", "strength", "epsilon"),
         heads=tuple(heads),
         lines=tuple(lines),
@@ -116,9 +117,19 @@ def _cell(row: Row | None) -> Estimate | None:
 
 
 def epsilon_words(entry: Entry) -> str:
-    """Return what is promised in words."""
+    """Return what is promised in words, with all that it is a promise of."""
     row = promised(entry)
-    return "none" if row is None else f"{row['value']:.2f} at delta {row['delta']:g}"
+    if row is None:
+        return "none"
+    of = f"{row['accountant']}, {row['sampling']}, {row['adjacency']}, {row['rounds']} rounds"
+    return f"{row['value']:.2f} at delta {row['delta']:g} ({of})"
+
+
+def _silent_words(entries: Sequence[Entry]) -> str:
+    """Say what the promises do not cover, in a sentence with a space before it; nothing where none is made."""
+    rows = [row for entry in measured(entries) if (row := promised(entry)) is not None]
+    silent = dict.fromkeys(what for row in rows for what in str(row["not_covered"]).split("; "))
+    return f" What is promised does not cover: {'; '.join(silent)}." if silent else ""
 
 
 def privacy_words(entries: Sequence[Entry]) -> list[str]:
@@ -126,11 +137,12 @@ def privacy_words(entries: Sequence[Entry]) -> list[str]:
     private = [(row["value"], entry) for entry in measured(entries) if (row := promised(entry)) is not None]
     if not private:
         return []
-    epsilon, strongest = min(private, key=lambda pair: pair[0])
+    _, strongest = min(private, key=lambda pair: pair[0])
     plain = entries[0]
     said = [
-        f"The smallest promise here is epsilon = {epsilon:.2f} ({strongest.place}). It does not hold against a server "
-        "that sees updates: the noise comes after them. Under view local that server tells members from others with "
+        f"The smallest promise here is epsilon = {epsilon_words(strongest)} ({strongest.place})."
+        f"{_silent_words(entries)} It does not hold against a server that sees updates: the "
+        "noise comes after them. Under view local that server tells members from others with "
         f"{_auc(strongest, 'local')}, without a defence {_auc(plain, 'local')}, and names the sender of an update with "
         f"AP {_percent(strongest.attack('adaptive'))}, without a defence {_percent(plain.attack('adaptive'))}.",
         f"Nor does it hold for sums before the noise (view aggregate): {_auc(strongest, 'aggregate')}, without a "

@@ -42,8 +42,12 @@ def budget_note(evaluations: Sequence[Evaluation]) -> str:
     spent = next((item.details["budget"] for item in evaluations if item.details.get("budget")), None)
     if spent is None:
         return ""
-    guarantee = f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g} ({spent['accountant']})"
-    return f" The dot: {guarantee} is spent, after {spent['rounds']} rounds and {spent['communication']} updates."
+    of = f"{spent['accountant']}, {spent['sampling']} sampling, {spent['adjacency']}"
+    guarantee = f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g} ({of})"
+    return (
+        f" The dot: {guarantee} is spent, after {spent['rounds']} rounds and {spent['communication']} updates. Not "
+        f"covered: {spent['not_covered']}."
+    )
 
 
 def _panel(axes: Axes, metric: str, lines: Sequence[Sequence[tuple[int, float]]]) -> None:

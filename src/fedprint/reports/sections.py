@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.analysis_figures import draw_rows
@@ -69,6 +69,11 @@ TEXTS: Mapping[str, tuple[str, str]] = {
 }
 """Analysis -> title and what it asks, in the page's order."""
 
+SHOWN: Mapping[str, tuple[str, ...]] = {
+    "privacy": ("accountant", "delta", "sampling", "adjacency", "rounds", "not_covered"),
+}
+"""Analysis -> keys that its table has even where all rows agree: without them an epsilon means nothing."""
+
 OPEN_LINES = 24
 """Longer tables, and those behind a figure, open on a click."""
 
@@ -108,10 +113,10 @@ def analysis_sections(
 
 
 def _table(rows: Sequence[Row], name: str, title: str, drawn: bool) -> ResultTable | None:
-    found = result_table(rows, name, f"{title}: numbers")
+    found = result_table(rows, name, f"{title}: numbers", shown=SHOWN.get(name, ()))
     if found is None or not (drawn or len(found.lines) > OPEN_LINES):
         return found
-    return result_table(rows, name, f"{title}: all {len(found.lines)} numbers with interval and chance", folded=True)
+    return replace(found, title=f"{title}: all {len(found.lines)} numbers with interval and chance", folded=True)
 
 
 def _rank(name: str) -> tuple[int, str]:

@@ -92,14 +92,20 @@ def operating_point(
     )
 
 
-def nothing_found(search: SearchResult, seeds: Sequence[int], tried: Sequence[Finished]) -> OperatingPoint:
-    """Return the entry of a strategy under which no federation ran to its end on fresh seeds."""
+def nothing_found(
+    search: SearchResult, seeds: Sequence[int], tried: Sequence[Finished], ceiling: float
+) -> OperatingPoint:
+    """Return the entry of a strategy under which no federation ran to its end on fresh seeds.
+
+    The ``ceiling`` (an AP) is that of the undefended federations, as it is asked about the same users.
+    """
     reasons = list(dict.fromkeys(t.error for t in search.trials if t.error))
     return OperatingPoint(
         strategy=search.strategy,
         parameters=dict(tried[0].values) if tried else {},
         feasible=False,
-        **dict.fromkeys(("utility", "attack_ap", "ceiling", "chance")),
+        **dict.fromkeys(("utility", "attack_ap", "chance")),
+        ceiling=ceiling,
         intervals={},
         by_adversary={},
         seeds=tuple(seeds),

@@ -17,6 +17,9 @@ CONSTRAINT = "attack_ap"
 CONFIDENCE = 0.95
 """One-sided, of the margin."""
 
+ROUNDS = "rounds"
+"""In ``details`` under a privacy budget: the mean number of rounds that it allowed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
@@ -79,11 +82,16 @@ def margin_of(repeats: Sequence[float], seeds: int, fresh_seeds: int) -> float:
 def ranked(trials: Sequence[Finished]) -> list[Finished]:
     """Return the trials worth a second look, best first, each place in the space once.
 
-    Feasible ones by utility; when there are none, those nearest to the ceiling.
+    Feasible ones by utility; when there are none, those nearest to the ceiling. Of equal ones those that took fewer
+    rounds of a privacy budget come first (papers.md, section 3), then the earlier ones.
     """
+
+    def tie(trial: Finished) -> tuple[float, int]:
+        return trial.details.get(ROUNDS, 0.0), trial.number
+
     measured = [trial for trial in trials if trial.state == "complete" and trial.excess is not None]
-    feasible = sorted((t for t in measured if t.feasible), key=lambda t: (-_known(t.utility), t.number))
-    order = feasible or sorted(measured, key=lambda t: (_known(t.excess), t.number))
+    feasible = sorted((t for t in measured if t.feasible), key=lambda t: (-_known(t.utility), *tie(t)))
+    order = feasible or sorted(measured, key=lambda t: (_known(t.excess), *tie(t)))
     seen: dict[str, Finished] = {}
     for trial in order:
         seen.setdefault(repr(sorted(trial.values.items())), trial)

@@ -24,6 +24,7 @@ from fedprint.attacks.view import AttackerView, ask_all
 from fedprint.component import Component
 from fedprint.data.prepared import load_meta, load_users
 from fedprint.data.text_columns import CAPTION
+from fedprint.federation.ledger import LEDGER, public_norms
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline import recipes as build
 from fedprint.pipeline.clustering import with_clusters
@@ -113,7 +114,11 @@ def open_view(job: Job, adversary: AdversaryName) -> tuple[AttackerView, Questio
         background=readable(background, dtype, job.config.model),
         model=model,
         training=job.config.federation.local_training(),
-        rule=build.server_rule(job.config, 2 * len(prior)),  # a prior device and an anonymous one of every user
+        rule=build.server_rule(
+            job.config,
+            job.config.federation.device_count(len(prior)),
+            public_norms(updates / "public" / LEDGER),
+        ),
         chronological=job.prior == "chrono",
         by_album=job.prior == "photoset",
         defences=job.config.defences if adversary == "adaptive" else None,

@@ -152,7 +152,8 @@ def _guarantee(job: Job) -> dict[str, Any]:
     if found["value"] is None:
         return {}
     kept = {name: found[name] for name in GUARANTEE if name in found}
-    return {**kept, "epsilon": found["value"], "communication": spent["cost"]}
+    silent = "; ".join(found["not_covered"])
+    return {**kept, "epsilon": found["value"], "communication": spent["cost"], "not_covered": silent}
 
 
 def _privacy(job: Job) -> Iterator[Measurement]:
@@ -161,7 +162,7 @@ def _privacy(job: Job) -> Iterator[Measurement]:
     if not path.is_file():
         return
     users = len(load_users(job.paths.prepared / "private"))
-    clients = 2 * users - round(job.config.federation.absent * users)  # a device each for the halves of a user's data
+    clients = job.config.federation.device_count(users)
     for found in read_json(path)["epsilons"]:
         if found["value"] is None:
             continue
