@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import torch
 from pydantic import Field
@@ -13,6 +13,7 @@ from fedprint.types import FedprintError
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0)]
+Strength = TypeVar("Strength", bound=float)
 
 
 class Defence(Component):
@@ -45,7 +46,7 @@ class Defence(Component):
         return not self.neutral or any(getattr(self, name) != value for name, value in self.neutral.items())
 
 
-def one(value: float | tuple[float, ...]) -> float:
+def one(value: Strength | tuple[Strength, ...]) -> Strength:
     """Return the strength of a settled defence. Raises FedprintError for one that still is a distribution."""
     if isinstance(value, tuple):
         raise FedprintError(f"a strength of {value} is a distribution over devices; settle the defence for one device")
