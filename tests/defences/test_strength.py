@@ -21,7 +21,8 @@ from fedprint.types import DataDefence, FedprintError
 DISTRIBUTIONS: list[Defence] = [
     BkgRepl(alpha=(0, 0.5, 1)), RandAug(alpha=(0, 0.5, 2)), MmAug(alpha=(0, 0.5, 2)), CounterAug(alpha=(0, 0.5, 2)),
     RepeatAug(alpha=(0, 0.5, 2)), Noise(sigma=(0, 0.1, 1)), DpLocal(z=(0, 0.1, 1)), TopK(share=(0.05, 0.3, 1)),
-    Laplace(sigma=(0, 0.1, 1)), SecretHead(alpha2=(0, 0.1, 0.5)), Quantise(bits=(1, 4, 32)), Sign(enabled=(True, False)),
+    Laplace(sigma=(0, 0.1, 1)), SecretHead(alpha2=(0, 0.1, 0.5)), Quantise(bits=(1, 4, 32)),
+    Sign(enabled=(True, False)),
 ]  # fmt: skip
 DEVICES = [f"user-{i}-{role}" for i in range(300) for role in ("prior", "anonymous")]
 

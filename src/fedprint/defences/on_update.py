@@ -89,7 +89,7 @@ class DpFedAvg(Defence):
     follow a schedule, S is ``clip`` or follows a rule (defences/clipping.py), training ends with the ``budget``. The
     server sees every clipped update before it adds the noise: this hides a client from those who see released models,
     not from the server. The guarantee needs every device of a cohort clipped (``defended: everyone``), and real noise:
-    ours is a simulation from a seed. No user can choose its own strength: S and z are those of the sum, and of everyone.
+    ours is a simulation from a seed. No user can choose its own strength: S and z are those of the sum.
     """
 
     name: Literal["dp-fedavg"] = "dp-fedavg"
@@ -169,8 +169,8 @@ class Quantise(UpdateDefenceBase):
 class Sign(UpdateDefenceBase):
     """``sign``: each tensor leaves as its signs, times the mean absolute value of the entries that are not 0.
 
-    signSGD (Bernstein et al. 2018) with a scale. ``enabled: false`` changes nothing; ``[true, false]`` is a population of
-    which half sends signs.
+    signSGD (Bernstein et al. 2018) with a scale. ``enabled: false`` changes nothing; of a population
+    ``[true, false]`` half sends signs.
     """
 
     neutral: ClassVar[Mapping[str, Any]] = {"enabled": False}

@@ -45,6 +45,16 @@ class Defence(Component):
         """Whether a settled defence changes anything."""
         return not self.neutral or any(getattr(self, name) != value for name, value in self.neutral.items())
 
+    @property
+    def growth(self) -> float:
+        """How many times as many examples a device trains on, on average over devices."""
+        return 1.0
+
+
+def average(value: float | tuple[float, ...]) -> float:
+    """Return the mean strength of a population."""
+    return sum(value) / len(value) if isinstance(value, tuple) else value
+
 
 def one(value: Strength | tuple[Strength, ...]) -> Strength:
     """Return the strength of a settled defence. Raises FedprintError for one that still is a distribution."""
