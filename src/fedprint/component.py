@@ -9,3 +9,8 @@ class Component(BaseModel):
     """Base of every configurable part: frozen, unknown keys refused, ``name`` discriminates the union it belongs to."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Files and folders that the settings name; what they hold is part of every key (pipeline/named_files.py)."""
+        return ()

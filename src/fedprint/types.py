@@ -64,12 +64,17 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalTraining:
-    """What a client does in one round. ``batch_size`` is examples per batch, never batches per client."""
+    """What a client does in one round. ``batch_size`` is examples per batch, never batches per client.
+
+    ``noise`` is the standard deviation of what a client adds to every entry of every gradient that it steps along; the
+    gradients of its private parameters stay as they are.
+    """
 
     epochs: int
     batch_size: int
     lr: float
     optimiser: LocalOptimiser = "sgd"
+    noise: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

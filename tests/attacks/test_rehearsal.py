@@ -14,6 +14,7 @@ import torch
 
 from fedprint.attacks.problem import Validation, attack_problem
 from fedprint.attacks.rehearsal import validations
+from fedprint.attacks.shadow import ShadowDevice, shadow_updates
 from fedprint.attacks.view import AttackerView, ask_all
 from fedprint.federation.store import UpdateStore
 from fedprint.types import ClientJob, ClientResult, FedprintError, LocalTraining, Params, Questions
@@ -66,6 +67,26 @@ def _validations(asked: tuple[AttackerView, Questions], rounds: int = 4) -> tupl
 
 def _rows(job: ClientJob) -> set[bytes]:
     return {row.numpy().tobytes() for row in job.examples["x"]}
+
+
+def test_devices_off_line_train_at_the_learning_rate_of_their_round(
+    asked: tuple[AttackerView, Questions], spy: Spy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view, _ = asked
+    rates: list[float] = []
+    plain = spy.run
+
+    def run(jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
+        rates.append(training.lr)
+        return plain(jobs, params, training)
+
+    monkeypatch.setattr(spy, "run", run)
+    rounds = view.store.rounds
+    scheduled = replace(view, training=tuple(replace(view.training[0], lr=float(t + 1)) for t in range(rounds)))
+    examples = view.prior_users[0].examples
+    devices = [ShadowDevice(user_id=0, examples=examples, round=t) for t in (rounds - 1, 0, 2)]
+    shadow_updates(scheduled, devices)
+    assert rates == [1.0, 3.0, float(rounds)]
 
 
 def test_the_two_halves_are_disjoint_and_hold_the_whole_prior(asked: tuple[AttackerView, Questions], spy: Spy) -> None:

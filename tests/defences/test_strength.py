@@ -6,12 +6,14 @@ from collections import Counter
 
 import pytest
 import torch
+from pydantic import ValidationError
 from scipy import stats
 
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
-from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
-from fedprint.defences.points import settle
+from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK
+from fedprint.defences.points import send, settle
+from fedprint.defences.secret_head import SecretHead
 from fedprint.defences.strength import Defence, one
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, FedprintError
@@ -19,6 +21,8 @@ from fedprint.types import DataDefence, FedprintError
 DISTRIBUTIONS: list[Defence] = [
     BkgRepl(alpha=(0, 0.5, 1)), RandAug(alpha=(0, 0.5, 2)), MmAug(alpha=(0, 0.5, 2)), CounterAug(alpha=(0, 0.5, 2)),
     RepeatAug(alpha=(0, 0.5, 2)), Noise(sigma=(0, 0.1, 1)), DpLocal(z=(0, 0.1, 1)), TopK(share=(0.05, 0.3, 1)),
+    Laplace(sigma=(0, 0.1, 1)), SecretHead(alpha2=(0, 0.1, 0.5)), Quantise(bits=(1, 4, 32)),
+    Sign(enabled=(True, False)),
 ]  # fmt: skip
 DEVICES = [f"user-{i}-{role}" for i in range(300) for role in ("prior", "anonymous")]
 
@@ -57,6 +61,30 @@ def test_devices_positions_and_seeds_draw_apart_and_the_same_again() -> None:
     assert draws != [settle(twice, device, 1) for device in DEVICES]
     together = sum(a == b for a, b in draws) / len(draws)
     assert 0.4 < together < 0.6, "two defences of a list are drawn independently"
+
+
+@pytest.mark.parametrize(
+    ("mixed", "plain"),
+    [(Quantise(bits=(1, 32)), [Quantise(bits=1), Quantise(bits=32)]), (Sign(enabled=(True, False)), [Sign(), None])],
+)
+def test_bits_and_signs_are_what_the_device_drew(mixed: Defence, plain: list[Defence | None]) -> None:
+    update = {"w": torch.randn(50, generator=torch_rng(0))}
+    seen = set()
+    for device in DEVICES[:20]:
+        sent = send(update, settle([mixed], device, 0), 0, 3, device)["w"]
+        options = [send(update, [p] if p else [], 0, 3, device)["w"] for p in plain]
+        matching = [i for i, option in enumerate(options) if torch.equal(sent, option)]
+        assert len(matching) == 1
+        seen.update(matching)
+    assert seen == {0, 1}
+
+
+def test_a_yaml_list_is_a_distribution_and_its_entries_are_checked() -> None:
+    assert Quantise.model_validate({"name": "quantise", "bits": [4, 8]}).varying == ("bits",)
+    assert Sign.model_validate({"name": "sign", "enabled": [True, False]}).enabled == (True, False)
+    for bits in ([], [4, 33], [0]):
+        with pytest.raises(ValidationError):
+            Quantise.model_validate({"name": "quantise", "bits": bits})
 
 
 def test_a_single_number_is_a_strength() -> None:

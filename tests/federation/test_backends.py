@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import federation_cases as cases
 import pytest
@@ -64,6 +65,19 @@ def test_a_backend_equals_sequential_in_float64_over_many_rounds(kind: str) -> N
     assert cases.distance(reference.globals[0], reference.globals[32]) > 1e-2
     assert found.globals[32]["head.weight"].dtype == torch.float64
     assert [m["loss"] for m in found.metrics()] == pytest.approx([m["loss"] for m in reference.metrics()], abs=1e-9)
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_noise_on_gradients_is_the_same_on_every_backend(name: str) -> None:
+    """Clients of unequal size: one that has ended draws no more, and its update stays as it is."""
+    net = cases.model("cnn", torch.float64)
+    params, all_jobs = cases.start(net), [to_float64(job) for job in jobs("cnn")]
+    loud = replace(cases.TRAINING, noise=0.3)
+    expected = list(make_backend("sequential", net).run(all_jobs, params, loud))
+    clean = list(make_backend("sequential", net).run(all_jobs, params, cases.TRAINING))
+    found = list(make_backend(name, net).run(all_jobs, params, loud))
+    assert max(cases.distance(e.update, f.update) for e, f in zip(expected, found, strict=True)) < 1e-10
+    assert min(cases.distance(e.update, c.update) for e, c in zip(expected, clean, strict=True)) > 1e-2
 
 
 @pytest.mark.parametrize("name", ["sequential", *OTHERS])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import federation_cases as cases
 import pytest
 import torch
@@ -9,7 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fedprint.defences.points import defend_data
+from fedprint.defences.secret_head import SecretHead
 from fedprint.federation.client import batch_of, batch_schedule, train_client
+from fedprint.models.dual_head import DualHead
+from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining
 
 PLANS = st.builds(LocalTraining, epochs=st.integers(1, 3), batch_size=st.integers(1, 12), lr=st.just(0.1))
@@ -94,3 +101,33 @@ def test_a_learning_rate_of_zero_moves_nothing_and_a_larger_one_moves_more() -> 
     data = cases.examples("cnn", 9, seed=2, dtype=torch.float64)
     assert all(bool((tensor == 0).all()) for tensor in step(0.0).values())
     assert cases.distance({n: 2 * u for n, u in step(0.1).items()}, step(0.2)) < 1e-12
+
+
+def test_noise_on_every_gradient_adds_up_over_the_steps() -> None:
+    """Plain SGD: the update of m steps has noise of sqrt(m) sigma lr, not of sigma lr once (papers.md 4.5)."""
+    data = cases.examples("cnn", 40, seed=2, dtype=torch.float64)
+    still = LocalTraining(epochs=3, batch_size=10, lr=1e-6)
+    clean, noised = (train("cnn", data, replace(still, noise=sigma)).update for sigma in (0.0, 50.0))
+    noise = torch.cat([(noised[name] - clean[name]).flatten() for name in clean])
+    assert float(noise.std()) == pytest.approx(50 * 1e-6 * math.sqrt(12), rel=0.05)
+    assert abs(float(noise.mean())) < 4 * float(noise.std()) / math.sqrt(len(noise))
+    again = train("cnn", data, replace(still, noise=50.0)).update
+    other = train("cnn", data, replace(still, noise=50.0), seed=4).update
+    assert cases.distance(noised, again) == 0 < cases.distance(noised, other)
+
+
+def test_no_noise_changes_no_bit_and_private_parameters_get_none() -> None:
+    net = DualHead(cases.model("cnn"), bits=8)  # type: ignore[arg-type]
+    net.reset(torch_rng(0))
+    (device,) = defend_data([cases.device("cnn", 0, 6)], [SecretHead(bits=8, alpha2=0.0)], {}, 0)
+    shared = {name: p.detach().clone() for name, p in net.public_parameters().items()}
+    private = net.draw_private(torch_rng(1))
+    job = ClientJob(device_id="a", examples=device.examples, seed=3, private=private)
+
+    def trained(noise: float) -> ClientResult:
+        once = LocalTraining(epochs=1, batch_size=6, lr=0.1, noise=noise)
+        return train_client(net, list(net.parameters()), shared, job, once)
+
+    quiet, loud = trained(0.0), trained(0.3)
+    assert cases.distance(quiet.private, loud.private) == 0 < cases.distance(quiet.update, loud.update)
+    assert cases.distance(loud.private, private) == 0, "alpha2 0 trains no head, and noise must not"

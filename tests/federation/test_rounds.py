@@ -21,12 +21,14 @@ from fedprint import params as algebra
 from fedprint.defences.on_data import BkgRepl
 from fedprint.defences.on_update import Noise
 from fedprint.defences.points import defend_data
+from fedprint.defences.schedules import Constant, Step
 from fedprint.federation.backends import make_backend
 from fedprint.federation.rounds import FederationPlan, cohort_size, federate, pseudonym, sample_cohort
 from fedprint.federation.store import StoreWriter
 from fedprint.types import (
     Device,
     FedprintError,
+    LocalTraining,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -330,6 +332,44 @@ def test_a_run_killed_in_every_round_resumes_to_the_same_bytes(tmp_path: Path) -
             train(tmp_path / "again", of, "cnn", "sequential", die_after=1)
     train(tmp_path / "again", of, "cnn", "sequential")
     assert cases.contents(tmp_path / "again") == cases.contents(tmp_path / "whole")
+
+
+HALVED = Step(at=(2, 4), factors=(0.5, 0.25))
+
+
+def test_the_clients_learning_rate_follows_its_schedule() -> None:
+    of = replace(cases.plan(rounds=6, cohort=2), lr_schedule=HALVED)
+    seen: list[LocalTraining] = []
+
+    class Watching(cases.Scripted):
+        def run(self, jobs, params, training):  # type: ignore[no-untyped-def]
+            seen.append(training)
+            return super().run(jobs, params, training)
+
+    cases.run(cases.devices(sizes=(2, 2)), Watching(), cases.MemoryWriter({"w": torch.zeros(4)}), of)
+    lr = cases.TRAINING.lr
+    assert [training.lr for training in seen] == [lr, lr, lr / 2, lr / 2, lr / 4, lr / 4]
+    assert seen[:2] == [cases.TRAINING] * 2 and {replace(training, lr=lr) for training in seen} == {cases.TRAINING}
+
+
+def test_a_schedule_that_changes_nothing_changes_no_bit() -> None:
+    plain = cases.federated(of=cases.plan(rounds=3))
+    for schedule in (Constant(), Step(at=(0, 3), factors=(1.0, 0.5))):
+        found = cases.federated(of=replace(cases.plan(rounds=3), lr_schedule=schedule))
+        assert [cases.distance(a, b) for a, b in zip(plain.globals, found.globals, strict=True)] == [0] * 4
+    halved = cases.federated(of=replace(cases.plan(rounds=3), lr_schedule=HALVED))
+    moved = [cases.distance(a, b) > 0 for a, b in zip(plain.globals, halved.globals, strict=True)]
+    assert moved == [False, False, False, True]
+
+
+def test_a_run_with_a_schedule_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+    of = replace(cases.plan(rounds=5), lr_schedule=HALVED)
+    train(tmp_path / "whole", of, "cnn", "sequential")
+    for k in (1, 2, 3):
+        with pytest.raises(cases.Killed):
+            train(tmp_path / str(k), of, "cnn", "sequential", die_after=k)
+        train(tmp_path / str(k), of, "cnn", "sequential")
+        assert cases.contents(tmp_path / str(k)) == cases.contents(tmp_path / "whole"), f"killed after round {k}"
 
 
 def test_another_seed_gives_other_bytes(tmp_path: Path) -> None:

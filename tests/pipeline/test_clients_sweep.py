@@ -12,11 +12,13 @@ import yaml
 from tiny_project import CHECKOUT, Project
 
 from fedprint.data.labelled_images import LabelledSet
+from fedprint.defences.schedules import Step
 from fedprint.evaluation.rows import read_measurements
 from fedprint.pipeline.cli import main
+from fedprint.pipeline.clients import cells as cells_module
 from fedprint.pipeline.clients import run as sweep
-from fedprint.pipeline.clients.cells import defences_of, trained_hits
-from fedprint.pipeline.clients.config import Cell, load_clients
+from fedprint.pipeline.clients.cells import result_of, trained_hits
+from fedprint.pipeline.clients.config import Cell, Method, load_clients
 from fedprint.pipeline.config_files import kind_named
 from fedprint.reports.clients import write_clients
 from fedprint.rng import torch_rng
@@ -91,11 +93,52 @@ def test_together_beats_alone_where_clients_have_little() -> None:
     assert together > alone + 0.05
 
 
-def test_noise_is_of_the_size_of_gradients() -> None:
-    one = cell(METHODS["dp-0.1"])
-    (noise,) = defences_of(one)
-    assert noise.sigma == pytest.approx(0.1 * one.training.lr)  # type: ignore[union-attr]
-    assert [d.name for d in defences_of(cell(METHODS["ppdl-0.3"]))] == ["top-k"]  # type: ignore[union-attr]
+def test_noise_is_on_gradients_and_on_nothing_else() -> None:
+    noised, masked = (Method.model_validate(METHODS[name]) for name in ("dp-0.1", "ppdl-0.3"))
+    assert noised.noise == 0.1 and noised.on_updates == ()
+    assert masked.noise == 0 and [d.name for d in masked.on_updates] == ["top-k"]
+    assert cell(METHODS["dp-0.1"]).training.local(noised.noise).noise == 0.1
+    with pytest.raises(ValueError, match="one number for all clients, got"):
+        Method.model_validate({"name": "mixed", "defences": [{"name": "noise", "sigma": [0, 0.1]}]})
+
+
+def test_the_learning_rate_follows_its_schedule_together_and_alone() -> None:
+    later = {"name": "step", "at": [3], "factors": [0.01]}
+    for name in ("fedavg", "standalone"):
+        plain = cell(METHODS[name], clients=20, rounds=3, partition="dirichlet")
+        scheduled = plain.training.model_copy(update={"lr_schedule": Step.model_validate(later)})
+        held, stepped = (
+            plain.model_copy(update={"training": scheduled.model_copy(update={"rounds": rounds})}) for rounds in (3, 4)
+        )
+        few = images(80, 400)
+        hits = trained_hits(plain, few)
+        assert np.array_equal(hits, trained_hits(held, few)), "before the step nothing changes"
+        longer = plain.model_copy(update={"training": plain.training.model_copy(update={"rounds": 4})})
+        moved = abs(trained_hits(longer, few) - hits).mean()
+        assert abs(trained_hits(stepped, few) - hits).mean() < moved, "a hundredth of the rate moves little"
+
+
+def test_a_cached_cell_is_named_by_the_code_that_computes_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = cell(METHODS["fedavg"])
+    monkeypatch.setattr(type(one.data), "fingerprint", lambda *_: "0" * 64)
+    monkeypatch.setattr(type(one.data), "load", lambda *_: images())
+    computed: list[Cell] = []
+
+    def counted(cell: Cell, images: LabelledSet) -> np.ndarray:
+        computed.append(cell)
+        return np.ones(3)
+
+    monkeypatch.setattr(cells_module, "trained_hits", counted)
+    assert result_of(one) == result_of(one) == [1.0] * 3 and len(computed) == 1
+    plain = cells_module.source_digest
+    monkeypatch.setattr(cells_module, "source_digest", lambda sources: plain(sources) + "x")
+    assert result_of(one) == [1.0] * 3 and len(computed) == 2, "other code computes again"
+
+
+@pytest.mark.parametrize("folder", ["models", "federation", "defences"])
+def test_the_code_of_a_cell_is_what_trains_it(folder: str) -> None:
+    assert f"src/fedprint/{folder}" in cells_module._SOURCES
+    assert all((CHECKOUT / source).exists() for source in cells_module._SOURCES)
 
 
 def test_the_shipped_file_covers_the_issue() -> None:
@@ -107,9 +150,10 @@ def test_the_shipped_file_covers_the_issue() -> None:
     assert len(SHIPPED.cells) == 48 and len(fast.cells) == 24
     assert fast.config.training.rounds < SHIPPED.config.training.rounds
     one = SHIPPED.cells[0]
-    assert one.digest("0" * 64) != one.digest("1" * 64) != SHIPPED.cells[1].digest("1" * 64)
+    keys = [one.digest("0", "a"), one.digest("1", "a"), one.digest("0", "b"), SHIPPED.cells[1].digest("0", "a")]
+    assert len(set(keys)) == 4
     renamed = one.model_copy(update={"method": one.method.model_copy(update={"name": "by-itself"})})
-    assert renamed.digest("0" * 64) == one.digest("0" * 64)
+    assert renamed.digest("0", "a") == one.digest("0", "a")
 
 
 def test_settings_that_make_no_sense_are_one_line(project: Project) -> None:
@@ -135,6 +179,8 @@ def test_rows_and_page_come_from_the_hits_and_name_what_diverged(tmp_path: Path)
         and spn["chance"] == 0.25
     )
     head = sweep.head_of(experiment, {cells[-1].label: str(found[-1])})
+    stepped = load_clients(CHECKOUT, NAME, assignments=["training.lr_schedule={name: step, at: [9], factors: [0.5]}"])
+    assert "momentum at 0.01 (step: at [9], factors [0.5]), aggregation" in sweep.head_of(stepped, {}).training
     write_clients(head=head, rows=rows, config_text=experiment.text(), out=tmp_path / "report")
     page = (tmp_path / "report" / "index.html").read_text()
     assert "dp-0.1, 100 clients, dirichlet, seed 0" in page and "training diverged in round 3" in page

@@ -11,7 +11,7 @@ from tiny_project import TINY
 from fedprint.data.dataset import Task
 from fedprint.data.prepared import Meta
 from fedprint.pipeline.config import check_experiment
-from fedprint.pipeline.recipes import build_model
+from fedprint.pipeline.recipes import build_model, make_plan
 from fedprint.pipeline.registry import Model, models_for
 from fedprint.types import FedprintError, User
 
@@ -41,3 +41,21 @@ def test_every_model_names_the_tasks_it_does(model: type) -> None:
     assert model.tasks and all(name in models_for(task) for task in model.tasks)  # type: ignore[attr-defined]
     others = [task for task in get_args(Task) if task not in model.tasks]  # type: ignore[attr-defined]
     assert others and all(name not in models_for(task) for task in others)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"name": "constant"},
+        {"name": "linear", "to": 0.1, "levels": 4},
+        {"name": "step", "at": [2, 5], "factors": [0.5, 0.25]},
+    ],
+)
+def test_the_adversary_knows_the_learning_rate_of_every_round(schedule: dict[str, object]) -> None:
+    settings = {**TINY["federation"], "rounds": 8, "lr": 0.3, "lr_schedule": schedule}
+    config = check_experiment({"name": "tiny", **TINY, "federation": settings}, "test")
+    known, plan = config.federation.training_by_round(), make_plan(config, 16, 0)
+    assert len(known) == plan.rounds == 8
+    assert list(known) == [plan.training_at(t) for t in range(8)]
+    assert known[0] == config.federation.local_training()
+    assert (len({training.lr for training in known}) == 1) == (schedule["name"] == "constant")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import shutil
 import subprocess
@@ -59,6 +60,37 @@ def test_the_attack_stage_depends_on_no_code_that_reads_the_truth() -> None:
     deps = [*stages["attack"]["deps"], *stages["analyse"]["deps"]]
     forbidden = ("truth", "answers", "private", "/test", "/utility", "evaluation", "evaluate")
     assert [path for path in deps if any(word in path for word in forbidden)] == []
+
+
+READERS = {"dataset", "files", "locate", "prepared", "table", "text_columns"}
+"""Modules of fedprint.data that compute nothing: constants, places, and readers of files."""
+
+
+@pytest.mark.parametrize("stage", ["prepare", "federate", "ask", "attack", "analyse", "evaluate"])
+def test_a_stage_depends_on_the_data_code_that_it_computes_with(stage: str) -> None:
+    deps = yaml.safe_load((CHECKOUT / "dvc.yaml").read_text())["stages"][stage]["deps"]
+    places = [CHECKOUT / dep for dep in deps if dep.startswith("src/")]
+    files = {file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])}
+    data = CHECKOUT / "src" / "fedprint" / "data"
+    # query reads a file with all that a source reads one with: of that, what makes examples is in the lists.
+    used = {module for file in files - {data / "query.py"} for module in _data_modules(file)}
+    assert {module for module in used - READERS if data / f"{module}.py" not in files} == set()
+
+
+def _data_modules(file: Path) -> set[str]:
+    """Return the modules of fedprint.data that a file imports more than types of."""
+    found = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+    return {
+        node.module.removeprefix("fedprint.data.")
+        for node in found
+        if node.module and node.module.startswith("fedprint.data.") and {a.name for a in node.names} - {"Prior"}
+    }
+
+
+def test_clusters_and_drawings_of_updates_are_computed_where_the_list_says() -> None:
+    stages = yaml.safe_load((CHECKOUT / "dvc.yaml").read_text())["stages"]
+    assert "src/fedprint/data/clusters.py" in stages["federate"]["deps"]
+    assert {"src/fedprint/attacks/embed.py", "src/fedprint/models"} <= set(stages["evaluate"]["deps"])
 
 
 def test_the_attack_stage_imports_no_evaluation() -> None:

@@ -43,6 +43,11 @@ class CrossModal(Analysis):
     encoder_model: Path | None = None
     dimensions: int = Field(default=128, ge=1)
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The folder of the encoder, if there is one."""
+        return (str(self.encoder_model),) if self.encoder_model else ()
+
     def ask(self, facts: Facts) -> Iterator[Asked]:
         """Ask about pairs of a user's texts and an anonymous update; subjects (q, 2) are user and observation ids."""
         captions_of(facts.prior)  # refuses data without captions

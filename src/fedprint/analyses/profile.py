@@ -67,6 +67,11 @@ class Profile(Analysis):
     shares: tuple[float, ...] = (0.25, 0.5, 1.0)
     shown: int = Field(default=20, ge=1)
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The query, if it is in a file."""
+        return (self.path,) if self.path else ()
+
     @model_validator(mode="after")
     def _describes_something(self) -> Profile:
         if not self.labels and self.path is None:

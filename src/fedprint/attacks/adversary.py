@@ -38,7 +38,7 @@ from fedprint.attacks.shadow import ShadowDevice, rows_of, spread_rounds
 from fedprint.attacks.updates import Joined, Recorded
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import concat
-from fedprint.defences.on_data import CLUSTER
+from fedprint.defences.on_data import CLUSTER, MmAug
 from fedprint.defences.secret_head import SecretHead
 from fedprint.rng import torch_rng
 from fedprint.types import AdversaryName, DataDefence, FedprintError, Questions
@@ -85,6 +85,15 @@ class Effort:
         rounds, validation = (min(count, view.store.rounds) for count in (self.rounds, self.validation_rounds))
         background = sum(1 for _ in _nuisance(view))
         return len(view.prior_users) * (rounds + validation) * (1 + self.draws) + background
+
+    def passes(self, rounds: int, growth: float) -> float:
+        """Return how many times the examples of a prior are trained on, of a store with ``rounds`` rounds.
+
+        A defended device trains on ``growth`` times the data; 0 says that it trains on the same as the clean one, which
+        trains once for both.
+        """
+        whole, halves = (min(count, rounds) for count in (self.rounds, self.validation_rounds))
+        return (whole + halves / 2) * (1 + self.draws * growth)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +190,15 @@ def _nuisance(view: AttackerView) -> Plan:
     for t in spread_rounds(view, 2 * NUISANCE_ROUNDS)[1::2]:
         for i, members in enumerate(sets):
             yield ShadowDevice(user_id=-1 - i, examples=rows_of(pool, members), round=t, tag="nuisance"), -1
+
+
+def background_devices(defences: Sequence[object], background: int) -> int:
+    """Return about how many devices with nothing but background are trained off line, of ``background`` users."""
+    adding = [defence for defence in defences if _adds_examples(defence)]
+    if not adding or not background:
+        return 0
+    clusters = max((defence.clusters for defence in adding if isinstance(defence, MmAug)), default=0)
+    return NUISANCE_ROUNDS * (clusters or min(max(background, NUISANCE_SETS), NUISANCE_USERS))
 
 
 def _adds_examples(defence: object) -> bool:

@@ -104,7 +104,7 @@ def shadow_updates(
             key: _job(view, devices[i], _as(examples, dtype), defend)
             for key, i, examples in zip(alike, places, held, strict=True)
         }
-        trained = dict(zip(jobs, backend.run(list(jobs.values()), params, view.training), strict=True))
+        trained = dict(zip(jobs, backend.run(list(jobs.values()), params, view.training[t]), strict=True))
         for key, i in zip(alike, places, strict=True):
             update = defend.update(devices[i], trained[key].update)
             values[i] = flatten({name: update[name] for name in names}).float().numpy()

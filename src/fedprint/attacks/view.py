@@ -41,16 +41,17 @@ class AttackerView:
 
     ``store`` holds the observations and the global models of every round; ``prior_users`` the examples of the prior
     devices, which the adversary runs; ``defences`` the defence's public parameters, or None for the naive adversary.
-    ``model``, ``training`` and ``rule`` are the public task: every device has them. ``chronological`` says that the
-    prior is the user's earlier data, ``by_album`` that it is whole albums. ``labels`` maps a prior device's user id to
-    the label the adversary believes: the identity, except in the shuffled-label check.
+    ``model``, ``training`` (what a device does, round by round) and ``rule`` are the public task: every device has
+    them. ``chronological`` says that the prior is the user's earlier data, ``by_album`` that it is whole albums.
+    ``labels`` maps a prior device's user id to the label the adversary believes: the identity, except in the
+    shuffled-label check.
     """
 
     store: UpdateStore
     prior_users: tuple[User, ...]
     background: tuple[User, ...]
     model: FedModule
-    training: LocalTraining
+    training: tuple[LocalTraining, ...]
     rule: ServerRule
     chronological: bool
     defences: tuple[Defence, ...] | None

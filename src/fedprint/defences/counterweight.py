@@ -21,7 +21,7 @@ from torch import Generator, Tensor
 from torch.nn import functional
 
 from fedprint.defences.on_data import draw, everything, joined
-from fedprint.defences.strength import Amount, Defence, one
+from fedprint.defences.strength import Amount, Defence, average, one
 from fedprint.types import Examples
 
 SIDE = 7
@@ -51,6 +51,11 @@ class CounterAug(Defence):
     features: Literal["both", "targets", "inputs"] = "both"
     repeats: int = Field(default=1, ge=1)
     choice: Literal["sampling", "herding"] = "sampling"
+
+    @property
+    def growth(self) -> float:
+        """1 + alpha."""
+        return 1 + average(self.alpha)
 
     def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
         """Return ``n + round(alpha * n)`` examples, the user's own first."""

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from fedprint.defences.strength import Amount, Defence, Fraction, one
+from fedprint.defences.strength import Amount, Defence, Fraction, average, one
 from fedprint.types import Examples, FedprintError
 
 CLUSTER = "cluster"
@@ -49,6 +49,11 @@ class RandAug(Defence):
     name: Literal["rand-aug"] = "rand-aug"
     alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
 
+    @property
+    def growth(self) -> float:
+        """1 + alpha."""
+        return 1 + average(self.alpha)
+
     def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
         """Return ``n + round(alpha * n)`` examples, the user's own first."""
         added = round(one(self.alpha) * len(examples["y"]))
@@ -72,6 +77,11 @@ class RepeatAug(Defence):
     name: Literal["repeat-aug"] = "repeat-aug"
     alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
     repeats: int = Field(default=4, ge=1)
+
+    @property
+    def growth(self) -> float:
+        """1 + alpha."""
+        return 1 + average(self.alpha)
 
     def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
         """Return ``n + round(alpha * n)`` examples, the user's own first."""
@@ -98,6 +108,16 @@ class MmAug(Defence):
     clusters: int = Field(default=100, ge=2)
     features: Literal["auto", "pixels", "tfidf", "model", "imagenet"] = "auto"
     weights: str | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The file of trained weights, if there is one."""
+        return (self.weights,) if self.weights else ()
+
+    @property
+    def growth(self) -> float:
+        """1 + alpha."""
+        return 1 + average(self.alpha)
 
     def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
         """Return ``n + round(alpha * n)`` examples, the user's own first."""

@@ -17,6 +17,8 @@ from fedprint.defences.strength import Amount, Defence, one
 from fedprint.params import clip, flatten, norm, unflatten
 from fedprint.types import FedprintError, GaussianEvent, Params
 
+Bits = Annotated[int, Field(ge=1, le=32)]
+
 
 class UpdateDefenceBase(Defence):
     """What most defences of the update share: the server does nothing, and no guarantee is claimed."""
@@ -87,7 +89,7 @@ class DpFedAvg(Defence):
     follow a schedule, S is ``clip`` or follows a rule (defences/clipping.py), training ends with the ``budget``. The
     server sees every clipped update before it adds the noise: this hides a client from those who see released models,
     not from the server. The guarantee needs every device of a cohort clipped (``defended: everyone``), and real noise:
-    ours is a simulation from a seed.
+    ours is a simulation from a seed. No user can choose its own strength: S and z are those of the sum.
     """
 
     name: Literal["dp-fedavg"] = "dp-fedavg"
@@ -156,38 +158,29 @@ class Quantise(UpdateDefenceBase):
     neutral: ClassVar[Mapping[str, Any]] = {"bits": 32}
 
     name: Literal["quantise"] = "quantise"
-    bits: int = Field(ge=1, le=32)
+    bits: Bits | Annotated[tuple[Bits, ...], Field(min_length=1)]
 
     def on_device(self, update: Params, rng: Generator) -> Params:
         """Return the rounded update."""
-        return update if self.bits == 32 else {name: self._rounded(tensor, rng) for name, tensor in update.items()}
-
-    def _rounded(self, tensor: Tensor, rng: Generator) -> Tensor:
-        low, high = tensor.min(), tensor.max()
-        step = (high - low) / (2**self.bits - 1)
-        if step == 0:
-            return tensor
-        place = ((tensor - low) / step).clamp(max=2**self.bits - 1)  # a rounding above the greatest is no level
-        floor = place.floor()
-        up = torch.rand(tensor.shape, generator=rng).to(tensor) < place - floor
-        rounded: Tensor = low + step * (floor + up)
-        return rounded
+        bits = one(self.bits)
+        return update if bits == 32 else {name: _rounded(tensor, bits, rng) for name, tensor in update.items()}
 
 
 class Sign(UpdateDefenceBase):
     """``sign``: each tensor leaves as its signs, times the mean absolute value of the entries that are not 0.
 
-    signSGD (Bernstein et al. 2018) with a scale. ``enabled: false`` changes nothing.
+    signSGD (Bernstein et al. 2018) with a scale. ``enabled: false`` changes nothing; of a population
+    ``[true, false]`` half sends signs.
     """
 
     neutral: ClassVar[Mapping[str, Any]] = {"enabled": False}
 
     name: Literal["sign"] = "sign"
-    enabled: bool = True
+    enabled: bool | Annotated[tuple[bool, ...], Field(min_length=1)] = True
 
     def on_device(self, update: Params, rng: Generator) -> Params:
         """Return the signs, scaled so that each tensor keeps its L1 norm."""
-        if not self.enabled:
+        if not one(self.enabled):
             return update
         return {name: tensor.sign() * _mean_size(tensor) for name, tensor in update.items()}
 
@@ -214,6 +207,18 @@ def _laplace_like(tensor: Tensor, rng: Generator) -> Tensor:
     """Draw Laplace(1) as the difference of two exponential variables."""
     first, second = (torch.empty(tensor.shape, dtype=tensor.dtype).exponential_(generator=rng) for _ in range(2))
     return (first - second).to(tensor.device)
+
+
+def _rounded(tensor: Tensor, bits: int, rng: Generator) -> Tensor:
+    low, high = tensor.min(), tensor.max()
+    step = (high - low) / (2**bits - 1)
+    if step == 0:
+        return tensor
+    place = ((tensor - low) / step).clamp(max=2**bits - 1)  # a rounding above the greatest is no level
+    floor = place.floor()
+    up = torch.rand(tensor.shape, generator=rng).to(tensor) < place - floor
+    rounded: Tensor = low + step * (floor + up)
+    return rounded
 
 
 def _mean_size(tensor: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
-"""How a quantity grows over training: factors on the cohort m_t or on the noise z_t (client-dp, section 6).
+"""How a quantity changes over training: factors on a cohort m_t, on noise z_t, on a learning rate.
 
-Levels and steps instead of a new value each round: an accountant pays for every *different* round.
+(client-dp, section 6; papers.md 4.5.) Levels and steps instead of a new value each round: an accountant pays for every
+*different* round.
 """
 
 from __future__ import annotations

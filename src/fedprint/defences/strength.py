@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import torch
 from pydantic import Field
@@ -13,6 +13,7 @@ from fedprint.types import FedprintError
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Amount = Annotated[float, Field(ge=0)]
+Strength = TypeVar("Strength", bound=float)
 
 
 class Defence(Component):
@@ -44,8 +45,18 @@ class Defence(Component):
         """Whether a settled defence changes anything."""
         return not self.neutral or any(getattr(self, name) != value for name, value in self.neutral.items())
 
+    @property
+    def growth(self) -> float:
+        """How many times as many examples a device trains on, on average over devices."""
+        return 1.0
 
-def one(value: float | tuple[float, ...]) -> float:
+
+def average(value: float | tuple[float, ...]) -> float:
+    """Return the mean strength of a population."""
+    return sum(value) / len(value) if isinstance(value, tuple) else value
+
+
+def one(value: Strength | tuple[Strength, ...]) -> Strength:
     """Return the strength of a settled defence. Raises FedprintError for one that still is a distribution."""
     if isinstance(value, tuple):
         raise FedprintError(f"a strength of {value} is a distribution over devices; settle the defence for one device")

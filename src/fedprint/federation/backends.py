@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from fedprint.data.examples import INPUTS, num_examples, take
-from fedprint.federation.client import batch_schedule, train_client
+from fedprint.federation.client import batch_schedule, noise_rng, noised, train_client
 from fedprint.federation.local_optimisers import Stepper
 from fedprint.models.base import FedModule
 from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, LocalTraining, Params
@@ -112,10 +112,14 @@ class Vectorised:
         stacked |= {name: torch.stack([job.private[name] for job in jobs]) for name in jobs[0].private}
         clients = torch.arange(len(jobs), device=index.device).unsqueeze(1)
         take, active = Stepper(training, list(stacked.values())), mask.amax(2)
+        rngs = [noise_rng(job) for job in jobs]
         total = torch.zeros(len(jobs), dtype=torch.float64, device=index.device)
         for step in range(index.shape[1]):
             batch = {column: values[clients, index[:, step]] for column, values in data.items()}
             gradients, losses = self._step(stacked, batch, mask[:, step])
+            if training.noise:
+                shared = {name: gradients[name] for name in params}
+                gradients = {**gradients, **_noised_rows(shared, training.noise, rngs, active[:, step])}
             take([gradients[n] for n in stacked], active[:, step])
             total += losses
         return _unstack(jobs, stacked, params, total / mask.any(2).sum(1))
@@ -127,6 +131,12 @@ def _masked_loss(model: FedModule) -> Callable[[Params, dict[str, Tensor], Tenso
         return (losses * mask).sum() / mask.sum().clamp(min=1)
 
     return loss
+
+
+def _noised_rows(gradients: Params, sigma: float, rngs: Sequence[torch.Generator], active: Tensor) -> dict[str, Tensor]:
+    """Return gradients (k, ...) with each client's noise from its own generator; who has ended draws none."""
+    rows = [noised([g[k] for g in gradients.values()], sigma if active[k] else 0.0, rng) for k, rng in enumerate(rngs)]
+    return {name: torch.stack(column) for name, column in zip(gradients, zip(*rows, strict=True), strict=True)}
 
 
 def _pad_examples(jobs: Sequence[ClientJob]) -> dict[str, Tensor]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from fedprint.data.examples import INPUTS, gathered
 from fedprint.federation.local_optimisers import Stepper
+from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining, Params
 
 
@@ -40,16 +41,17 @@ def train_client(
     start = [*received.values(), *job.private.values()]
     with torch.no_grad():
         torch._foreach_copy_(parameters, start)
+    shared = len(received)
     examples = gathered(job.examples)
     schedule = batch_schedule(len(examples["y"]), training, job.seed)
-    step = Stepper(training, parameters)
+    step, rng = Stepper(training, parameters), noise_rng(job)
     total = torch.zeros((), dtype=torch.float64, device=start[0].device)
     for index in schedule:
         loss = model(batch_of(examples, index)).mean()
-        step(torch.autograd.grad(loss, parameters))
+        gradients = torch.autograd.grad(loss, parameters)
+        step([*noised(gradients[:shared], training.noise, rng), *gradients[shared:]])
         total += loss.detach()
     with torch.no_grad():
-        shared = len(received)
         moved = torch._foreach_sub(parameters[:shared], start[:shared])
         update = {name: difference.contiguous() for name, difference in zip(received, moved, strict=True)}
         kept = zip(job.private, parameters[shared:], strict=True)
@@ -61,6 +63,19 @@ def train_client(
         loss=float(total) / len(schedule),
         private=private,
     )
+
+
+def noise_rng(job: ClientJob) -> torch.Generator:
+    """Return what the noise of a job's gradients is drawn from, apart from its batches."""
+    return torch_rng(job.seed, "gradient-noise")
+
+
+def noised(gradients: Sequence[Tensor], sigma: float, rng: torch.Generator) -> list[Tensor]:
+    """Return ``gradients + N(0, sigma^2)``, drawn on the CPU so that every backend and place draws the same."""
+    if sigma == 0:
+        return list(gradients)
+    drawn = (torch.randn(g.shape, generator=rng, dtype=g.dtype).to(g.device) for g in gradients)
+    return [gradient + sigma * noise for gradient, noise in zip(gradients, drawn, strict=True)]
 
 
 def batch_of(examples: Examples, index: Tensor) -> dict[str, Tensor]:

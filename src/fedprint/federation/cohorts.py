@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -22,7 +22,8 @@ class FederationPlan:
 
     ``sampling`` fixed draws M devices without replacement; poisson takes each with probability M / K, so that M is the
     expected number and a round may be empty. ``growth`` multiplies M over ``horizon`` planned rounds (0: ``rounds``),
-    of which a privacy budget may allow only the first ``rounds``. ``slots`` are the rows a round may take in the store
+    of which a privacy budget may allow only the first ``rounds``; ``lr_schedule`` multiplies the clients' learning rate
+    over the same ones. ``slots`` are the rows a round may take in the store
     (0: M). ``momentum`` is the server's. ``diagnostics`` records V_c and U_s of each round (papers.md, section 3).
     """
 
@@ -33,6 +34,7 @@ class FederationPlan:
     aggregation: Aggregation = "fedavg"
     sampling: Sampling = "fixed"
     growth: Schedule = _CONSTANT
+    lr_schedule: Schedule = _CONSTANT
     horizon: int = 0
     slots: int = 0
     momentum: float = 0.0
@@ -41,6 +43,10 @@ class FederationPlan:
     def expected(self, t: int) -> int:
         """Return m_t, the planned number of devices of round ``t``."""
         return max(1, round(self.cohort * self.growth.factor(t, self.planned)))
+
+    def training_at(self, t: int) -> LocalTraining:
+        """Return what a device does in round ``t``: local training at that round's learning rate."""
+        return replace(self.training, lr=self.training.lr * self.lr_schedule.factor(t, self.planned))
 
     @property
     def planned(self) -> int:

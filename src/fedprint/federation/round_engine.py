@@ -115,7 +115,7 @@ class RoundEngine:
             )
             for d in turn
         ]
-        results = list(self.backend.run(jobs, params, self.plan.training))
+        results = list(self.backend.run(jobs, params, self.plan.training_at(t)))
         for result in results:
             if result.private and self.private is not None:
                 self.private.save(result.device_id, t, result.private)

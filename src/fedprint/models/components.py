@@ -66,6 +66,11 @@ class MobileNet(Component):
     weights: str | None = None
     centred: bool = True
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The file of trained weights, if there is one."""
+        return (self.weights,) if self.weights else ()
+
     def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
         """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
         from fedprint.models.mobilenet import MobileNetClassifier

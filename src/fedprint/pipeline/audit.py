@@ -28,6 +28,7 @@ from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.privacy import budget_accountant, private_defence
 from fedprint.pipeline import recipes
 from fedprint.pipeline.config import Experiment
+from fedprint.pipeline.named_files import files_sha256
 from fedprint.pipeline.point_keys import canonical, source_digest
 from fedprint.pipeline.points import points_folder
 from fedprint.pipeline.stages.paths import Job, Paths, data_dir, read_json, write_json
@@ -146,7 +147,8 @@ def _audit_job(job: Job, defence: DpFedAvg, setting: Setting) -> Audit:
 def cached_audit(config: Experiment, prior: Prior, setting: Setting) -> Audit:
     """Return :func:`audit_experiment` of settings, data and code that were audited before, or do it now."""
     own = canonical(config, prior, setting.seed).model_copy(update={"attacks": (), "analyses": ()})
-    parts = [own.digest(), prior, asdict(setting), own.data.fingerprint(data_dir()), source_digest(("src/fedprint",))]
+    parts = [own.digest(), prior, asdict(setting), own.data.fingerprint(data_dir()), files_sha256(own)]
+    parts.append(source_digest(("src/fedprint",)))
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     path = points_folder() / "audits" / f"{key}.json"
     if not path.is_file():

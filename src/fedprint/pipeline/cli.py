@@ -70,6 +70,7 @@ def run(
 
 def _run_federation(root: Path, name: str, line: tuple[bool, list[str]], dry_run: bool) -> None:
     from fedprint.pipeline.config import load_experiment
+    from fedprint.pipeline.named_files import files_sha256
     from fedprint.pipeline.workspace import Request, run_experiment
 
     fast, assign = line
@@ -84,6 +85,7 @@ def _run_federation(root: Path, name: str, line: tuple[bool, list[str]], dry_run
         priors=list(settings.split.priors),
         seeds=list(settings.seeds),
         dataset_sha256=settings.data.fingerprint(data_folder()),
+        files_sha256=files_sha256(settings),
         arguments=[*(["--fast"] if fast else []), *(word for a in assign for word in ("--set", a))],
         shareable=settings.data.name == "albums",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -95,8 +96,9 @@ class FederationConfig(Component):
 
     ``aggregation``: the mean weighted by examples (fedavg), the plain mean, or the clients in turn (round-robin).
     ``sampling`` fixed draws a cohort of M = C K, poisson takes each device with probability C; ``growth`` multiplies M
-    over training. ``absent`` is the share of users whose anonymous device never takes part, so that membership can be
-    asked about. ``momentum`` is the server's. ``diagnostics`` adds V_c and U_s to the history (papers.md, section 3).
+    over training, ``lr_schedule`` eta. ``absent`` is the share of users whose anonymous device never takes part, so
+    that membership can be asked about. ``momentum`` is the server's. ``diagnostics`` adds V_c and U_s to the history
+    (papers.md, section 3).
     """
 
     rounds: int = Field(default=100, ge=1)
@@ -108,6 +110,7 @@ class FederationConfig(Component):
     aggregation: Aggregation = "fedavg"
     sampling: Sampling = "fixed"
     growth: Schedule = Constant()
+    lr_schedule: Schedule = Constant()
     absent: float = Field(default=0.0, ge=0, lt=1)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     diagnostics: bool = False
@@ -122,8 +125,13 @@ class FederationConfig(Component):
         return 2 * users - round(self.absent * users)
 
     def local_training(self) -> LocalTraining:
-        """What a client does in one round."""
+        """What a client does in one round, before ``lr_schedule``."""
         return LocalTraining(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, optimiser=self.optimiser)
+
+    def training_by_round(self) -> tuple[LocalTraining, ...]:
+        """What a client does in each round (rounds,)."""
+        factors = (self.lr_schedule.factor(t, self.rounds) for t in range(self.rounds))
+        return tuple(replace(self.local_training(), lr=self.lr * factor) for factor in factors)
 
 
 class StoreConfig(Component):

@@ -18,7 +18,7 @@ def run_sweep(root: Path, name: str, line: Line, dry_run: bool, jobs: int | None
 
     plane = load_plane(root, name, fast=line[0], assignments=line[1])
     if dry_run:
-        _print_costs(name, plane.config, len(plane.requests), jobs)
+        _print_costs(name, [(place.config, len(plane.settings.seeds)) for place in plane.places], jobs)
         return False
     run_plane(root, plane, jobs)
     return True
@@ -32,7 +32,7 @@ def run_study(
 
     study = load_study(root, name, fast=line[0], assignments=line[1])
     if dry_run:
-        _print_costs(name, study.config, study.federations, workers)
+        _print_costs(name, study.points, workers)
         return
     from fedprint.pipeline.tune import tune
     from fedprint.pipeline.tune_report import print_operating_points, publish
@@ -41,8 +41,9 @@ def run_study(
     print_operating_points(root, publish(root, tuned), tuned)
 
 
-def _print_costs(name: str, config: Experiment, points: int, jobs: int | None) -> None:
+def _print_costs(name: str, points: Sequence[tuple[Experiment, int]], jobs: int | None) -> None:
     from fedprint.pipeline.plan import estimate_points
 
-    minutes = estimate_points(config, points, jobs or os.cpu_count() or 1)
-    print(f"{name}: at most {points} federations with their attacks, about {minutes:.0f} min; nothing written")
+    minutes = estimate_points(points, jobs or os.cpu_count() or 1)
+    count = sum(number for _, number in points)
+    print(f"{name}: at most {count} federations with their attacks, about {minutes:.0f} min; nothing written")

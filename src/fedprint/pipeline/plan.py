@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from fedprint.attacks.adversary import RECIPES, Effort, background_devices
+from fedprint.attacks.features import TRANSFORMS
+from fedprint.attacks.reidentify import PENALTIES
+from fedprint.data.examples import num_examples
 from fedprint.data.prepared import meta_of
 from fedprint.data.splits import split_users
 from fedprint.federation.backends import best_device, make_backend
-from fedprint.federation.store import store_bytes
+from fedprint.federation.store import StoreLayout, store_bytes
 from fedprint.pipeline import recipes
 from fedprint.pipeline.config import Experiment
+from fedprint.pipeline.stages.attack import effort_of
 from fedprint.pipeline.stages.paths import data_dir
 from fedprint.rng import seed_for
-from fedprint.types import ClientJob
+from fedprint.types import ClientJob, DataDefence, Device, Params
 
 PROCESS_BYTES = 600 * 2**20
 """What a stage's process holds before it has any data (torch, lightning, scikit-learn)."""
 
+PRODUCTS, SOLVES = 1e11, 1e10
+"""Multiplications and additions per second of one core, about: in products of updates, and in solving for a kernel."""
+
+TIMED = 8
+"""Devices whose local training is timed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Costs of a whole experiment; ``federate_s`` and ``attack_s`` in seconds, sizes in bytes."""
+    """Costs of a whole experiment; ``federate_s`` and ``attack_s`` in seconds of one core, sizes in bytes."""
 
     items: int
     devices: int
@@ -36,8 +49,28 @@ class Estimate:
     memory: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What is measured on the data and the model: ``examples`` of all devices, ``prior`` of the adversary's alone.
+
+    ``users`` own a prior and an anonymous device each. ``seconds`` is the time of one example in one epoch.
+    """
+
+    users: int
+    background: int
+    examples: int
+    prior: int
+    seconds: float
+    params: Params
+
+
 def estimate(config: Experiment) -> Estimate:
-    """Load the data, time eight client updates with the configured backend, and multiply."""
+    """Load the data, time :data:`TIMED` client updates with the configured backend, and multiply."""
+    return costs(config, sample(config))
+
+
+def sample(config: Experiment) -> Sample:
+    """Load the data and time the local training of a few devices, evenly spread over the users."""
     torch.set_num_threads(1)
     dataset = config.data.load(data_dir(), seed_for(config.seeds[0], "data"))
     split = split_users(
@@ -48,39 +81,141 @@ def estimate(config: Experiment) -> Estimate:
         recipes.ready(users, dtype, best_device(), config.model) for users in (split.prior, split.private)
     )
     devices = recipes.make_devices(prior, private)
-    plan = recipes.make_plan(config, len(devices), 0)
     model = recipes.build_model(config, meta_of(dataset), private, 0).to(best_device())
     params = recipes.parameters_of(model)
-    layout = recipes.make_layout(config, plan, params, "dry-run")
-    jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices[:8]]
+    timed = devices[:: math.ceil(len(devices) / TIMED)]
+    jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in timed]
     name = "sequential" if config.federation.backend == "auto" else config.federation.backend
+    backend, training = make_backend(name, model), config.federation.local_training()
+    list(backend.run(jobs[:1], params, training))  # the first call warms up
     started = time.perf_counter()
-    done = len(list(make_backend(name, model).run(jobs, params, plan.training)))
-    per_update = (time.perf_counter() - started) / done
+    list(backend.run(jobs, params, training))
+    return Sample(
+        users=len(prior),
+        background=len(dataset.background),
+        examples=_examples(devices),
+        prior=sum(num_examples(user.examples) for user in prior),
+        seconds=(time.perf_counter() - started) / (_examples(timed) * training.epochs),
+        params=params,
+    )
+
+
+def costs(config: Experiment, found: Sample) -> Estimate:
+    """Return what an experiment costs on the data of ``found``, whatever its defences."""
+    devices = 2 * found.users
+    plan = recipes.make_plan(config, devices, 0)
+    layout = recipes.make_layout(config, plan, found.params, "dry-run")
     items = len(config.split.priors) * len(config.seeds)
     updates = sum(plan.expected(t) for t in range(plan.rounds))
-    shadows = min(config.selection.shadow_rounds, plan.rounds) * len(prior)
+    growth = _growth(config)
+    share = len(config.threat.defended_roles()) / 2  # of the devices
+    per_update = found.seconds * plan.training.epochs * found.examples / devices * (1 + share * (growth - 1))
+    central = found.seconds * config.federation.central_epochs * found.examples
+    shadows = _Shadows.of(config, found, plan.rounds, updates)
     kept = sum(layout.sizes[name] for name in layout.kept)
     return Estimate(
         items=items,
-        devices=len(devices),
+        devices=devices,
         updates=updates,
         parameters=layout.d,
         seconds_per_update=per_update,
-        federate_s=items * updates * per_update,
-        # kernels: updates x prior updates x parameters, four transforms, at about 30 GFLOP/s
-        attack_s=items * (shadows * per_update / 2 + 4 * updates * updates * kept / 3e10 + 20),
+        federate_s=items * (updates * per_update + central),
+        attack_s=items * shadows.seconds(config, found, layout),
         disk=items * store_bytes(layout),
-        memory=PROCESS_BYTES + 4 * (shadows * kept + 10 * updates * updates // 2),
+        memory=PROCESS_BYTES + 4 * (shadows.rows * kept + 4 * max(shadows.halves, shadows.whole) ** 2),
     )
 
+
+@dataclass(frozen=True, kw_only=True)
+class _Shadows:
+    """Rows that the adversaries learn from: of ``halves``, to choose by, and of ``whole`` priors; ``asked`` rows.
+
+    ``whole`` are the recorded ones where none are ``made``. ``passes`` over all prior examples train all of them.
+    """
+
+    halves: int
+    whole: int
+    asked: int
+    made: int
+    passes: float
+
+    @property
+    def rows(self) -> int:
+        """Updates that are made off line."""
+        return self.halves + self.made
+
+    @classmethod
+    def of(cls, config: Experiment, found: Sample, rounds: int, updates: int) -> _Shadows:
+        effort: Effort = effort_of(config, rounds)
+        growth = _growth(config) if any(isinstance(d, DataDefence) for d in config.defences) else 0.0
+        known = config.defences if "adaptive" in config.adversaries else ()
+        background = background_devices(known, found.background)
+        each = found.users * (1 + effort.draws)
+        made = each * min(effort.rounds, rounds) + background if effort.rounds else 0
+        return cls(
+            halves=each * min(effort.validation_rounds, rounds) + background,
+            whole=made or updates // 2,
+            asked=updates - updates // 2,
+            made=made,
+            passes=effort.passes(rounds, growth) + background / found.users,
+        )
+
+    def seconds(self, config: Experiment, found: Sample, layout: StoreLayout) -> float:
+        """Return seconds of one core: devices off line, products of updates, the choice of a kernel, the attacks."""
+        train = found.seconds * config.federation.epochs * self.passes * found.prior
+        kept = sum(layout.sizes[name] for name in layout.kept)
+        pairs = len(TRANSFORMS) * self.halves**2 + 2 * self.whole * (self.whole + self.asked)
+        # the adaptive adversary tries every recipe before the attack is tuned on one
+        choices = sum(1 + len(RECIPES) * (name == "adaptive") for name in config.adversaries)
+        return (
+            train
+            + 2 * kept * pairs / PRODUCTS
+            + choices * self._choice(layout)
+            + len(config.attacks) * len(config.adversaries) * ATTACK_SECONDS
+        )
+
+    def _choice(self, layout: StoreLayout) -> float:
+        """Return the seconds of a search over blocks, two deep, and penalties, on both folds of the halves."""
+        layers = {name.rpartition(".")[0] for name in layout.kept}
+        trials = 2 * len(PENALTIES) * len(TRANSFORMS) * (len(layers) + 1)
+        return trials * (2 * (self.halves / 2) ** 3 / SOLVES + TRIAL_SECONDS)
+
+
+TRIAL_SECONDS = 0.01
+"""What a block and a penalty cost besides solving: scores and their temperature."""
+
+ATTACK_SECONDS = 2.0
+"""What an attack costs besides products of updates, about."""
 
 POINT_SECONDS = 8.0
 """What a point costs besides training and kernels: preparing, embedding, evaluating."""
 
 
-def estimate_points(config: Experiment, points: int, jobs: int) -> float:
-    """Return about how many minutes ``points`` federations with their attacks take, ``jobs`` at a time."""
+def estimate_points(points: Sequence[tuple[Experiment, int]], jobs: int) -> float:
+    """Return about how many minutes points take, ``jobs`` at a time: of each configuration so many.
+
+    All are on the data and the model of the first, which are measured once.
+    """
+    return minutes_of_points(points, jobs, sample(_one(points[0][0])))
+
+
+def minutes_of_points(points: Sequence[tuple[Experiment, int]], jobs: int, found: Sample) -> float:
+    """Return :func:`estimate_points` on the data and the model of ``found``."""
+    each = [(costs(_one(config), found), count) for config, count in points]
+    return sum(count * (one.federate_s + one.attack_s + POINT_SECONDS) for one, count in each) / jobs / 60
+
+
+def _one(config: Experiment) -> Experiment:
+    """Return the configuration of one prior and seed."""
     split = config.split.model_copy(update={"priors": config.split.priors[:1]})
-    one = estimate(config.model_copy(update={"seeds": config.seeds[:1], "split": split}))
-    return points * (one.federate_s + max(one.attack_s, POINT_SECONDS)) / jobs / 60
+    federation = config.federation.model_copy(update={"backend": "sequential"})
+    return config.model_copy(update={"seeds": config.seeds[:1], "split": split, "federation": federation})
+
+
+def _growth(config: Experiment) -> float:
+    """Return how many times as many examples a defended device trains on."""
+    return math.prod(defence.growth for defence in config.defences)
+
+
+def _examples(devices: Sequence[Device]) -> int:
+    return sum(num_examples(device.examples) for device in devices)

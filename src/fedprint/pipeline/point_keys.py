@@ -1,7 +1,8 @@
 """Names of cached results: equal names only where settings, data and the code that computes are equal.
 
 What a stage depends on stands in dvc.yaml and nowhere else: its ``params`` are the sections of the configuration, its
-``deps`` below src/ the code. A stage's key holds those and the key of the stage before.
+``deps`` below src/ the code, ``files_sha256`` what is in files that settings name. A stage's key holds those and the
+key of the stage before.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import yaml
 import fedprint
 from fedprint.data.splits import Prior
 from fedprint.pipeline.config import Experiment, ReportConfig
+from fedprint.pipeline.named_files import files_sha256
 from fedprint.types import FedprintError
 
 STAGES = ("prepare", "federate", "ask", "attack", "analyse", "evaluate")
 _CONFIG = "artifacts/${experiment}/config.yaml"
 _SOURCE = "src/"
+_FILES = "files_sha256"
 
 
 def canonical(config: Experiment, prior: Prior, seed: int) -> Experiment:
@@ -47,9 +50,10 @@ def stage_keys(root: Path, config: Experiment, dataset_sha256: str) -> Mapping[s
     keys: dict[str, str] = {}
     before: list[object] = [dataset_sha256, config.split.priors, config.seeds]
     for stage in STAGES:
-        sections, sources = _dependencies(root / "dvc.yaml", stage)
+        sections, sources, named = _dependencies(root / "dvc.yaml", stage)
         settings = config.digest() if sections is None else config.section_digest(*sections)
-        keys[stage] = _hash([stage, before, settings, source_digest(sources)])
+        files = files_sha256(config) if named else None
+        keys[stage] = _hash([stage, before, settings, files, source_digest(sources)])
         before = [keys[stage]]
     return keys
 
@@ -68,16 +72,17 @@ def source_digest(sources: tuple[str, ...]) -> str:
 
 
 @cache
-def _dependencies(dvc_file: Path, stage: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """Return the sections of the configuration (None: all) and the source files that a stage depends on."""
+def _dependencies(dvc_file: Path, stage: str) -> tuple[tuple[str, ...] | None, tuple[str, ...], bool]:
+    """Return the configuration's sections (None: all) and the sources of a stage, and if it reads files they name."""
     try:
         found: Mapping[str, Any] = yaml.safe_load(dvc_file.read_text(encoding="utf-8"))["stages"][stage]
         deps: Sequence[str] = found["deps"]
     except (OSError, KeyError, yaml.YAMLError) as error:
         raise FedprintError(f"{dvc_file}: has no readable stage '{stage}' ({error}); restore the file") from None
-    sections = [name for entry in found.get("params", ()) if isinstance(entry, dict) for name in entry[_CONFIG]]
+    params: Sequence[Any] = found.get("params", ())
+    sections = [name for entry in params if isinstance(entry, dict) for name in entry[_CONFIG]]
     sources = tuple(sorted(dep for dep in deps if dep.startswith(_SOURCE)))
-    return (None if _CONFIG in deps else tuple(sections)), sources
+    return (None if _CONFIG in deps else tuple(sections)), sources, _FILES in params
 
 
 def _hash(values: object) -> str:

@@ -152,6 +152,7 @@ def _planned(config: Experiment, devices: int, seed: int) -> FederationPlan:
         aggregation=f.aggregation,
         sampling=f.sampling,
         growth=f.growth,
+        lr_schedule=f.lr_schedule,
         horizon=f.rounds,
         momentum=f.momentum,
         diagnostics=f.diagnostics,

@@ -91,11 +91,12 @@ class Study:
     config: Experiment
 
     @property
-    def federations(self) -> int:
-        """How many points there are at most."""
+    def points(self) -> list[tuple[Experiment, int]]:
+        """How many points there are at most: undefended ones, and of each strategy, at the middle of its space."""
         s = self.settings
         each = s.trials * len(s.seeds) + len(s.margin_seeds) + s.candidates * len(s.fresh_seeds)
-        return len(s.strategies) * each + len(s.seeds) + len(s.fresh_seeds)
+        middles = [self.defended(strategy, strategy.centre()) for strategy in s.strategies]
+        return [(self.config, len(s.seeds) + len(s.fresh_seeds)), *((config, each) for config in middles)]
 
     def defended(self, strategy: Strategy, values: Values) -> Experiment:
         """Return the experiment under a strategy at ``values``. Raises FedprintError for values it cannot have."""

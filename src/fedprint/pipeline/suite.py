@@ -20,6 +20,7 @@ from pydantic import Field, ValidationError, field_validator
 from fedprint.component import Component
 from fedprint.pipeline.config import Experiment, ReportConfig, check_experiment, resolved_values
 from fedprint.pipeline.config_files import experiment_file, merge, one_line, read_yaml
+from fedprint.pipeline.named_files import files_sha256
 from fedprint.pipeline.workspace import Request, run_experiment, workspace_lock
 from fedprint.types import FedprintError
 
@@ -75,6 +76,7 @@ class Member:
             priors=list(self.config.split.priors),
             seeds=list(self.config.seeds),
             dataset_sha256=self.config.data.fingerprint(data_dir),
+            files_sha256=files_sha256(self.config),
             arguments=self.words,
             shareable=self.config.data.name == "albums",
             settings=self.settings,

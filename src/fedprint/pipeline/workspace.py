@@ -31,6 +31,9 @@ LINKED = ("dvc.yaml", ".dvcignore", "src")
 MATRIX_FOLDERS = ("prepared", "updates", "overhead", "attack", "analysis", "evaluation")
 """Folders below artifacts/<experiment>/ that hold one folder ``<prior>-<seed>`` per item of the matrix."""
 
+NO_FILES = "none"
+"""The digest of an experiment whose settings name no file."""
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FAILURE = re.compile(r"failed to reproduce '(?P<stage>[^']+)'(?:.*exited with (?P<code>-?\d+))?", re.DOTALL)
 
@@ -49,6 +52,7 @@ class PipelineFailed(FedprintError):
 class Request:
     """What to run; it becomes the workspace's params.yaml.
 
+    ``files_sha256`` is the digest of the files that settings name (:mod:`fedprint.pipeline.named_files`).
     ``arguments`` are the command-line words that the resolve stage gets (``--fast``, ``--set``, ``a.b=c``).
     ``shareable=False`` says that the data are texts or pictures of real people, which must not leave by accident.
     ``settings`` is the content of the experiment's file where configs/experiments has none (a member of a suite), and
@@ -59,6 +63,7 @@ class Request:
     priors: Sequence[str]
     seeds: Sequence[int]
     dataset_sha256: str
+    files_sha256: str = NO_FILES
     arguments: Sequence[str] = ()
     shareable: bool = True
     settings: Mapping[str, Any] | None = None
@@ -75,6 +80,7 @@ class Request:
             "experiment": self.experiment,
             "arguments": shlex.join(self.arguments),
             "dataset_sha256": self.dataset_sha256,
+            "files_sha256": self.files_sha256,
             "priors": list(self.priors),
             "seeds": list(self.seeds),
         }

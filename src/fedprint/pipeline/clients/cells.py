@@ -12,8 +12,7 @@ from torch import Tensor
 
 from fedprint.data.labelled_images import LabelledSet
 from fedprint.data.locate import data_root
-from fedprint.defences.on_update import Noise
-from fedprint.defences.points import Defence, defend_data
+from fedprint.defences.points import defend_data
 from fedprint.defences.secret_head import secret_head
 from fedprint.federation.backends import best_device, make_backend
 from fedprint.federation.client_state import ClientMemory
@@ -23,11 +22,23 @@ from fedprint.federation.together import train_together
 from fedprint.models.base import FedModule
 from fedprint.models.dual_head import DualHead
 from fedprint.pipeline.clients.config import Cell
+from fedprint.pipeline.point_keys import source_digest
 from fedprint.pipeline.workspace import find_root
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import Device, Params
 
 BATCH = 500
+
+_SOURCES = tuple(
+    sorted(
+        f"src/fedprint/{name}"
+        for name in (
+            "rng.py", "params.py", "data/labelled_images.py", "data/partition.py", "data/examples.py", "defences",
+            "models", "federation", "pipeline/clients/cells.py", "pipeline/clients/config.py",
+        )
+    )
+)  # fmt: skip
+"""The code that a cell's numbers come from."""
 
 
 def result_of(cell: Cell) -> list[float]:
@@ -51,12 +62,13 @@ def trained_hits(cell: Cell, images: LabelledSet) -> np.ndarray:
     """Train the cell on ``images`` and return the shares (test images,)."""
     place, seed = best_device(), seed_for(cell.seed, "federation")
     model = _model(cell, images, seed).to(place)
-    defences = defences_of(cell)
+    defences = cell.method.on_updates
     devices = defend_data(_devices(cell, images, place), defences, {}, seed)
     plan = FederationPlan(
         rounds=cell.training.rounds,
         cohort=len(devices),
-        training=cell.training.local(),
+        training=cell.training.local(cell.method.noise),
+        lr_schedule=cell.training.lr_schedule,
         seed=seed,
         aggregation=cell.training.aggregation,
     )
@@ -80,16 +92,6 @@ def _model(cell: Cell, images: LabelledSet, seed: int) -> FedModule:
         model = DualHead(model, bits=secret.bits, alpha1=secret.alpha1, margin=secret.margin)
     model.reset(torch_rng(seed, "model"))
     return model
-
-
-def defences_of(cell: Cell) -> list[Defence]:
-    """Return the method's defences of the update; sigma is meant for the update over the learning rate."""
-    return [_on_gradients(d, cell.training.lr) if isinstance(d, Noise) else d for d in cell.method.defences]
-
-
-def _on_gradients(noise: Noise, lr: float) -> Noise:
-    sigmas = tuple(lr * sigma for sigma in noise.sigma) if isinstance(noise.sigma, tuple) else lr * noise.sigma
-    return noise.model_copy(update={"sigma": sigmas})
 
 
 def _devices(cell: Cell, images: LabelledSet, place: str) -> list[Device]:
@@ -118,4 +120,5 @@ def _hits(model: FedModule, params: Params, images: LabelledSet, place: str) -> 
 
 
 def _cache(cell: Cell) -> Path:
-    return find_root() / "work" / "clients" / f"{cell.digest(cell.data.fingerprint(data_root(None)))}.json"
+    key = cell.digest(cell.data.fingerprint(data_root(None)), source_digest(_SOURCES))
+    return find_root() / "work" / "clients" / f"{key}.json"

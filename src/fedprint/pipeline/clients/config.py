@@ -20,7 +20,9 @@ from fedprint.component import Component
 from fedprint.data.labelled_images import LabelledImages
 from fedprint.data.partition import Partition
 from fedprint.defences.on_update import Noise, TopK
+from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.secret_head import SecretHead
+from fedprint.defences.strength import one
 from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
 from fedprint.pipeline.config import ReportConfig, all_differ, names_differ
 from fedprint.pipeline.config_files import apply_assignments, experiment_file, merge, one_line, read_yaml
@@ -33,8 +35,7 @@ Mechanism = Annotated[Noise | TopK | SecretHead, Field(discriminator="name")]
 class Method(Component):
     """How clients train: ``alone``, each with a model of its own, or together under ``defences``.
 
-    ``noise`` has its sigma on the update over the learning rate, the sum of a round's gradients: the papers add it to
-    gradients, and clients that take local steps send no others.
+    ``noise`` is on every gradient that a client steps along, as in the paper, not on its update.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -47,20 +48,43 @@ class Method(Component):
             raise ValueError(f"method '{self.name}': clients that train alone send nothing; leave defences out")
         return self
 
+    @model_validator(mode="after")
+    def _one_noise_for_all(self) -> Method:
+        sigmas = [defence.sigma for defence in self.defences if isinstance(defence, Noise)]
+        if len(sigmas) > 1 or any(isinstance(sigma, tuple) for sigma in sigmas):
+            raise ValueError(f"method '{self.name}': noise on gradients is one number for all clients, got {sigmas}")
+        return self
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise on every gradient."""
+        return sum(one(defence.sigma) for defence in self.defences if isinstance(defence, Noise))
+
+    @property
+    def on_updates(self) -> tuple[Mechanism, ...]:
+        """The defences that act before and after a round's local steps."""
+        return tuple(defence for defence in self.defences if not isinstance(defence, Noise))
+
 
 class ClientTraining(Component):
-    """What every method does: ``rounds`` of all clients, in which each trains ``epochs`` on its own examples."""
+    """What every method does: ``rounds`` of all clients, in which each trains ``epochs`` on its own examples.
+
+    ``lr_schedule`` multiplies the learning rate by round: the papers' halvings are step at 100, 200 of .5, .25.
+    """
 
     rounds: int = Field(default=100, ge=1)
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=32, ge=1)
     lr: float = Field(default=1e-3, gt=0)
+    lr_schedule: Schedule = Constant()
     optimiser: LocalOptimiser = "adam"
     aggregation: Literal["fedavg", "mean", "round-robin"] = "mean"
 
-    def local(self) -> LocalTraining:
-        """What a client does in one round."""
-        return LocalTraining(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, optimiser=self.optimiser)
+    def local(self, noise: float = 0.0) -> LocalTraining:
+        """What a client does in one round, before ``lr_schedule``, with ``noise`` on its gradients."""
+        return LocalTraining(
+            epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, optimiser=self.optimiser, noise=noise
+        )
 
 
 class ClientsConfig(Component):
@@ -92,10 +116,13 @@ class Cell(Component):
         """The cell in a few words."""
         return f"{self.method.name}, {self.clients} clients, {self.partition.name}, seed {self.seed}"
 
-    def digest(self, data_sha256: str) -> str:
-        """Return 16 hex digits of the cell and its data; the method's name says nothing about its numbers."""
+    def digest(self, data_sha256: str, code: str) -> str:
+        """Return 16 hex digits of the cell, its data and the ``code`` that computes it.
+
+        The method's name says nothing about its numbers.
+        """
         values = self.model_dump(mode="json", exclude={"method": {"name"}})
-        return _hash({**values, "sha256": data_sha256})
+        return _hash({**values, "sha256": data_sha256, "code": code})
 
 
 @dataclass(frozen=True, kw_only=True)

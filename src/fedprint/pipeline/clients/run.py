@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedprint.data.locate import data_root
+from fedprint.defences.schedules import Constant, Schedule
 from fedprint.evaluation.intervals import proportion_interval
 from fedprint.evaluation.rows import Row, to_row
 from fedprint.pipeline.clients.cells import result_of
@@ -118,8 +119,8 @@ def head_of(experiment: ClientsExperiment, failures: dict[str, str]) -> ClientsH
         network=config.network.name,
         training=(
             f"{config.training.rounds} rounds of all clients, {config.training.epochs} local epoch(s), batches of "
-            f"{config.training.batch_size}, {config.training.optimiser} at {config.training.lr:g}, "
-            f"aggregation {config.training.aggregation}"
+            f"{config.training.batch_size}, {config.training.optimiser} at {config.training.lr:g}"
+            f"{_scheduled(config.training.lr_schedule)}, aggregation {config.training.aggregation}"
         ),
         examples=(config.data.train, config.data.test),
         methods=tuple(method.name for method in config.methods),
@@ -129,6 +130,13 @@ def head_of(experiment: ClientsExperiment, failures: dict[str, str]) -> ClientsH
         config_hash=experiment.digest(),
         failures=failures,
     )
+
+
+def _scheduled(schedule: Schedule) -> str:
+    if isinstance(schedule, Constant):
+        return ""
+    settings = ", ".join(f"{key} {value}" for key, value in schedule.model_dump(mode="json").items() if key != "name")
+    return f" ({schedule.name}: {settings})"
 
 
 def _log(root: Path, experiment: ClientsExperiment, rows: Sequence[Row], folder: Path) -> None:

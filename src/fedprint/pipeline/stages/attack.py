@@ -28,6 +28,7 @@ from fedprint.federation.ledger import LEDGER, public_norms
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline import recipes as build
 from fedprint.pipeline.clustering import with_clusters
+from fedprint.pipeline.config import Experiment
 from fedprint.pipeline.progress import meter
 from fedprint.pipeline.registry import Attack
 from fedprint.pipeline.stages.paths import Job, read_json, write_json
@@ -58,29 +59,34 @@ def _run(job: Job) -> None:
 
 def run_devices(job: Job) -> OffLine:
     """Run the devices off line that the configured adversaries learn from: for both, the clean ones are the same."""
-    threat, adaptive = job.config.threat, "adaptive" in job.config.adversaries
-    view, questions = open_view(job, "adaptive" if adaptive else "naive")
-    # Without a defence there is nothing to adapt to, but the same effort: what defences are compared with is no weaker.
-    rounds = threat.shadow_rounds * (1 if job.config.defences else 1 + threat.shadow_draws)
-    effort = Effort(
-        rounds=rounds if adaptive or not _recorded(job) else 0,
-        draws=threat.shadow_draws if adaptive else 0,
-        validation_rounds=min(job.config.selection.shadow_rounds, view.store.rounds),
-    )
+    view, questions = open_view(job, "adaptive" if "adaptive" in job.config.adversaries else "naive")
+    effort = effort_of(job.config, view.store.rounds)
     with meter(f"attack {job.paths.item}: shadow devices", effort.devices(view)) as bar:
         return run_off_line(view, questions, effort, bar.update)
 
 
-def _recorded(job: Job) -> bool:
+def effort_of(config: Experiment, rounds: int) -> Effort:
+    """Return how much the configured adversaries train off line, of a store with ``rounds`` rounds."""
+    threat, adaptive = config.threat, "adaptive" in config.adversaries
+    # Without a defence there is nothing to adapt to, but the same effort: what defences are compared with is no weaker.
+    whole = threat.shadow_rounds * (1 if config.defences else 1 + threat.shadow_draws)
+    return Effort(
+        rounds=whole if adaptive or not _recorded(config) else 0,
+        draws=threat.shadow_draws if adaptive else 0,
+        validation_rounds=min(config.selection.shadow_rounds, rounds),
+    )
+
+
+def _recorded(config: Experiment) -> bool:
     """Return whether the naive adversary learns from recorded updates of its own devices, which were not defended."""
-    clean = not job.config.defences or "prior" not in job.config.threat.defended_roles()
-    return clean and job.config.threat.learn_from == "records"
+    clean = not config.defences or "prior" not in config.threat.defended_roles()
+    return clean and config.threat.learn_from == "records"
 
 
 def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace) -> None:
     """Choose what to learn from, then every attack's settings; write the folder of one adversary."""
     view, questions = open_view(job, name)
-    found = recipes(name, view, questions, devices, recorded=_recorded(job))
+    found = recipes(name, view, questions, devices, recorded=_recorded(job.config))
     recipe, losses = choose(found, work, torch_rng(job.seed, "attack", "recipe", name))
     real = recipe.problem
     permuted = relabelled(real, permutation(job, questions))
@@ -113,7 +119,7 @@ def open_view(job: Job, adversary: AdversaryName) -> tuple[AttackerView, Questio
         prior_users=prior,
         background=readable(background, dtype, job.config.model),
         model=model,
-        training=job.config.federation.local_training(),
+        training=job.config.federation.training_by_round(),
         rule=build.server_rule(
             job.config,
             job.config.federation.device_count(len(prior)),

@@ -20,6 +20,7 @@ from fedprint.federation.store import StoreWriter, UpdateStore
 from fedprint.models.base import FedModule, quiet_trainer
 from fedprint.models.batches import ShuffledBatches
 from fedprint.pipeline import recipes
+from fedprint.pipeline.named_files import files_sha256
 from fedprint.pipeline.privacy import open_ledger, write_privacy
 from fedprint.pipeline.progress import Meter, meter
 from fedprint.pipeline.protection import protect, strengths, write_overhead
@@ -67,7 +68,8 @@ def run(job: Job, tracked: TrackedRun | None = None) -> None:
 
 def checkpoint_folder(job: Job) -> Path:
     """Return where the store grows: named by everything it depends on, outside DVC's outputs."""
-    return find_root() / "work" / "checkpoints" / f"{job.config.section_digest(*SECTIONS)}-{job.paths.item}"
+    name = f"{job.config.section_digest(*SECTIONS)}-{files_sha256(job.config)[:12]}-{job.paths.item}"
+    return find_root() / "work" / "checkpoints" / name
 
 
 def _train(

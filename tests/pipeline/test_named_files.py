@@ -1,0 +1,101 @@
+"""Files named in settings: their contents are part of keys, not their paths alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tiny_project import CHECKOUT, TINY, Project
+
+from fedprint.component import Component
+from fedprint.defences.on_data import MmAug
+from fedprint.pipeline.config import Experiment, check_experiment
+from fedprint.pipeline.named_files import files_sha256, named_files
+from fedprint.pipeline.point_keys import canonical, stage_keys
+from fedprint.pipeline.suite import load_suite
+from fedprint.pipeline.workspace import NO_FILES, Request
+
+NAMING: dict[str, dict[str, Any]] = {
+    "model": {"model": {"name": "mobilenet", "width": 0.25, "weights": "named"}},
+    "defence": {"defences": [{"name": "mm-aug", "alpha": 1, "features": "imagenet", "weights": "named"}]},
+    "query": {"analyses": [{"name": "profile", "path": "named"}]},
+    "encoder": {"analyses": [{"name": "cross-modal", "encoder": "sentence-transformers", "encoder_model": "named"}]},
+}
+
+
+def experiment(**changes: Any) -> Experiment:
+    return check_experiment({"name": "tiny", **TINY, **changes}, "test")
+
+
+def keys(project: Project, config: Experiment) -> dict[str, str]:
+    return dict(stage_keys(project.root, canonical(config, "random", 0), "0" * 64))
+
+
+@pytest.mark.parametrize("kind", NAMING)
+def test_every_component_that_names_a_file_says_so(project: Project, kind: str) -> None:
+    config = experiment(**NAMING[kind])
+    assert named_files(config) == ("named",)
+    missing = files_sha256(config)
+    Path("named").write_text("one")
+    first = files_sha256(config)
+    Path("named").write_text("another")
+    assert len({missing, first, files_sha256(config), NO_FILES}) == 4
+
+
+def test_settings_without_files_have_no_digest(project: Project) -> None:
+    assert named_files(experiment()) == () and files_sha256(experiment()) == NO_FILES
+    assert MmAug(alpha=1).reads == Component().reads == ()
+
+
+def test_a_folder_counts_with_names_and_contents_and_may_lie_in_the_data_folder(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, data = experiment(**NAMING["query"]), project.root / "data"
+    monkeypatch.setenv("FEDPRINT_DATA", str(data))
+    (data / "named").mkdir(parents=True)
+    digests = {files_sha256(config)}
+    for name in ("a", "b"):
+        (data / "named" / name).write_text("same")
+        digests.add(files_sha256(config))
+    (data / "named" / "a").rename(data / "named" / "c")
+    assert len(digests | {files_sha256(config)}) == 4
+
+
+def test_a_file_of_equal_size_and_another_time_is_read_again(project: Project) -> None:
+    config, file = experiment(**NAMING["model"]), Path("named")
+    file.write_text("one")
+    before = files_sha256(config)
+    file.write_text("two")
+    os.utime(file, ns=(0, 1))
+    assert files_sha256(config) != before
+
+
+def test_the_stages_that_may_read_it_have_new_keys_when_the_content_changes(project: Project) -> None:
+    config = experiment(**NAMING["model"])
+    Path("named").write_text("one")
+    before = keys(project, config)
+    Path("named").write_text("other")
+    after = keys(project, config)
+    assert [stage for stage in before if before[stage] != after[stage]] == [
+        "federate", "ask", "attack", "analyse", "evaluate",
+    ]  # fmt: skip
+    plain = keys(project, experiment())
+    Path("named").write_text("third")
+    assert keys(project, experiment()) == plain, "a file that no setting names is nobody's business"
+
+
+def test_dvc_sees_the_digest_in_params(project: Project) -> None:
+    stages = yaml.safe_load((CHECKOUT / "dvc.yaml").read_text())["stages"]
+    reading = [stage for stage, found in stages.items() if "files_sha256" in found.get("params", ())]
+    assert reading == ["federate", "ask", "attack", "analyse", "evaluate"]
+    assert yaml.safe_load((CHECKOUT / "params.yaml").read_text())["files_sha256"] == NO_FILES
+    request = Request(experiment="tiny", priors=["random"], seeds=[0], dataset_sha256="embedded", files_sha256="abc")
+    assert request.as_params()["files_sha256"] == "abc"
+    Path("named").write_text("one")
+    project.write("tiny", {**TINY, **NAMING["model"]})
+    project.write("pair", {"report": {"title": "Pair"}, "members": [{"experiment": "tiny"}]})
+    (member,) = load_suite(project.root, "pair").members
+    assert member.request(None).files_sha256 == files_sha256(member.config) != NO_FILES
