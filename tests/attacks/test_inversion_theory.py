@@ -298,11 +298,11 @@ def test_rules_that_add_up_features_are_refused_where_these_are_signed() -> None
         DlNet.model_validate({"activation": name}).build((3, 32, 32), 10, False) for name in ("tanh", "sigmoid")
     )
     for rule in ("row-sum", "counts"):
-        check_rule(rule, positive)  # type: ignore[arg-type]
+        check_rule(rule, positive)
         with pytest.raises(
             FedprintError, match=rf"rule '{rule}' adds up .* choose sign for one image, bias for several"
         ):
-            check_rule(rule, signed)  # type: ignore[arg-type]
+            check_rule(rule, signed)
     check_rule("sign", signed)
     head, y = head_gradients(60, 4, "tanh")
     assert in_common(labels_from("bias", head, 4), y) > 0.7, "the bias knows no features"

@@ -138,6 +138,7 @@ def test_readings_of_one_score_are_not_mixed() -> None:
     cut = [{**one, "pixels": "clipped"} for one in scores(0.2, 0.5, (-0.4, -0.2))]
     both = [*scores(0.7, 0.5, (0.1, 0.3)), *cut]
     assert verdicts(both, "spn-reconstruction")["naive"].state == "holds"
+    assert verdicts(both, "spn-reconstruction-cut")["naive"].state == "fails"
     lines = {line.labels[0]: line.cells for line in cap_table(HEAD, both).lines}
     assert "0.70 [0.65, 0.75]" in lines["reconstruction"]
     assert "0.20 [0.15, 0.25]" in lines["reconstruction, cut to [0, 1]"]

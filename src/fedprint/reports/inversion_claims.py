@@ -5,7 +5,7 @@ A comparison holds when its interval lies on its side; "order holds" when only t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from fedprint.evaluation.rows import Row
@@ -13,9 +13,11 @@ from fedprint.reports.claims import STATES, Verdict
 from fedprint.reports.evidence import UNTESTED, Finding, State
 from fedprint.reports.inversion_rows import (
     ALIGNMENT,
+    CUT,
     DEFENCES,
     GRADIENT,
     MAIN,
+    PAPERS_READING,
     PUBLISHED,
     RAW,
     InversionHead,
@@ -51,19 +53,24 @@ def judge_inversion(head: InversionHead, rows: Sequence[Row]) -> list[Verdict]:
     return found
 
 
-def spn_leads(metric: str) -> Judge:
-    """Return the judge of "spn has the highest CAP", on the attack named first, in every batch."""
+def spn_leads(metric: str, reading: Mapping[str, str] | None = None) -> Judge:
+    """Return the judge of "spn has the highest CAP", on the attack named first, in every batch.
+
+    The score is in the papers' reading unless another is given.
+    """
+    keys = PAPERS_READING[metric] if reading is None else reading
 
     def judge(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
         attack, _, batches = head.attacks[0]
         parts, states = [], []
         for batch in batches:
-            found = scored(rows, metric, attack, batch, adversary)
+            found = scored(rows, metric, attack, batch, adversary, keys)
             if "spn" not in found or len(found) < 3:
                 continue
             others = {name: row for name, row in found.items() if name in DEFENCES and name != "spn"}
             best = max(others.values(), key=lambda row: float(row["value"]))
-            states.append(_side(_gaps(rows, attack, batch, adversary, found["spn"], best, metric)))
+            place = {"attack": attack, "attack_batch": batch, "adversary": adversary, **keys}
+            states.append(_side(_gaps(rows, place, found["spn"], best)))
             shown = ", ".join(f"{name} {numbers(row)}" for name, row in {"spn": found["spn"], **others}.items())
             parts.append(f"batch {batch}: {shown}")
         return Finding(state=_worst(states), numbers="; ".join(parts)) if states else UNTESTED
@@ -71,13 +78,10 @@ def spn_leads(metric: str) -> Judge:
     return judge
 
 
-def _gaps(
-    rows: Sequence[Row], attack: str, batch: int, adversary: str, spn: Row, best: Row, metric: str
-) -> list[tuple[float, float, float]]:
+def _gaps(rows: Sequence[Row], place: Mapping[str, object], spn: Row, best: Row) -> list[tuple[float, float, float]]:
     """Return (value, lo, hi) of how far spn leads: paired where images allow, else from both intervals."""
-    if metric == "cap_reconstruction":
-        place = {"attack": attack, "attack_batch": batch, "adversary": adversary}
-        paired = rows_where(rows, metric="cap_difference", **place, **RAW)
+    if spn["metric"] == "cap_reconstruction":
+        paired = rows_where(rows, metric="cap_difference", **place)
         return [(row["value"], row["lo"], row["hi"]) for row in paired]
     return [(spn["value"] - best["value"], spn["lo"] - best["hi"], spn["hi"] - best["lo"])]
 
@@ -235,6 +239,8 @@ def _worst(states: Sequence[State]) -> State:
 CONCLUSIONS: tuple[tuple[str, str, str, Judge], ...] = (
     ("spn-reconstruction", "spn leads CAP against reconstruction (published: CIFAR-10 yes, MNIST batch 1 and 4 no)",
      "4.5", spn_leads("cap_reconstruction")),
+    ("spn-reconstruction-cut", "spn leads CAP against reconstruction where pixels are cut to [0, 1] (ours)",
+     "4.5", spn_leads("cap_reconstruction", CUT)),
     ("spn-membership", "spn leads CAP against membership", "4.5", spn_leads("cap_membership")),
     ("spn-tracing", "spn leads CAP against tracing", "4.5", spn_leads("cap_tracing")),
     ("green-safe", "a perturbation larger than the gradient defeats every reconstruction", "4.2", green_is_safe),

@@ -81,7 +81,7 @@ def sought_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
         "positive rate is that at a false positive rate of at most .1 %. Traced: among all victims. Intervals over "
         "gradients.",
         labels=("network", "batch", "adversary", "mechanism", "strength"),
-        heads=("AUC", "TPR at FPR .1 %", "chance", "traced", "chance", "pairs"),
+        heads=("AUC", "TPR at FPR .1 %", "TPR by chance", "traced", "traced by chance", "pairs"),
         lines=tuple(lines),
         folded=len(lines) > 40,
     )  # fmt: skip

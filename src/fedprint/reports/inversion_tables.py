@@ -87,7 +87,8 @@ def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
         "under the best assignment; share of labels missed; share of images traced to another participant than "
         "theirs, all victims being participants. Intervals (95 %) over gradients and test images. "
         "Relative errors are the papers', of images as the search left them: pixels may lie outside [0, 1], and errors "
-        "have no upper end; “cut” is the same attack with its pixels cut to [0, 1], never worse for the adversary. "
+        "have no upper end, so that a search which runs away under noise decides a mean; “cut” is the same attack with "
+        "its pixels cut to [0, 1], never worse for the adversary. "
         "Membership is by the labels of the last layer's gradient; “from images” gives the reconstructions to the "
         "model trained without a mechanism. No gradient: the CAP that spn would have before an adversary who sees "
         "nothing and answers with the mean test image. Published: dp, ppdl_0.05, ppdl_0.3, spn.",

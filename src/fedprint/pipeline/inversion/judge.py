@@ -59,7 +59,7 @@ class Judged:
 def judge(truth: Path, found: Path, traced: Path, participants: Sequence[int], classes: int) -> Judged:
     """Hold what one adversary found against the truth."""
     known, answers = load_file(truth / IMAGES), load_file(found / FOUND)
-    x, y, images, raw, labels = known["x"], known["y"], *(answers[name] for name in ("images", "raw", "labels"))
+    x, y, images, raw, labels = known["x"], known["y"], answers["images"], answers["raw"], answers["labels"]
     places = measure.assignment(images, x)
     paired = {"index": images, "assignment": measure.rearranged(images, places)}
     uncut = {"index": raw, "assignment": measure.rearranged(raw, measure.assignment(raw, x))}
