@@ -185,6 +185,7 @@ def test_the_trajectory_has_the_first_and_the_last_state_and_blocks_fit_together
     assert trail.images.shape == (7, 3, 1, *cases.SHAPE)
     assert set(trail.images[0].unique().tolist()) == {0.5}
     assert torch.equal(trail.images[-1].clamp(0, 1), found.images)
+    assert torch.equal(trail.images[-1], found.raw), "the papers measure what the search left"
     assert bool((trail.values[1:] <= trail.values[:-1]).all()) and torch.equal(trail.values[-1], found.values)
     blocks = attack.model_copy(update={"block": 2}).run(victims, seed=0)
     assert blocks.trajectory.values.shape == (7, 3)

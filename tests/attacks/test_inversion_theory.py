@@ -12,10 +12,19 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn import functional
 
-from fedprint.attacks.inversion.closed_form import ClosedForm, layer_input, noisy_bound, solve_noisy
-from fedprint.attacks.inversion.labels import expected_from, labels_from
+from fedprint.attacks.inversion.closed_form import (
+    LEAST,
+    ClosedForm,
+    layer_input,
+    noisy_bound,
+    solve_noisy,
+    unexplained,
+)
+from fedprint.attacks.inversion.labels import check_rule, expected_from, labels_from
+from fedprint.attacks.inversion.objectives import Knowledge
 from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.victims import Victims
+from fedprint.defences.on_update import Noise, TopK
 from fedprint.models.base import initialise
 from fedprint.models.components import DlNet, FullyConnected
 from fedprint.rng import torch_rng
@@ -81,6 +90,61 @@ def test_the_attack_gives_the_images_of_a_network_without_convolutions(centred: 
         ClosedForm(layer="head").run(victims)
     with pytest.raises(FedprintError, match="for gradients of one image"):
         ClosedForm().run(replace(victims, images=2))
+
+
+def veiled(victims: int, sigma: float, share: float) -> tuple[Victims, Tensor]:
+    """Return victims of a network without convolutions whose gradients had noise, then the largest entries kept."""
+    net = FullyConnected(activation="sigmoid", hidden=32).build((1, 8, 8), 5, False).double()
+    rng = torch_rng(3)
+    x, y = torch.rand(victims, 1, 1, 8, 8, generator=rng).double(), torch.arange(victims)[:, None] % 5
+    params, sent = [], []
+    for victim in range(victims):
+        net.reset(torch_rng(0, victim))
+        params.append({name: p.detach().clone() for name, p in net.named_parameters()})
+        gradient = simulation(net)(params[-1], x[victim], functional.one_hot(y[victim], 5).double())
+        loud = Noise(sigma=sigma).on_device(gradient, torch_rng(1, victim))
+        sent.append(TopK(share=share, per_layer=True).on_device(loud, torch_rng(2, victim)))
+    stacked = [{name: torch.stack([one[name] for one in each]) for name in each[0]} for each in (params, sent)]
+    known = {"model": net, "shape": (1, 8, 8), "classes": 5, "shared": False}
+    return Victims(params=stacked[0], descents=stacked[1], **known), x  # type: ignore[arg-type]
+
+
+def relative(found: Tensor, x: Tensor) -> Tensor:
+    return (found - x).flatten(1).norm(dim=1) / x.flatten(1).norm(dim=1)
+
+
+@pytest.mark.parametrize(("sigma", "share"), [(0.0, 0.3), (1e-3, 0.3), (0.01, 1.0), (0.03, 1.0)])
+def test_the_closed_form_of_one_who_knows_the_mechanism_is_better(sigma: float, share: float) -> None:
+    victims, x = veiled(24, sigma, share)
+    plain, knowing = (
+        relative(ClosedForm().run(victims, known).clamp(0, 1), x).mean()
+        for known in (Knowledge(), Knowledge(sigma=sigma, masked=share < 1))
+    )
+    assert float(knowing) < 0.95 * float(plain)
+
+
+def test_only_rows_that_sent_a_pixel_are_averaged_over() -> None:
+    x, weight, bias = layer_gradients(5)
+    weight[:, ::2, :10] = 0.0
+    weight[:, :, 3] = 0.0  # nobody sent this one
+    found = layer_input(weight, bias, knowledge=Knowledge(masked=True))
+    kept = [i for i in range(20) if i != 3]
+    assert torch.allclose(found[:, kept], x[:, kept], rtol=1e-9) and not bool(found[:, 3].any())
+    assert float((layer_input(weight, bias) - x)[:, kept].abs().max()) > 0.1
+    assert float(unexplained(weight, bias, x, masked=True).abs().max()) < 1e-12
+
+
+def test_the_squares_of_noisy_biases_are_taken_for_what_they_are() -> None:
+    """Over many rows the noise of the biases is ``rows sigma^2``: without it the input keeps its size."""
+    rng, sigma = torch_rng(5), 0.5
+    b, x = torch.randn(1, 20_000, generator=rng).double(), torch.rand(1, 6, generator=rng).double()
+    noise = sigma * torch.randn(1, 20_000, 7, generator=rng).double()
+    weight, bias = b[:, :, None] * x[:, None] + noise[..., :6], b + noise[..., 6]
+    plain, known = (layer_input(weight, bias, knowledge=Knowledge(sigma=s)) for s in (0.0, sigma))
+    assert torch.allclose(plain, x / (1 + sigma**2), atol=0.02) and torch.allclose(known, x, atol=0.02)
+    assert float(unexplained(weight, bias, known)) < float(unexplained(weight, bias, plain))
+    drowned = layer_input(weight, bias, knowledge=Knowledge(sigma=10.0))
+    assert torch.allclose(drowned, plain / LEAST), "what is left has a floor"
 
 
 def test_a_layer_without_a_gradient_is_refused() -> None:
@@ -227,6 +291,21 @@ def test_row_sums_survive_noise_that_hides_the_bias() -> None:
 def test_the_sign_rule_needs_no_positive_features() -> None:
     head, y = head_gradients(60, 1, "tanh")
     assert accuracy(labels_from("sign", head, 1), y) == 1
+
+
+def test_rules_that_add_up_features_are_refused_where_these_are_signed() -> None:
+    signed, positive = (
+        DlNet.model_validate({"activation": name}).build((3, 32, 32), 10, False) for name in ("tanh", "sigmoid")
+    )
+    for rule in ("row-sum", "counts"):
+        check_rule(rule, positive)
+        with pytest.raises(
+            FedprintError, match=rf"rule '{rule}' adds up .* choose sign for one image, bias for several"
+        ):
+            check_rule(rule, signed)
+    check_rule("sign", signed)
+    head, y = head_gradients(60, 4, "tanh")
+    assert in_common(labels_from("bias", head, 4), y) > 0.7, "the bias knows no features"
 
 
 @pytest.mark.parametrize("images", [4, 8])

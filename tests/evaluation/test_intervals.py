@@ -143,6 +143,17 @@ def test_unbounded_means_cover() -> None:
     assert 0.92 <= coverage(1.0, interval, "exponential") <= 0.995
 
 
+def test_unbounded_means_of_very_few_users_are_finite_and_cover() -> None:
+    """A bootstrap sample of three users is a single one's every ninth time: Student's t stands in for infinity."""
+
+    def interval(rng: np.random.Generator) -> Interval:
+        return mean_interval(rng.normal(2, 1, 3), rng, resamples=RESAMPLES, bounds=None)
+
+    found = mean_interval([1.0, 2.0, 9.0], numpy_rng(0), bounds=None)
+    assert -np.inf < found.lo < 1 and 9 < found.hi < np.inf
+    assert coverage(2.0, interval, "three") >= 0.92
+
+
 def test_bounds_rescale_the_interval() -> None:
     values = np.random.default_rng(0).random(50)
     unit, wide = mean_interval(values, numpy_rng(2)), mean_interval(4 * values - 2, numpy_rng(2), bounds=(-2, 2))

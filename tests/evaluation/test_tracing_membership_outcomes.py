@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.metrics import roc_auc_score
 
+from fedprint.evaluation import membership
 from fedprint.evaluation.membership import membership_outcome
 from fedprint.evaluation.tracing import participants_of, tracing_by_participants
 from fedprint.types import FedprintError
@@ -65,6 +67,28 @@ def test_too_few_others_are_named() -> None:
     assert found.note == "50 non-members are too few for a false positive rate of 0.001 (at least 1000)"
     with pytest.raises(FedprintError, match="membership: 3 of 3 are members; bring both kinds"):
         membership_outcome([1, 2, 3], [1, 1, 1], [0, 1, 2], np.random.default_rng(0))
+
+
+def test_members_of_one_update_are_drawn_together() -> None:
+    """Eight members each of 20 updates, half of which leak: no more is known than from one member each."""
+    update = np.repeat(np.arange(20), 8)
+    members = np.where(update % 2, 2.0, 0.5)
+    scores, truth = np.concatenate([members, np.linspace(0, 1, 2000)]), np.arange(2160) < 160
+    found = membership_outcome(scores, truth, np.concatenate([update, np.arange(2000) % 20]), np.random.default_rng(0))
+    assert found.tpr.value == 0.5 and found.tpr.hi - found.tpr.lo > 0.3
+    assert found.tpr_chance == pytest.approx(3 / 2001), "two false positives allowed, the third is the threshold"
+
+
+def test_the_area_under_the_curve_is_that_of_sklearn_ties_and_weights_included() -> None:
+    rng = np.random.default_rng(0)
+    score, truth, times = (
+        rng.integers(0, 9, 80).astype(float),
+        rng.random(80) < 0.4,
+        rng.integers(0, 3, 80).astype(float),
+    )
+    found = membership._area(score, truth)
+    assert found(times) == pytest.approx(roc_auc_score(truth, score, sample_weight=times))
+    assert np.isnan(found(truth.astype(float))), "members alone have no curve"
 
 
 def test_random_scores_cover_one_half() -> None:

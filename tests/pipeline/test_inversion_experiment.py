@@ -25,12 +25,27 @@ from fedprint.pipeline.cli import main
 from fedprint.pipeline.config import load_experiment
 from fedprint.pipeline.config_files import kind_named
 from fedprint.pipeline.inversion import run
-from fedprint.pipeline.inversion.attack import FOUND, TRACED, knowledge_of, nearest, reconstruct, trace
-from fedprint.pipeline.inversion.cells import Exposure, attack_cell, cell_key, read_exposure
-from fedprint.pipeline.inversion.config import InversionExperiment, load_inversion
+from fedprint.pipeline.inversion.attack import (
+    FOUND,
+    SCORES,
+    TRACED,
+    knowledge_of,
+    nearest,
+    reconstruct,
+    seek,
+    trace,
+)
+from fedprint.pipeline.inversion.cells import Exposure, attack_cell, cell_key, model_of, read_exposure
+from fedprint.pipeline.inversion.config import (
+    AttackConfig,
+    CandidatesConfig,
+    InversionExperiment,
+    load_inversion,
+)
 from fedprint.pipeline.inversion.judge import judge
 from fedprint.pipeline.inversion.networks import images_of
-from fedprint.pipeline.inversion.rows import Place, Results, all_rows
+from fedprint.pipeline.inversion.rows import all_rows
+from fedprint.pipeline.inversion.scene import Place, Results
 from fedprint.pipeline.inversion.victims import ExposureCell, expose
 from fedprint.types import FedprintError
 
@@ -40,6 +55,7 @@ SMALL: Mapping[str, Any] = {
     "images": 4,
     "victims": 2,
     "participants": [2],
+    "candidates": {"public": 10, "pairs": 40},
     "attacks": [
         {
             "network": {"name": "dlnet", "channels": 6, "bound": 0.5},
@@ -51,7 +67,6 @@ SMALL: Mapping[str, Any] = {
     "training": {"clients": 3, "rounds": 4, "batch_size": 8},
     "mechanisms": [
         {"defence": "none"},
-        {"defence": "dp", "defences": [{"name": "noise", "sigma": "$strength"}], "strengths": [0.5, 0.0001]},
         {"defence": "ppdl_0.3", "defences": [{"name": "top-k", "share": 0.3, "per_layer": True}]},
         {"defence": "spn", "defences": [{"name": "spn", "alpha2": "$strength", "bits": 8}], "strengths": [0.5]},
         {
@@ -60,6 +75,7 @@ SMALL: Mapping[str, Any] = {
             "defences": [{"name": "spn", "alpha2": "$strength", "bits": 16}],
             "strengths": [0.5],
         },
+        {"defence": "dp", "defences": [{"name": "noise", "sigma": "$strength"}], "strengths": [0.5, 0.0001]},
     ],
     "fast": {"training": {"rounds": 2}},
 }
@@ -133,7 +149,8 @@ def test_the_rows_have_the_papers_scores_with_intervals_and_chance(finished: tup
     for metric in ("reconstruction_success", "reconstruction_rmse", "label_accuracy", "tracing_accuracy", *scores):
         found = where(rows, metric=metric, region=None)
         assert {row["defence"] for row in found} == {"none", "dp", "ppdl_0.3", "spn"}
-        assert {row["attack"] for row in found} == {"gradient-matching", "closed-form"}
+        own = {"alignment"} if metric == "tracing_accuracy" else set()
+        assert {row["attack"] for row in found} == {"gradient-matching", "closed-form", *own}
         assert {row["adversary"] for row in found} == {"naive", "adaptive"}
         for row in found:
             assert row["lo"] <= row["value"] <= row["hi"] and row["chance"] is not None and row["n_questions"] >= 4
@@ -149,21 +166,106 @@ def test_cap_is_accuracy_times_distance_of_the_rows(finished: tuple[Results, lis
     place = {"defence": "dp", "variant": "main", "network": "dlnet"}
     here = {**place, "attack_batch": 2, "adversary": "adaptive", "matching": "assignment"}
     accuracy = {row["strength"]: row["value"] for row in where(rows, metric="accuracy", **place)}
-    for metric, score in (("reconstruction_rmse", "cap_reconstruction"), ("label_accuracy", "cap_membership")):
-        found = [row for row in where(rows, metric=metric, **here) if row.get("region") is None]
-        distance = {r["strength"]: r["value"] if metric == "reconstruction_rmse" else 1 - r["value"] for r in found}
-        assert len(distance) == 2
-        expected = sum(accuracy[m] * distance[m] for m in distance) / 2
-        (row,) = where(rows, metric=score, **here)
-        assert row["value"] == pytest.approx(expected) and row["strengths"] == 2
+    for metric, score, key, values in (
+        ("reconstruction_rmse", "cap_reconstruction", "pixels", ("raw", "clipped")),
+        ("label_accuracy", "cap_membership", "labels", ("gradient", "image")),
+    ):
+        for reading in values:
+            found = where(rows, metric=metric, region=None, **{key: reading}, **here)
+            distance = {r["strength"]: r["value"] if key == "pixels" else 1 - r["value"] for r in found}
+            assert len(distance) == len(found) == 2
+            expected = sum(accuracy[m] * distance[m] for m in distance) / 2
+            (row,) = where(rows, metric=score, **{key: reading}, **here)
+            assert row["value"] == pytest.approx(expected) and row["strengths"] == 2
+
+
+def test_raw_errors_are_never_smaller_than_those_of_images_cut_to_their_range(
+    finished: tuple[Results, list[Row], Path],
+) -> None:
+    results, rows, _ = finished
+    differ = 0
+    for exposure in results.exposures.values():
+        for judged in exposure.judged.values():
+            for matching in ("index", "assignment"):
+                raw, cut = (judged.by_matching[f"{matching}/{name}"] for name in ("raw-error", "error"))
+                assert (raw >= cut - 1e-6).all()
+                differ += int((raw > cut + 1e-6).sum())
+    assert differ, "under noise pixels leave [0, 1]"
+    for metric in ("reconstruction_rmse", "cap_reconstruction", "cap_difference"):
+        found = where(rows, metric=metric, matching="assignment", region=None)
+        assert {row["pixels"] for row in found} == {"raw", "clipped"}
+        assert all(math.isfinite(row[end]) for row in found for end in ("lo", "hi"))
+    assert {r["pixels"] for r in where(rows, metric="cap_reconstruction", selected=True)} == {"raw"}
+
+
+def test_a_lead_has_the_strengths_of_spn_and_not_of_the_last_mechanism(
+    finished: tuple[Results, list[Row], Path],
+) -> None:
+    _, rows, _ = finished
+    found = where(rows, metric="cap_difference")
+    assert found
+    for row in found:
+        place = {key: row[key] for key in ("attack", "attack_batch", "adversary", "pixels", "matching")}
+        (own,) = where(rows, metric="cap_reconstruction", defence="spn", variant="main", **place)
+        (other,) = where(rows, metric="cap_reconstruction", defence=row["against"], variant="main", **place)
+        assert row["strengths"] == own["strengths"] == 1 and row["variant"] == "main"
+        assert row["value"] == pytest.approx(own["value"] - other["value"])
+
+
+def test_blind_labels_have_the_chance_of_their_matching(finished: tuple[Results, list[Row], Path]) -> None:
+    results, rows, _ = finished
+    place = {"metric": "label_accuracy", "labels": "gradient", "attack_batch": 2, "adversary": "naive"}
+    by_index, by_set = (where(rows, matching=name, **place) for name in ("index", "assignment"))
+    assert len(by_index) == len(by_set) == 5
+    assert all(row["chance"] == pytest.approx(1 / 3) for row in by_index)
+    assert all(row["chance"] > 0.34 for row in by_set), "two guesses find a label more often than one"
+    (row,) = where(
+        rows, metric="cap_membership", labels="gradient", matching="index", defence="none", attack_batch=2,
+        adversary="naive",
+    )  # fmt: skip
+    assert row["chance"] == pytest.approx(results.accuracy(0, 0).value * 2 / 3)
+
+
+def test_images_in_hand_are_found_without_a_reconstruction(finished: tuple[Results, list[Row], Path]) -> None:
+    _, rows, _ = finished
+    place = {"attack": "alignment", "network": "dlnet", "attack_batch": 1, "adversary": "adaptive", "variant": "main"}
+    (auc,) = where(rows, metric="example_membership_auc", defence="none", **place)
+    (tpr,) = where(rows, metric="example_membership_tpr", defence="none", **place)
+    assert auc["value"] == 1.0 and auc["chance"] == 0.5 and auc["lo"] < 1.0
+    assert tpr["value"] == 1.0 and tpr["fpr"] == 0.001 and 0 < tpr["chance"] < 0.05
+    assert (auc["members"], auc["others"]) == (4, 4 * 10 + 4 * 3) and auc["n_users"] == 4
+    noisy = {r["strength"]: r["value"] for r in where(rows, metric="example_membership_auc", defence="dp", **place)}
+    assert noisy[0.5] < noisy[0.0001]
+    traced = where(rows, metric="tracing_accuracy", defence="none", **place)
+    assert {row["participants"] for row in traced} == {2, 4} and {row["value"] for row in traced} == {1.0}
+    assert {row["chance"] for row in traced} == {0.5, 0.25}
+    assert len(where(rows, metric="example_membership_auc")) == 2 * (6 + 5 + 6), "one row per place and adversary"
+
+
+def test_labels_are_read_from_images_too(
+    finished: tuple[Results, list[Row], Path], blobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, rows, root = finished
+    monkeypatch.setenv("FEDPRINT_ROOT", str(root))
+    monkeypatch.setenv("FEDPRINT_DATA", str(blobs))
+    place = {"metric": "label_accuracy", "labels": "image", "defence": "none", "attack": "closed-form"}
+    (row,) = where(rows, adversary="naive", **place)
+    exposure = results.exposures[Place(attack=1, setting=0, batch=1)]
+    images = torch.from_numpy(exposure.pictures["truth"]).float() / 255
+    model = model_of(run.utility_cell(results.experiment, 1, 0))
+    with torch.no_grad():
+        right = model.scores(images).argmax(1).numpy() == exposure.labels
+    assert row["value"] == pytest.approx(right.mean()), "perfect reconstructions are read as the true images are"
+    assert row["matching"] == "assignment" and row["chance"] is not None
 
 
 def test_without_a_mechanism_images_are_recovered_and_traced(finished: tuple[Results, list[Row], Path]) -> None:
     _, rows, _ = finished
     place = {"defence": "none", "adversary": "naive", "attack_batch": 1}
-    (closed,) = where(rows, metric="reconstruction_rmse", attack="closed-form", matching="index", **place)
+    error = {"metric": "reconstruction_rmse", "matching": "index", **place}
+    (closed,) = where(rows, attack="closed-form", pixels="raw", **error)
     assert closed["value"] < 1e-3
-    (matched,) = where(rows, metric="reconstruction_rmse", attack="gradient-matching", matching="index", **place)
+    (matched,) = where(rows, attack="gradient-matching", pixels="clipped", **error)
     assert matched["value"] < 0.5 * matched["chance"]
     traced = where(rows, metric="tracing_accuracy", attack="closed-form", **place)
     assert {row["value"] for row in traced} == {1.0} and {row["level"] for row in traced} == {"image", "participant"}
@@ -182,23 +284,24 @@ def test_a_secret_head_does_not_hide_from_a_first_layer_that_is_fully_connected(
 
 def test_large_noise_costs_and_protects_more_than_little(finished: tuple[Results, list[Row], Path]) -> None:
     results, rows, _ = finished
-    place = {"defence": "dp", "attack": "closed-form", "adversary": "naive", "matching": "index"}
+    place = {"defence": "dp", "attack": "closed-form", "adversary": "naive", "matching": "index", "pixels": "raw"}
     error = {r["strength"]: r["value"] for r in where(rows, metric="reconstruction_rmse", **place)}
     assert error[0.5] > 3 * error[0.0001]
     ratio = {p.setting: exposure.ratios for p, exposure in results.exposures.items() if (p.attack, p.batch) == (0, 1)}
-    assert (ratio[1] < ratio[2]).all() and np.isinf(ratio[0]).all()
+    assert (ratio[4] < ratio[5]).all() and np.isinf(ratio[0]).all()
 
 
 def test_the_report_is_whole_and_reads_its_words_from_the_rows(finished: tuple[Results, list[Row], Path]) -> None:
     _, rows, root = finished
     folder = root / "reports" / "small"
     page = (folder / "index.html").read_text()
-    for file in ("measurements.csv", "claims.csv", "tables/cap.csv", "figures/ppc-batch-1.svg", "figures/tracing.png"):
+    for file in ("measurements.csv", "claims.csv", "tables/cap.csv", "tables/sought.csv", "tables/labels-image.csv",
+                 "figures/ppc-batch-1.svg", "figures/tracing.png", "figures/searches.png"):  # fmt: skip
         assert (folder / file).is_file(), file
     assert any((folder / "figures").glob("regions-batch-*.png"))
     (row,) = where(
         rows, metric="cap_reconstruction", defence="spn", variant="main", attack="gradient-matching", attack_batch=1,
-        adversary="adaptive", matching="assignment",
+        adversary="adaptive", matching="assignment", pixels="raw",
     )  # fmt: skip
     assert f"{row['value']:.2f} [{row['lo']:.2f}, {row['hi']:.2f}]" in page
     summary = json.loads((folder / "summary.json").read_text())
@@ -216,10 +319,13 @@ def test_the_attack_runs_where_no_truth_exists(small: InversionExperiment, tmp_p
     cell = of_cell(small, "dp")
     quick = cell.attack.model_copy(update={"evaluations": 15})
     expose(cell, tmp_path / "all")
-    for name in ("observed", "public"):
+    for name in ("observed", "public", "candidates"):
         shutil.move(tmp_path / "all" / name, tmp_path / "seen" / name)
     shutil.rmtree(tmp_path / "all")
     seen = tmp_path / "seen"
+    seek(seen / "observed", seen / "public", seen / "candidates", seen / "adaptive")
+    assert load_file(seen / "adaptive" / SCORES)["scores"].shape == (4 + 10, 4)
+    shutil.rmtree(seen / "candidates")
     reconstruct(quick, seen / "observed", seen / "public", seen / "adaptive", 0)
     shutil.rmtree(seen / "public")
     reconstruct(quick, seen / "observed", None, seen / "naive", 0)
@@ -236,7 +342,9 @@ def test_nothing_the_adversary_reads_holds_an_image_or_a_label(small: InversionE
         for image in truth["x"].flatten(0, 1):
             assert image.numpy().tobytes() not in seen
         assert b"secret_head" not in seen and b"label" not in seen
-    assert "truth" not in inspect.signature(reconstruct).parameters
+    for step in (reconstruct, seek):
+        assert "truth" not in inspect.signature(step).parameters
+    assert "candidates" not in inspect.signature(reconstruct).parameters
 
 
 def test_private_heads_stay_with_their_victims(small: InversionExperiment, tmp_path: Path) -> None:
@@ -267,10 +375,12 @@ def test_tracing_is_judged_at_both_levels(tmp_path: Path) -> None:
     for name in ("truth", "found", "queries"):
         (tmp_path / name).mkdir()
     y = torch.tensor([[0, 1], [1, 1]])
-    save_file({"x": x, "y": y, "blind": x[0, 0].clone(), "order": order}, tmp_path / "truth" / "images.safetensors")
+    truth = {"x": x, "y": y, "blind": x[0, 0].clone(), "order": order, "sought": torch.tensor([4, 2, 0, 5, 3])}
+    save_file(truth, tmp_path / "truth" / "images.safetensors")
     save_file({"x": x.flatten(0, 1)[order].contiguous()}, tmp_path / "queries" / "images.safetensors")
     found = torch.stack([torch.stack([x[0, 1], x[1, 0]]), torch.stack([x[1, 1], x[0, 0] * 0])])
-    save_file({"images": found, "labels": y}, tmp_path / "found" / FOUND)
+    save_file({"images": found, "raw": 2 * found, "labels": y}, tmp_path / "found" / FOUND)
+    save_file({"scores": torch.rand(5, 2)}, tmp_path / "found" / SCORES)
     trace(tmp_path / "found", tmp_path / "queries", tmp_path / "traced")
     assert (tmp_path / "traced" / TRACED).is_file()
     result = judge(tmp_path / "truth", tmp_path / "found", tmp_path / "traced", (2,), 2)
@@ -278,6 +388,8 @@ def test_tracing_is_judged_at_both_levels(tmp_path: Path) -> None:
     assert result.traced[2][[1, 2, 3]].tolist() == [1.0, 0.0, 1.0]
     assert result.traced_chance[2].tolist() == [0.5] * 4 and result.traced_chance[0].tolist() == [0.25] * 4
     assert result.by_matching["assignment/error"][[1, 3]].tolist() == [0.0, 0.0]
+    assert result.by_matching["assignment/raw-error"].max() > 0.5
+    assert result.sought.own.tolist() == [-1, 1, 0, -1, 1]
 
 
 def test_the_nearest_image_is_the_nearest_in_mean_square() -> None:
@@ -318,6 +430,21 @@ def test_fast_and_assignments_reach_the_file(small: InversionExperiment, project
     matching = found.config.attacks[0]
     assert [getattr(matching.attack_on(batch), "labels", None) for batch in (1, 4)] == ["row-sum", "counts"]
     assert found.digest() != small.digest()
+
+
+def test_signed_features_get_rules_that_do_not_add_them_up() -> None:
+    attack = AttackConfig.model_validate(
+        {"network": {"name": "dlnet", "activation": "tanh"}, "attack": {"name": "gradient-matching"}}
+    )
+    assert [getattr(attack.attack_on(batch), "labels", None) for batch in (1, 4)] == ["sign", "bias"]
+
+
+def test_too_few_images_for_strangers_are_refused(small: InversionExperiment, tmp_path: Path) -> None:
+    cell = of_cell(small, "none").model_copy(update={"candidates": CandidatesConfig(public=10, pairs=400)})
+    with pytest.raises(
+        FedprintError, match=r"data.train: 60 images, but 4 .* 100 are strangers and 10 are public; raise"
+    ):
+        expose(cell, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -372,6 +499,6 @@ def test_a_score_before_no_gradient_is_the_chance_of_a_cap_row(finished: tuple[R
     accuracy = results.accuracy(0, 0).value
     (row,) = where(
         rows, metric="cap_reconstruction", defence="none", attack="gradient-matching", attack_batch=1,
-        adversary="naive", matching="index",
+        adversary="naive", matching="index", pixels="raw",
     )  # fmt: skip
     assert math.isclose(row["chance"], accuracy * blind)

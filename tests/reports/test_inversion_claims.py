@@ -6,12 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.claims import Verdict
 from fedprint.reports.inversion_claims import judge_inversion, sentences
-from fedprint.reports.inversion_rows import InversionHead
+from fedprint.reports.inversion_details import sought_table, tracing_table
+from fedprint.reports.inversion_figures import searches
+from fedprint.reports.inversion_rows import InversionHead, Trail
 from fedprint.reports.inversion_tables import cap_table, published_cap
 
 HEAD = InversionHead(
@@ -24,7 +27,8 @@ HEAD = InversionHead(
 def row(metric: str, value: float, half: float = 0.05, **keys: Any) -> Row:
     place: Mapping[str, Any] = {
         "attack": "gradient-matching", "network": "dlnet", "attack_batch": 1, "adversary": "naive", "variant": "main",
-        "matching": "assignment", "strength": 0.1, "chance": 0.5, "n_questions": 16, "n_users": 16,
+        "matching": "assignment", "pixels": "raw", "labels": "gradient", "strength": 0.1, "chance": 0.5,
+        "n_questions": 16, "n_users": 16,
     }  # fmt: skip
     return {**place, "metric": metric, "value": value, "lo": value - half, "hi": value + half, **keys}
 
@@ -120,3 +124,51 @@ def test_published_scores_stand_beside_ours_where_there_are_any() -> None:
     assert line.labels[0] == "reconstruction" and line.cells[-1] == "0.57 / 0.55 / 0.57 / 0.69"
     assert "0.70 [0.65, 0.75]" in line.cells
     assert published_cap("fashion_mnist", "reconstruction", 1) == "–"
+
+
+@pytest.mark.parametrize("name", ["mnist", "mnist_writers", "cifar10", "cifar100", "svhn"])
+def test_every_data_set_of_the_papers_has_its_published_scores(name: str) -> None:
+    assert all(published_cap(name, score, 8) != "–" for score in ("reconstruction", "membership", "tracing"))
+
+
+def test_readings_of_one_score_are_not_mixed() -> None:
+    """Labels read from images, and errors of images that were cut, never decide what the papers' reading decides."""
+    other = row("label_accuracy", 1.0, defence="spn", labels="image")
+    assert verdicts([row("label_accuracy", 0.1, defence="spn"), other], "labels-spn")["naive"].state == "holds"
+    cut = [{**one, "pixels": "clipped"} for one in scores(0.2, 0.5, (-0.4, -0.2))]
+    both = [*scores(0.7, 0.5, (0.1, 0.3)), *cut]
+    assert verdicts(both, "spn-reconstruction")["naive"].state == "holds"
+    assert verdicts(both, "spn-reconstruction-cut")["naive"].state == "fails"
+    lines = {line.labels[0]: line.cells for line in cap_table(HEAD, both).lines}
+    assert "0.70 [0.65, 0.75]" in lines["reconstruction"]
+    assert "0.20 [0.15, 0.25]" in lines["reconstruction, cut to [0, 1]"]
+    assert lines["reconstruction, cut to [0, 1]"][-1] == "–", "the papers do not cut"
+
+
+def test_images_in_hand_have_a_table_and_a_sentence_of_their_own() -> None:
+    found: dict[str, Any] = {"attack": "alignment", "adversary": "adaptive", "matching": None, "others": 1264}
+    rows = [
+        row("example_membership_auc", 0.9, defence="dp", members=16, **found),
+        row("example_membership_tpr", 0.4, defence="dp", fpr=0.001, **{**found, "chance": 0.002}),
+        row("tracing_accuracy", 0.8, defence="dp", level="participant", participants=2, **found),
+        row("tracing_accuracy", 0.5, defence="dp", level="participant", participants=16, **found),
+    ]
+    (line,) = sought_table(HEAD, rows).lines
+    assert line.cells[:4] == ("0.900 [0.850, 0.950]", "40 % [35, 45]", "0.2 %", "50 % [45, 55]")
+    assert line.cells[-1] == "16 in, 1264 not; 16 gradients"
+    assert len(tracing_table(HEAD, rows).lines) == 2
+    assert any("AUC of dp 0.90 [0.85, 0.95]," in text for text in sentences(HEAD, rows, []))
+
+
+def test_searches_are_drawn_where_there_was_one() -> None:
+    def trail(defence: str, adversary: str) -> Trail:
+        return Trail(
+            attack="gradient-matching", batch=1, adversary=adversary, defence=defence, strength=0.1,
+            evaluations=np.array([1, 2, 5]), values=np.array([[1.0, 2.0], [0.5, 0.1], [0.0, 0.01]], np.float32),
+        )  # fmt: skip
+
+    place = ("gradient-matching", "dlnet", 1)
+    trails = [trail(defence, adversary) for defence in ("none", "dp") for adversary in HEAD.adversaries]
+    drawing = searches(HEAD, trails, place)
+    assert drawing is not None and drawing.name == "searches"
+    assert searches(HEAD, trails, ("closed-form", "mlp", 1)) is None

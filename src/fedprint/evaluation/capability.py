@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedprint.evaluation.chance import FloatArray
-from fedprint.evaluation.intervals import Interval, cluster_mean_interval
+from fedprint.evaluation.intervals import Bounds, Interval, cluster_mean_interval
 from fedprint.types import FedprintError
 
 Region = Literal["green", "white", "red"]
@@ -55,13 +55,14 @@ def performance(settings: Sequence[Setting]) -> FloatArray:
     return result
 
 
-def cap(settings: Sequence[Setting], victims: ArrayLike, rng: np.random.Generator, top: float) -> Interval:
+def cap(settings: Sequence[Setting], victims: ArrayLike, rng: np.random.Generator, top: float | None) -> Interval:
     """Return ``CAP = mean_m Acc(m) dist(m)`` (spn, eq. 1), higher is better.
 
     The interval joins two sources as the root of their squares: images, drawn with their ``victims`` (n,), and the
-    accuracies, which share a test set and so are taken to err together. ``top`` is the largest distance there can be.
+    accuracies, which share a test set and so are taken to err together. ``top`` is the largest distance there can be,
+    None where there is none.
     """
-    over_images = _mean(performance(settings), victims, rng, (0.0, top))
+    over_images = _mean(performance(settings), victims, rng, None if top is None else (0.0, top))
     value = over_images.value
     low, high = (
         float(np.mean([getattr(s.accuracy, end) * np.mean(s.distances) for s in settings])) for end in ("lo", "hi")
@@ -74,11 +75,11 @@ def cap(settings: Sequence[Setting], victims: ArrayLike, rng: np.random.Generato
 
 
 def cap_difference(
-    one: Sequence[Setting], other: Sequence[Setting], victims: ArrayLike, rng: np.random.Generator, top: float
+    one: Sequence[Setting], other: Sequence[Setting], victims: ArrayLike, rng: np.random.Generator, top: float | None
 ) -> Interval:
     """Return CAP of ``one`` minus CAP of ``other``, paired image by image; accuracies are taken as measured."""
-    return _mean(performance(one) - performance(other), victims, rng, (-top, top))
+    return _mean(performance(one) - performance(other), victims, rng, None if top is None else (-top, top))
 
 
-def _mean(values: FloatArray, victims: ArrayLike, rng: np.random.Generator, bounds: tuple[float, float]) -> Interval:
+def _mean(values: FloatArray, victims: ArrayLike, rng: np.random.Generator, bounds: Bounds | None) -> Interval:
     return cluster_mean_interval(values, victims, rng, bounds=bounds)

@@ -102,7 +102,8 @@ def ratio_interval(
     """Return the interval of ``sum(sums) / sum(counts)`` over users with unequal numbers of questions, both (U,).
 
     With ``bounds`` = (low, high) every question lies in [low, high] and so does the interval. Without, the bootstrap-t
-    is taken on the plain scale, equal users give a point, and one user gives (-inf, inf).
+    is taken on the plain scale, equal users give a point, one user gives (-inf, inf), and where so few users make the
+    bootstrap's t infinite Student's takes its place.
 
     Raises:
         FedprintError: no users, a count below or equal to zero, a non-finite sum, or a value outside the bounds.
@@ -178,6 +179,9 @@ def _studentised_ends(
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(errors < _TINY, np.copysign(np.inf, ratios - value), (shifts - centre) / (errors * slope[1:]))
     t_lo, t_hi = np.quantile(t, [level, 1 - level], method="inverted_cdf")
+    if not bounded:  # nothing would cut an infinite t back
+        reach = float(student_t.ppf(1 - level, len(h) - 1))
+        t_lo, t_hi = (end if np.isfinite(end) else np.copysign(reach, end) for end in (t_lo, t_hi))
     below, above = _tail_errors(h, n, value, error, unseen=-np.log(level))
     ends = np.array([centre - t_hi * below * slope[0], centre - t_lo * above * slope[0]])
     lo, hi = expit(ends) if bounded else ends

@@ -196,7 +196,17 @@ METRICS: Mapping[str, MetricInfo] = {
     "tracing_accuracy": MetricInfo(
         unit="fraction",
         higher_is_better=True,
-        description="share of images traced to the right participant by the nearest reconstruction",
+        description="share of images traced to the right participant",
+    ),
+    "example_membership_auc": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="area under the ROC curve of telling images in a gradient from images that are not in it",
+    ),
+    "example_membership_tpr": MetricInfo(
+        unit="fraction",
+        higher_is_better=True,
+        description="share of the images in a gradient that are named at a false positive rate of at most fpr",
     ),
     "cap_reconstruction": MetricInfo(
         unit="ratio",

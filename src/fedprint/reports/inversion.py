@@ -13,13 +13,19 @@ from fedprint.reports import wording
 from fedprint.reports.claims import Verdict
 from fedprint.reports.inversion_claims import CONCLUSIONS, judge_inversion, sentences
 from fedprint.reports.inversion_figures import draw_inversion
-from fedprint.reports.inversion_rows import InversionHead, Sample
+from fedprint.reports.inversion_rows import InversionHead, Sample, Trail
 from fedprint.reports.inversion_tables import tables_of
 from fedprint.reports.page import environment, fresh_folder, swap, write_claims, write_drawings, write_tables
 
 
 def write_inversion(
-    *, head: InversionHead, rows: Sequence[Row], samples: Sequence[Sample], config_text: str, out: Path
+    *,
+    head: InversionHead,
+    rows: Sequence[Row],
+    samples: Sequence[Sample],
+    trails: Sequence[Trail],
+    config_text: str,
+    out: Path,
 ) -> None:
     """Write the folder ``out``: index.html, measurements, claims, tables/, figures/, config.yaml, summary.json.
 
@@ -27,7 +33,7 @@ def write_inversion(
     """
     verdicts = judge_inversion(head, rows)
     said, tables = sentences(head, rows, verdicts), tables_of(head, rows)
-    drawings = draw_inversion(head, rows, samples)
+    drawings = draw_inversion(head, rows, samples, trails)
     page = environment().get_template("inversion.html").render(
         head=head,
         tables=tables,

@@ -5,16 +5,21 @@ A comparison holds when its interval lies on its side; "order holds" when only t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.claims import STATES, Verdict
 from fedprint.reports.evidence import UNTESTED, Finding, State
 from fedprint.reports.inversion_rows import (
-    BEST,
+    ALIGNMENT,
+    CUT,
     DEFENCES,
+    GRADIENT,
     MAIN,
+    PAPERS_READING,
+    PUBLISHED,
+    RAW,
     InversionHead,
     numbers,
     percent,
@@ -23,8 +28,8 @@ from fedprint.reports.inversion_rows import (
 )
 
 Judge = Callable[[InversionHead, Sequence[Row], str], Finding]
-GREEN_DROP = {"cifar10": 0.20, "mnist_writers": 0.05}
-"""By how much accuracy falls in the green region, as published."""
+GREEN_DROP = {"cifar10": 0.20, "mnist": 0.05}
+"""The papers' data set -> by how much accuracy falls in the green region, as published."""
 
 
 def judge_inversion(head: InversionHead, rows: Sequence[Row]) -> list[Verdict]:
@@ -48,19 +53,24 @@ def judge_inversion(head: InversionHead, rows: Sequence[Row]) -> list[Verdict]:
     return found
 
 
-def spn_leads(metric: str) -> Judge:
-    """Return the judge of "spn has the highest CAP", on the attack named first, in every batch."""
+def spn_leads(metric: str, reading: Mapping[str, str] | None = None) -> Judge:
+    """Return the judge of "spn has the highest CAP", on the attack named first, in every batch.
+
+    The score is in the papers' reading unless another is given.
+    """
+    keys = PAPERS_READING[metric] if reading is None else reading
 
     def judge(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
         attack, _, batches = head.attacks[0]
         parts, states = [], []
         for batch in batches:
-            found = scored(rows, metric, attack, batch, adversary)
+            found = scored(rows, metric, attack, batch, adversary, keys)
             if "spn" not in found or len(found) < 3:
                 continue
             others = {name: row for name, row in found.items() if name in DEFENCES and name != "spn"}
             best = max(others.values(), key=lambda row: float(row["value"]))
-            states.append(_side(_gaps(rows, attack, batch, adversary, found["spn"], best, metric)))
+            place = {"attack": attack, "attack_batch": batch, "adversary": adversary, **keys}
+            states.append(_side(_gaps(rows, place, found["spn"], best)))
             shown = ", ".join(f"{name} {numbers(row)}" for name, row in {"spn": found["spn"], **others}.items())
             parts.append(f"batch {batch}: {shown}")
         return Finding(state=_worst(states), numbers="; ".join(parts)) if states else UNTESTED
@@ -68,12 +78,9 @@ def spn_leads(metric: str) -> Judge:
     return judge
 
 
-def _gaps(
-    rows: Sequence[Row], attack: str, batch: int, adversary: str, spn: Row, best: Row, metric: str
-) -> list[tuple[float, float, float]]:
+def _gaps(rows: Sequence[Row], place: Mapping[str, object], spn: Row, best: Row) -> list[tuple[float, float, float]]:
     """Return (value, lo, hi) of how far spn leads: paired where images allow, else from both intervals."""
-    if metric == "cap_reconstruction":
-        place = {"attack": attack, "attack_batch": batch, "adversary": adversary}
+    if spn["metric"] == "cap_reconstruction":
         paired = rows_where(rows, metric="cap_difference", **place)
         return [(row["value"], row["lo"], row["hi"]) for row in paired]
     return [(spn["value"] - best["value"], spn["lo"] - best["hi"], spn["hi"] - best["lo"])]
@@ -84,7 +91,7 @@ def labels_leak(names: Sequence[str], *, safe: bool) -> Judge:
 
     def judge(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
         attack = head.attacks[0][0]
-        place = {"metric": "label_accuracy", "matching": BEST, "attack": attack, "attack_batch": 1}
+        place = {"metric": "label_accuracy", **GRADIENT, "attack": attack, "attack_batch": 1}
         found = [r for r in rows_where(rows, adversary=adversary, variant=MAIN, **place) if r["defence"] in names]
         if not found:
             return UNTESTED
@@ -124,7 +131,7 @@ def green_is_safe(head: InversionHead, rows: Sequence[Row], adversary: str) -> F
 
 def green_costs(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
     """Judge "dp and ppdl lose much accuracy in the green region"."""
-    drop = GREEN_DROP.get(head.dataset)
+    drop = GREEN_DROP.get(PUBLISHED.get(head.dataset, ""))
     network = head.attacks[0][1]
     plain = rows_where(rows, metric="accuracy", network=network, defence="none")
     if drop is None or not plain or adversary != head.adversaries[0]:
@@ -166,7 +173,7 @@ def spn_keeps_accuracy(head: InversionHead, rows: Sequence[Row], adversary: str)
 def more_bits(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
     """Judge "protection grows with the number of bits", at the strength that the ablations share."""
     attack = head.attacks[0][0]
-    place = {"metric": "reconstruction_rmse", "matching": BEST, "attack": attack, "attack_batch": 1, "defence": "spn"}
+    place = {"metric": "reconstruction_rmse", **RAW, "attack": attack, "attack_batch": 1, "defence": "spn"}
     found = [row for row in rows_where(rows, adversary=adversary, **place) if row.get("region") is None]
     by_bits = {_bits(row): row for row in found if row["variant"] != MAIN}
     strengths = {row["strength"] for row in by_bits.values()}
@@ -182,7 +189,7 @@ def more_bits(head: InversionHead, rows: Sequence[Row], adversary: str) -> Findi
 def laplace_alike(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
     """Judge "Laplacian noise behaves as Gaussian": intervals of CAP overlap."""
     attack = head.attacks[0][0]
-    place = {"metric": "cap_reconstruction", "matching": BEST, "attack": attack, "attack_batch": 1, "defence": "dp"}
+    place = {"metric": "cap_reconstruction", **RAW, "attack": attack, "attack_batch": 1, "defence": "dp"}
     found = {row["variant"]: row for row in rows_where(rows, adversary=adversary, **place)}
     if not {MAIN, "laplace"} <= set(found):
         return UNTESTED
@@ -232,6 +239,8 @@ def _worst(states: Sequence[State]) -> State:
 CONCLUSIONS: tuple[tuple[str, str, str, Judge], ...] = (
     ("spn-reconstruction", "spn leads CAP against reconstruction (published: CIFAR-10 yes, MNIST batch 1 and 4 no)",
      "4.5", spn_leads("cap_reconstruction")),
+    ("spn-reconstruction-cut", "spn leads CAP against reconstruction where pixels are cut to [0, 1] (ours)",
+     "4.5", spn_leads("cap_reconstruction", CUT)),
     ("spn-membership", "spn leads CAP against membership", "4.5", spn_leads("cap_membership")),
     ("spn-tracing", "spn leads CAP against tracing", "4.5", spn_leads("cap_tracing")),
     ("green-safe", "a perturbation larger than the gradient defeats every reconstruction", "4.2", green_is_safe),
@@ -275,7 +284,26 @@ def sentences(head: InversionHead, rows: Sequence[Row], verdicts: Sequence[Verdi
         verb = {"fails": "does not hide", "holds": "hides"}.get(labels.state, "may or may not hide")
         about = f"the labels of single images from the {last} adversary"
         said.append(f"The label axis: spn {verb} {about} ({labels.numbers}).")
-    return said
+    return [*said, *sought_sentence(head, rows)]
+
+
+def sought_sentence(head: InversionHead, rows: Sequence[Row]) -> list[str]:
+    """Return how well images in hand are told from strangers before the adversary who knows most, by mechanism."""
+    _, network, batches = head.attacks[0]
+    place = {"attack": ALIGNMENT, "network": network, "attack_batch": batches[0], "adversary": head.headline}
+    found = rows_where(rows, metric="example_membership_auc", variant=MAIN, **place)
+    shown = []
+    for name in ("none", *DEFENCES):
+        own = sorted((row for row in found if row["defence"] == name), key=lambda row: float(row["value"]))
+        if own:
+            ends = dict.fromkeys(numbers(row) for row in (own[0], own[-1]))
+            shown.append(f"{name} {' to '.join(ends)}")
+    if not shown:
+        return []
+    return [
+        f"Whether an image in hand is in a gradient ({ALIGNMENT} on {network}, batch {batches[0]}, the {head.headline} "
+        f"adversary): AUC of {'; '.join(shown)}, over the strengths of each."
+    ]
 
 
 def _lost(group: Sequence[Verdict], last: str) -> bool:

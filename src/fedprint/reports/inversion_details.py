@@ -7,8 +7,13 @@ from collections.abc import Sequence
 from fedprint.evaluation.rows import Row
 from fedprint.reports.analysis_tables import ResultTable, TableLine
 from fedprint.reports.inversion_rows import (
+    ALIGNMENT,
     BEST,
+    CUT,
+    GRADIENT,
+    IMAGE,
     MAIN,
+    RAW,
     InversionHead,
     named,
     numbers,
@@ -16,7 +21,9 @@ from fedprint.reports.inversion_rows import (
     places,
     row_where,
     rows_where,
+    seen_places,
 )
+from fedprint.reports.wording import MISSING
 
 PUBLISHED_COSINES = (-0.0033, 0.1760, 0.0243, 0.1861)
 """Between the gradients of cross-entropy and polarization, four layers that the paper does not name (spn, 4.2)."""
@@ -28,18 +35,72 @@ def label_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
         head, rows, "labels", "Labels recovered",
         "Share of labels that the adversary has right, whatever their order: the papers' membership. They come from "
         "the last layer's gradient, which no secret head touches.",
-        {"metric": "label_accuracy", "matching": BEST},
+        {"metric": "label_accuracy", **GRADIENT},
     )  # fmt: skip
 
 
-def tracing_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
-    """Return tracing by the number of participants."""
+def image_label_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
+    """Return the labels that a trained model reads from the reconstructed images: the papers' second reading."""
+    return _by_setting(
+        head, rows, "labels-image", "Labels of the reconstructed images",
+        "Share of images whose reconstruction, cut to [0, 1] and best assigned, the model trained without a mechanism "
+        "classifies as what it is. That model has seen the true images: they belong to the training set.",
+        {"metric": "label_accuracy", **IMAGE},
+    )  # fmt: skip
+
+
+def sought_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
+    """Return, without a reconstruction, which images in hand are found in gradients, and in whose."""
     lines = []
-    for attack, network, batch, adversary in places(head):
-        found = rows_where(rows, metric="tracing_accuracy", attack=attack, attack_batch=batch, adversary=adversary)
-        for row in found:
-            asked = "the image" if row["level"] == "image" else f"{row['participants']} participants"
-            labels = (f"{attack}, {network}", str(batch), adversary, named(row), f"{row['strength']:g}", asked)
+    for network, batch, adversary in seen_places(head):
+        place = {"attack": ALIGNMENT, "network": network, "attack_batch": batch, "adversary": adversary}
+        here = rows_where(rows, **place)
+        for auc in rows_where(here, metric="example_membership_auc"):
+            setting = {key: auc[key] for key in ("defence", "variant", "strength")}
+            tpr = row_where(here, metric="example_membership_tpr", **setting)
+            traced = rows_where(here, metric="tracing_accuracy", **setting)
+            last = max(traced, key=lambda row: int(row["participants"]))
+            lines.append(
+                TableLine(
+                    labels=(network, str(batch), adversary, named(auc), f"{auc['strength']:g}"),
+                    cells=(
+                        numbers(auc, 3),
+                        *((percent(tpr), fine_percent(tpr["chance"])) if tpr else (MISSING, MISSING)),
+                        percent(last),
+                        fine_percent(last["chance"]),
+                        f"{auc['members']} in, {auc['others']} not; {auc['n_users']} gradients",
+                    ),
+                )
+            )
+    return ResultTable(
+        name="sought",
+        title="Images in hand: whether they are in a gradient, and in whose",
+        note="No reconstruction: the gradient of a single image is held against what was sent, whitened by gradients "
+        "of public images, by an adversary who has the image and its label. Membership asks every pair of a candidate "
+        "(all attacked images, and strangers) and a gradient; the area under the ROC curve has chance .5, and the true "
+        "positive rate is that at a false positive rate of at most .1 %. Traced: among all victims. Intervals over "
+        "gradients.",
+        labels=("network", "batch", "adversary", "mechanism", "strength"),
+        heads=("AUC", "TPR at FPR .1 %", "TPR by chance", "traced", "traced by chance", "pairs"),
+        lines=tuple(lines),
+        folded=len(lines) > 40,
+    )  # fmt: skip
+
+
+def fine_percent(value: float) -> str:
+    """Return a fraction in per cent with a decimal."""
+    return f"{100 * value:.1f} %"
+
+
+def tracing_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
+    """Return tracing by the number of participants, by reconstructions and by gradients."""
+    asked = [*places(head), *((ALIGNMENT, *place) for place in seen_places(head))]
+    lines = []
+    for attack, network, batch, adversary in asked:
+        place = {"attack": attack, "network": network, "attack_batch": batch, "adversary": adversary}
+        for row in rows_where(rows, metric="tracing_accuracy", **place):
+            among = "the image" if row["level"] == "image" else f"{row['participants']} participants"
+            labels = (f"{attack}, {network}", str(batch), adversary, named(row), f"{row['strength']:g}", among)
             lines.append(
                 TableLine(labels=labels, cells=(percent(row), f"{100 * row['chance']:.0f} %", str(row["n_questions"])))
             )
@@ -47,7 +108,8 @@ def tracing_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
         name="tracing",
         title="Tracing by the number of participants",
         note="An image in hand is traced to the participant who holds the nearest reconstruction (mean squared error); "
-        "“the image” asks for the very reconstruction of that image.",
+        "“the image” asks for the very reconstruction of that image. By alignment: to whose gradient the image's own "
+        "points.",
         labels=("attack", "batch", "adversary", "mechanism", "strength", "among"),
         heads=("traced", "chance", "images"),
         lines=tuple(lines),
@@ -58,14 +120,14 @@ def tracing_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
 def ablation_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
     """Return every variant beside the papers' grid."""
     lines = []
-    caps = [r for r in rows if r["metric"] == "cap_reconstruction" and r.get("matching") == BEST]
+    caps = rows_where(rows, metric="cap_reconstruction", **RAW)
     varied = {row["defence"] for row in caps if row["variant"] != MAIN}
     for row in sorted(
         caps, key=lambda r: (str(r["attack"]), int(r["attack_batch"]), str(r["adversary"]), str(r["defence"]))
     ):
         if row["defence"] in varied:
             place = {key: row[key] for key in ("attack", "attack_batch", "adversary", "defence", "variant")}
-            labels = row_where(rows, metric="cap_membership", matching=BEST, **place)
+            labels = row_where(rows, metric="cap_membership", **GRADIENT, **place)
             cells = (str(row["strengths"]), numbers(row), numbers(labels))
             lines.append(
                 TableLine(
@@ -89,26 +151,28 @@ def image_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
     lines = []
     for attack, network, batch, adversary in places(head):
         here = rows_where(rows, attack=attack, attack_batch=batch, adversary=adversary, matching=BEST, region=None)
-        for error in rows_where(here, metric="reconstruction_rmse"):
+        for error in rows_where(here, metric="reconstruction_rmse", **RAW):
             own = rows_where(here, defence=error["defence"], variant=error["variant"], strength=error["strength"])
             success = [percent(row_where(own, metric="reconstruction_success", threshold=at)) for at in (0.1, 0.2)]
             others = [
-                numbers(row_where(own, metric=metric), digits)
-                for metric, digits in (("reconstruction_relative_mse", 2), ("psnr", 1), ("ssim", 2))
+                numbers(row_where(own, metric=metric, **pixels), digits)
+                for metric, digits, pixels in (
+                    ("reconstruction_rmse", 2, CUT),
+                    ("reconstruction_relative_mse", 2, RAW),
+                    ("psnr", 1, CUT),
+                    ("ssim", 2, CUT),
+                )
             ]
             labels = (f"{attack}, {network}", str(batch), adversary, named(error), f"{error['strength']:g}")
-            lines.append(
-                TableLine(
-                    labels=labels,
-                    cells=(*success, numbers(error), *others, f"{error['n_questions']}, {error['n_users']} victims"),
-                )
-            )
+            n = f"{error['n_questions']}, {error['n_users']} victims"
+            lines.append(TableLine(labels=labels, cells=(*success, numbers(error), *others, n)))
     return ResultTable(
         name="images",
         title="Reconstructed images, setting by setting",
-        note="Under the best assignment. Pixels lie in [0, 1]; chance in measurements.csv is a mean test image's.",
+        note="Under the best assignment. rMSE and relative MSE are the papers', of images as the search left them; all "
+        "else, and “cut”, of pixels cut to [0, 1]. Chance in measurements.csv is a mean test image's.",
         labels=("attack", "batch", "adversary", "mechanism", "strength"),
-        heads=("< 0.1", "< 0.2", "rMSE", "relative MSE", "PSNR, dB", "SSIM", "images"),
+        heads=("< 0.1", "< 0.2", "rMSE", "rMSE, cut", "relative MSE", "PSNR, dB", "SSIM", "images"),
         lines=tuple(lines),
         folded=True,
     )  # fmt: skip

@@ -10,7 +10,17 @@ import numpy as np
 from fedprint.evaluation.capability import calibration, region
 from fedprint.evaluation.rows import Row
 from fedprint.reports.drawing import INK, MARKERS, MUTED, SERIES, Drawing, finish, percent_axis, style
-from fedprint.reports.inversion_rows import BEST, DEFENCES, MAIN, InversionHead, Sample, rows_where
+from fedprint.reports.inversion_rows import (
+    ALIGNMENT,
+    DEFENCES,
+    GRADIENT,
+    MAIN,
+    RAW,
+    InversionHead,
+    Sample,
+    Trail,
+    rows_where,
+)
 from fedprint.reports.panels import WIDTH, blank_figure, shared_legend
 
 if TYPE_CHECKING:
@@ -19,20 +29,29 @@ if TYPE_CHECKING:
 REGIONS = ("green", "white", "red")
 REGION_COLOURS = {"green": "#4f8a3c", "white": MUTED, "red": "#a52a1f"}
 EXAMPLES = 5
+FLOOR = 1e-12
+"""Objectives below this are drawn here: a perfect match has no logarithm."""
+
+LINEAR = 3.0
+"""Panels with a larger distance are linear up to 1 and logarithmic beyond: raw errors have no upper end."""
+
 ACCURACY, DISTANCE = SERIES[1], SERIES[0]
 DISTANCES: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("reconstruction", "reconstruction_rmse", {"matching": BEST}),
+    ("reconstruction", "reconstruction_rmse", {**RAW}),
     ("tracing", "tracing_accuracy", {"level": "participant"}),
-    ("membership", "label_accuracy", {"matching": BEST}),
+    ("membership", "label_accuracy", {**GRADIENT}),
 )
 
 
-def draw_inversion(head: InversionHead, rows: Sequence[Row], samples: Sequence[Sample]) -> list[Drawing]:
+def draw_inversion(
+    head: InversionHead, rows: Sequence[Row], samples: Sequence[Sample], trails: Sequence[Trail]
+) -> list[Drawing]:
     """Return the figures, in the order of the page."""
     with style():
         found = [ppc(head, rows, place) for place in _places(head)]
         found += [drawing for place in _places(head) if (drawing := region_images(head, samples, place)) is not None]
         found.append(tracing(head, rows))
+        found += [drawing for place in _places(head)[:1] if (drawing := searches(head, trails, place)) is not None]
     return found
 
 
@@ -54,7 +73,10 @@ def ppc(head: InversionHead, rows: Sequence[Row], place: tuple[str, str, int]) -
                 axes.set_title(defence)
             curves = [_curve(rows, metric, keys, place, defence, adversary) for adversary in head.adversaries]
             _panel(axes, curves, head.adversaries)
-            axes.set_ylim(0, max(1.05, *(max([*curve[2], 0.0]) * 1.05 for curve in curves)))
+            highest = max(1.05, *(max([*curve[2], 0.0]) * 1.05 for curve in curves))
+            if highest > LINEAR:
+                axes.set_yscale("symlog", linthresh=1.0)
+            axes.set_ylim(0, highest)
         panels[line][0].set_ylabel(f"{score}:\naccuracy, distance")
     for axes in panels[-1]:
         axes.set_xlabel("log10(|B| / |E_B| + 1)")
@@ -63,9 +85,10 @@ def ppc(head: InversionHead, rows: Sequence[Row], place: tuple[str, str, int]) -
         figure,
         f"ppc-batch-{batch}",
         f"Privacy-preserving characteristics, attack batch {batch}",
-        f"{attack} on {network}: test accuracy and the adversary's distance (relative error; share of images mistraced "
-        "among all victims; share of labels missed) by the calibrated size of the perturbation. In the shaded part "
-        "the perturbation is larger than the gradient: the papers' green region. Points are strengths.",
+        f"{attack} on {network}: test accuracy and the adversary's distance (relative error of images as the search "
+        "left them; share of images mistraced among all victims; share of labels missed) by the calibrated size of the "
+        "perturbation. In the shaded part the perturbation is larger than the gradient: the papers' green region. "
+        f"Points are strengths. Panels that reach beyond {LINEAR:g} are logarithmic above 1.",
     )
 
 
@@ -132,7 +155,8 @@ def region_images(head: InversionHead, samples: Sequence[Sample], place: tuple[s
         f"regions-batch-{batch}",
         f"Images of each region, attack batch {batch}",
         f"Above the true image, below what the {head.headline} adversary found; relative error, and |B| / |E_B| in "
-        f"brackets. Examples lie evenly between the smallest and the largest error of a region. Means: {means}.",
+        "brackets. Pixels are cut to [0, 1]. Examples lie evenly between the smallest and the largest error of a "
+        f"region. Means: {means}.",
     )
 
 
@@ -159,30 +183,72 @@ def _show(axes: Axes, picture: Any) -> None:
 
 def tracing(head: InversionHead, rows: Sequence[Row]) -> Drawing:
     """Draw tracing by the number of participants, single images, the mean over each mechanism's strengths."""
-    attack, _, batches = head.attacks[0]
-    figure = blank_figure(WIDTH, 3.2)
-    panels = figure.subplots(1, len(head.adversaries), sharey=True, squeeze=False)[0]
-    place = {"metric": "tracing_accuracy", "attack": attack, "attack_batch": batches[0], "level": "participant"}
-    for axes, adversary in zip(panels, head.adversaries, strict=True):
-        for position, defence in enumerate(("none", *DEFENCES)):
-            found = rows_where(rows, adversary=adversary, defence=defence, variant=MAIN, **place)
-            counts = sorted({int(row["participants"]) for row in found})
-            means = [np.mean([float(r["value"]) for r in found if r["participants"] == n]) for n in counts]
-            colour = (INK, *SERIES)[position % (1 + len(SERIES))]
-            axes.plot(counts, means, color=colour, marker=MARKERS[position % len(MARKERS)], ms=4, lw=1.2, label=defence)
-        chance = {
-            int(row["participants"]): float(row["chance"]) for row in rows_where(rows, adversary=adversary, **place)
-        }
-        axes.plot(sorted(chance), [chance[n] for n in sorted(chance)], ":", color=MUTED, lw=1.2, label="chance")
-        axes.set_title(f"{adversary} adversary")
+    attack, network, batches = head.attacks[0]
+    ways = {attack: "by reconstruction", ALIGNMENT: "by gradient"}
+    figure = blank_figure(WIDTH, 5.4)
+    panels = figure.subplots(len(ways), len(head.adversaries), sharex=True, sharey=True, squeeze=False)
+    for line, (way, words) in enumerate(ways.items()):
+        place = {"metric": "tracing_accuracy", "attack": way, "network": network, "attack_batch": batches[0]}
+        for axes, adversary in zip(panels[line], head.adversaries, strict=True):
+            _traced(axes, rows_where(rows, adversary=adversary, level="participant", variant=MAIN, **place))
+            axes.set_title(f"{words}, {adversary} adversary")
+        percent_axis(panels[line][0], "y", "images traced")
+    for axes in panels[-1]:
         axes.set_xlabel("participants")
-    panels[0].set_ylim(0, 1.03)
-    percent_axis(panels[0], "y", "images traced")
-    shared_legend(figure, panels)
+    panels[0][0].set_ylim(0, 1.03)
+    shared_legend(figure, panels.ravel())
     return finish(
         figure,
         "tracing",
         "Tracing by the number of participants",
-        f"Share of images whose nearest reconstruction belongs to the right participant ({attack}, attack batch "
-        f"{batches[0]}), the mean over the strengths of each mechanism; intervals are in measurements.csv.",
+        f"Share of images whose nearest reconstruction ({attack}, attack batch {batches[0]}) belongs to the right "
+        "participant, and below of those whose own gradient points to that participant's; the mean over the strengths "
+        "of each mechanism; intervals are in measurements.csv.",
+    )
+
+
+def _traced(axes: Axes, found: Sequence[Row]) -> None:
+    for position, defence in enumerate(("none", *DEFENCES)):
+        own = [row for row in found if row["defence"] == defence]
+        counts = sorted({int(row["participants"]) for row in own})
+        means = [np.mean([float(r["value"]) for r in own if r["participants"] == n]) for n in counts]
+        colour = (INK, *SERIES)[position % (1 + len(SERIES))]
+        axes.plot(counts, means, color=colour, marker=MARKERS[position % len(MARKERS)], ms=4, lw=1.2, label=defence)
+    chance = {int(row["participants"]): float(row["chance"]) for row in found}
+    axes.plot(sorted(chance), [chance[n] for n in sorted(chance)], ":", color=MUTED, lw=1.2, label="chance")
+
+
+def searches(head: InversionHead, trails: Sequence[Trail], place: tuple[str, str, int]) -> Drawing | None:
+    """Draw how far the objective has come by evaluation: a panel per mechanism and adversary, a line per strength."""
+    attack, network, batch = place
+    own = [trail for trail in trails if (trail.attack, trail.batch) == (attack, batch)]
+    names = [name for name in ("none", *DEFENCES) if any(trail.defence == name for trail in own)]
+    if not own:
+        return None
+    figure = blank_figure(WIDTH, 1.2 + 1.9 * len(head.adversaries))
+    panels = figure.subplots(len(head.adversaries), len(names), sharex=True, sharey=True, squeeze=False)
+    for line, adversary in enumerate(head.adversaries):
+        for axes, name in zip(panels[line], names, strict=True):
+            here = [trail for trail in own if (trail.adversary, trail.defence) == (adversary, name)]
+            for position, trail in enumerate(sorted(here, key=lambda trail: -trail.strength)):
+                depth = 0.35 + 0.65 * (position + 1) / len(here)
+                label = f"{trail.strength:g}" if name != "none" else None
+                middle = np.median(np.maximum(trail.values, FLOOR), axis=1)
+                axes.plot(trail.evaluations, middle, color=DISTANCE, alpha=depth, lw=1.2, label=label)
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            if line == 0:
+                axes.set_title(name)
+                if name != "none":
+                    axes.legend(fontsize=6, handlelength=1.0)
+        panels[line][0].set_ylabel(f"{adversary}:\nobjective")
+    for axes in panels[-1]:
+        axes.set_xlabel("evaluations")
+    return finish(
+        figure,
+        "searches",
+        "How the searches went",
+        f"{attack} on {network}, attack batch {batch}: the objective of the first start after so many evaluations, the "
+        "median over gradients; a line per strength, the largest palest. Of an adversary who tries several tactics it "
+        "is the last one's, with the prior that belongs to it: panels of one column may differ in what they minimise.",
     )

@@ -15,7 +15,35 @@ DEFENCES = ("dp", "ppdl_0.05", "ppdl_0.3", "spn")
 """In the order of the papers' tables."""
 
 MAIN, BEST = "main", "assignment"
-PUBLISHED: Mapping[str, str] = {"cifar10": "cifar10", "mnist_writers": "mnist"}
+ALIGNMENT = "alignment"
+"""The ``attack`` of rows that need no reconstruction: an image's own gradient beside what was sent."""
+
+RAW: Mapping[str, str] = {"matching": BEST, "pixels": "raw"}
+"""The keys of the papers' relative error: images as the search left them, in the best assignment (papers.md 4.1)."""
+
+CUT: Mapping[str, str] = {"matching": BEST, "pixels": "clipped"}
+"""Those of ours, which cuts pixels to [0, 1] as any adversary would."""
+
+GRADIENT: Mapping[str, str] = {"matching": BEST, "labels": "gradient"}
+"""The keys of labels that come from the last layer."""
+
+IMAGE: Mapping[str, str] = {"matching": BEST, "labels": "image"}
+"""Those of labels that a trained model reads from the reconstructed images."""
+
+PAPERS_READING: Mapping[str, Mapping[str, str]] = {
+    "cap_reconstruction": RAW,
+    "cap_membership": GRADIENT,
+    "cap_tracing": {"level": "participant"},
+}
+"""CAP score -> the keys of the reading that stands beside the papers'."""
+
+PUBLISHED: Mapping[str, str] = {
+    "mnist": "mnist",
+    "mnist_writers": "mnist",
+    "cifar10": "cifar10",
+    "cifar100": "cifar100",
+    "svhn": "svhn",
+}
 """Our data set -> that of the papers' tables; Fashion-MNIST is not among them."""
 
 
@@ -58,6 +86,19 @@ class Sample:
     found: NDArray[np.uint8]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Trail:
+    """How the searches of one place went: the objective ``values`` (s, v) of v gradients after ``evaluations`` (s,)."""
+
+    attack: str
+    batch: int
+    adversary: str
+    defence: str
+    strength: float
+    evaluations: NDArray[np.int64]
+    values: NDArray[np.float32]
+
+
 def rows_where(rows: Sequence[Row], **keys: Any) -> list[Row]:
     """Return the rows with these values; a key that a row does not have counts as None."""
     return [row for row in rows if all(row.get(key) == value for key, value in keys.items())]
@@ -84,11 +125,18 @@ def percent(row: Row | None) -> str:
     return f"{100 * row['value']:.0f} % [{_number(row['lo'], 0, 100)}, {_number(row['hi'], 0, 100)}]"
 
 
-def scored(rows: Sequence[Row], metric: str, attack: str, batch: int, adversary: str) -> dict[str, Row]:
-    """Return a CAP score of the papers' grid by defence: best assignment, participants."""
-    kind: dict[str, Any] = {"level": "participant"} if metric == "cap_tracing" else {"matching": BEST}
+def scored(
+    rows: Sequence[Row],
+    metric: str,
+    attack: str,
+    batch: int,
+    adversary: str,
+    reading: Mapping[str, str] | None = None,
+) -> dict[str, Row]:
+    """Return a CAP score of the papers' grid by defence, in the papers' reading unless another is given."""
+    keys = PAPERS_READING[metric] if reading is None else reading
     place = {"attack": attack, "attack_batch": batch, "adversary": adversary, "variant": MAIN}
-    found = rows_where(rows, metric=metric, **place, **kind)
+    found = rows_where(rows, metric=metric, **place, **keys)
     return {str(row["defence"]): row for row in found}
 
 
@@ -98,6 +146,11 @@ def places(head: InversionHead) -> Iterator[tuple[str, str, int, str]]:
         for batch in batches:
             for adversary in head.adversaries:
                 yield attack, network, batch, adversary
+
+
+def seen_places(head: InversionHead) -> list[tuple[str, int, str]]:
+    """Return network, batch and adversary, each once, whatever the attacks that reconstruct there."""
+    return list(dict.fromkeys((network, batch, adversary) for _, network, batch, adversary in places(head)))
 
 
 def named(row: Row) -> str:

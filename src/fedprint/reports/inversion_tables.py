@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.analysis_tables import ResultTable, TableLine
 from fedprint.reports.inversion_details import (
     ablation_table,
+    image_label_table,
     image_table,
     label_table,
     layer_table,
+    sought_table,
     tracing_table,
 )
 from fedprint.reports.inversion_rows import (
+    CUT,
     DEFENCES,
+    GRADIENT,
+    IMAGE,
     MAIN,
     PUBLISHED,
+    RAW,
     InversionHead,
     named,
     numbers,
@@ -29,7 +35,14 @@ from fedprint.reports.inversion_rows import (
 from fedprint.reports.reference import reference_table
 from fedprint.reports.wording import MISSING
 
-SCORES = {"cap_reconstruction": "reconstruction", "cap_membership": "membership", "cap_tracing": "tracing"}
+SCORES: tuple[tuple[str, str, Mapping[str, str]], ...] = (
+    ("reconstruction", "cap_reconstruction", RAW),
+    ("reconstruction, cut to [0, 1]", "cap_reconstruction", CUT),
+    ("membership", "cap_membership", GRADIENT),
+    ("membership, from images", "cap_membership", IMAGE),
+    ("tracing", "cap_tracing", {"level": "participant"}),
+)
+"""Name of a score, its metric, and the keys of its reading. The papers have those with a single word."""
 
 
 def tables_of(head: InversionHead, rows: Sequence[Row]) -> list[ResultTable]:
@@ -39,6 +52,8 @@ def tables_of(head: InversionHead, rows: Sequence[Row]) -> list[ResultTable]:
         accuracy_table(head, rows),
         region_table(head, rows),
         label_table(head, rows),
+        image_label_table(head, rows),
+        sought_table(head, rows),
         tracing_table(head, rows),
         ablation_table(head, rows),
         image_table(head, rows),
@@ -50,9 +65,9 @@ def tables_of(head: InversionHead, rows: Sequence[Row]) -> list[ResultTable]:
 def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
     """Return the CAP scores beside the published ones."""
     lines = []
-    for metric, score in SCORES.items():
+    for score, metric, reading in SCORES:
         for attack, network, batch, adversary in places(head):
-            found = scored(rows, metric, attack, batch, adversary)
+            found = scored(rows, metric, attack, batch, adversary, reading)
             if found:
                 cells = [numbers(found.get(name)) for name in ("none", *DEFENCES)]
                 chance = numbers_of_chance(found.get("spn") or found["none"])
@@ -71,8 +86,12 @@ def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
         note="CAP = mean over strengths of accuracy times distance, higher protects better. Distances: relative error "
         "under the best assignment; share of labels missed; share of images traced to another participant than "
         "theirs, all victims being participants. Intervals (95 %) over gradients and test images. "
-        "Pixels of reconstructions are cut to [0, 1]. No gradient: the CAP that spn would have before an adversary who "
-        "sees nothing and answers with the mean test image. Published: dp, ppdl_0.05, ppdl_0.3, spn.",
+        "Relative errors are the papers', of images as the search left them: pixels may lie outside [0, 1], and errors "
+        "have no upper end, so that a search which runs away under noise decides a mean; “cut” is the same attack with "
+        "its pixels cut to [0, 1], never worse for the adversary. "
+        "Membership is by the labels of the last layer's gradient; “from images” gives the reconstructions to the "
+        "model trained without a mechanism. No gradient: the CAP that spn would have before an adversary who sees "
+        "nothing and answers with the mean test image. Published: dp, ppdl_0.05, ppdl_0.3, spn.",
         labels=("score", "attack", "batch", "adversary"),
         heads=("none", *DEFENCES, "no gradient", "n", "published"),
         lines=tuple(lines),
@@ -148,27 +167,23 @@ def region_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
                     "defence": defence,
                     "region": region,
                 }
-                error = row_where(rows, metric="reconstruction_rmse", **place)
-                if error is None:
+                raw, cut = (row_where(rows, metric="reconstruction_rmse", **place, **pixels) for pixels in (RAW, CUT))
+                if raw is None:
                     continue
                 ratio = row_where(rows, metric="perturbation_ratio", **place)
                 success = row_where(rows, metric="reconstruction_success", **place)
-                cells = (
-                    numbers(ratio),
-                    numbers(error),
-                    percent(success),
-                    f"{error['n_questions']}, {error['n_users']} victims",
-                )
+                n = f"{raw['n_questions']}, {raw['n_users']} victims"
+                cells = (numbers(ratio), numbers(raw), numbers(cut), percent(success), n)
                 labels = (f"{attack}, {network}", str(batch), adversary, defence, region)
                 lines.append(TableLine(labels=labels, cells=cells))
     return ResultTable(
         name="regions",
         title="Regions of the figure",
         note="green: the perturbation is larger than the gradient, |B| / |E_B| < 1; red: it is not, and the image was "
-        "recovered to a relative error below 0.2; white: the rest. Labels of the figure, not theorems: how many images "
-        "of the green region were recovered stands beside it.",
+        "recovered to a relative error below 0.2 (pixels cut to [0, 1]); white: the rest. Labels of the figure, not "
+        "theorems: how many images of the green region were recovered stands beside it.",
         labels=("attack", "batch", "adversary", "mechanism", "region"),
-        heads=("mean |B| / |E_B|", "mean rMSE", "recovered (< 0.2)", "images"),
+        heads=("mean |B| / |E_B|", "mean rMSE", "mean rMSE, cut", "recovered (< 0.2)", "images"),
         lines=tuple(lines),
         folded=len(lines) > 40,
     )  # fmt: skip

@@ -102,6 +102,7 @@ def _better(a: Reconstruction, b: Reconstruction) -> Reconstruction:
 
     return Reconstruction(
         images=either("images"),
+        raw=either("raw"),
         targets=either("targets"),
         values=either("values"),
         evaluations=a.evaluations + b.evaluations,

@@ -12,19 +12,24 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fedprint.attacks.inversion.objectives import NAIVE, Knowledge
 from fedprint.attacks.inversion.victims import Victims
 from fedprint.component import Component
 from fedprint.types import FedprintError
 
 Rows = Literal["best", "least-squares"]
+LEAST = 0.1
+"""Of the squares of noisy biases at least this share is taken for signal, or one would divide by noise."""
 
 
-def layer_input(weight: Tensor, bias: Tensor, rows: Rows = "least-squares") -> Tensor:
+def layer_input(weight: Tensor, bias: Tensor, rows: Rows = "least-squares", knowledge: Knowledge = NAIVE) -> Tensor:
     """Return the inputs (v, inputs) from gradients of the weights (v, outputs, inputs) and biases (v, outputs).
 
     best divides the row with the largest bias gradient; least-squares minimises ``sum_i |W_i - b_i x|^2`` over all
     rows, which under noise averages it away. Both are exact for one image without noise; for several they give a
-    weighted mean of the images. A layer whose biases have no gradient at all is an error.
+    weighted mean of the images. least-squares heeds what is known: a row that did not send a pixel's entry has no say
+    in that pixel, and the noise of the biases, ``sigma^2`` for each row, is no part of their squares (down to
+    :data:`LEAST` of what was seen). A layer whose biases have no gradient at all is an error.
     """
     if not bool((bias != 0).any(1).all()):
         raise FedprintError("closed form: the bias gradient of a layer is all zero and hides its input; use another")
@@ -32,7 +37,28 @@ def layer_input(weight: Tensor, bias: Tensor, rows: Rows = "least-squares") -> T
         best = bias.abs().argmax(1)[:, None]
         picked = weight.gather(1, best[..., None].expand(-1, -1, weight.shape[2]))[:, 0]
         return picked / bias.gather(1, best)
-    return torch.einsum("vo,voi->vi", bias, weight) / bias.square().sum(1, keepdim=True)
+    sent, known = (_sent(part, masked=knowledge.masked) for part in (weight, bias))
+    squares, count = (torch.einsum("vo,voi->vi", part, sent) for part in (bias.square(), known))
+    honest = torch.maximum(squares - knowledge.sigma**2 * count, LEAST * squares)
+    return torch.einsum("vo,voi->vi", bias, weight) / torch.where(honest > 0, honest, 1.0)
+
+
+def unexplained(weight: Tensor, bias: Tensor, inputs: Tensor, *, masked: bool = False) -> Tensor:
+    """Return the squares (v,) that ``inputs`` (v, inputs) leave of both gradients, the best factor for every row.
+
+    A row of ``(W, b)`` is a multiple of ``(x, 1)``, and the noise of all its entries is alike: what is left is the
+    distance from that line (total least squares; Golub and Van Loan 1980), over the entries that were sent.
+    """
+    weight, bias, inputs = weight.double(), bias.double(), inputs.double()  # what is left is a small difference
+    along = torch.einsum("voi,vi->vo", weight, inputs) + bias
+    length = torch.einsum("voi,vi->vo", _sent(weight, masked=masked), inputs.square()) + _sent(bias, masked=masked)
+    whole = weight.square().sum(2) + bias.square()
+    return (whole - along.square() / torch.where(length > 0, length, 1.0)).sum(1)
+
+
+def _sent(tensor: Tensor, *, masked: bool) -> Tensor:
+    """Return 1 for every entry that was sent, and 0 for one that was not."""
+    return (tensor != 0).to(tensor) if masked else torch.ones_like(tensor)
 
 
 class ClosedForm(Component):
@@ -45,8 +71,31 @@ class ClosedForm(Component):
     layer: str = "fc1"
     rows: Rows = "least-squares"
 
-    def run(self, victims: Victims) -> Tensor:
-        """Return the images (v, 1, c, h, w) in [0, 1]. Raises FedprintError where the layer does not hold one image."""
+    def run(self, victims: Victims, knowledge: Knowledge = NAIVE) -> Tensor:
+        """Return the images (v, 1, c, h, w); pixels may leave [0, 1].
+
+        One who knows of noise or of a mask solves as ``rows`` says, by the best row, and by least squares that heed the
+        mask, and the noise; for each victim it keeps what leaves least unexplained with its pixels cut to [0, 1].
+        Raises FedprintError where the layer does not hold one image.
+        """
+        weight, bias = self._gradients(victims)
+        centred = bool(getattr(victims.model, "centred", False))
+        found = torch.stack([layer_input(weight, bias, *how) for how in self._ways(knowledge)])
+        low = -1.0 if centred else 0.0
+        left = [unexplained(weight, bias, x.clamp(low, 1), masked=knowledge.masked) for x in found]
+        chosen = found[torch.stack(left).argmin(0), torch.arange(len(bias), device=bias.device)]
+        x = chosen.reshape(-1, 1, *victims.shape)
+        return (x + 1) / 2 if centred else x
+
+    def _ways(self, knowledge: Knowledge) -> list[tuple[Rows, Knowledge]]:
+        """Return the solutions that are tried."""
+        ways: list[tuple[Rows, Knowledge]] = [(self.rows, NAIVE)]
+        if knowledge.sigma or knowledge.masked:
+            known = (Knowledge(masked=knowledge.masked), Knowledge(masked=knowledge.masked, sigma=knowledge.sigma))
+            ways += [("best", NAIVE), *(("least-squares", one) for one in dict.fromkeys(known))]
+        return ways
+
+    def _gradients(self, victims: Victims) -> tuple[Tensor, Tensor]:
         weight, bias = (victims.descents.get(f"{self.layer}.{kind}") for kind in ("weight", "bias"))
         if weight is None or bias is None or weight.dim() != 3 or weight.shape[2] != math.prod(victims.shape):
             raise FedprintError(
@@ -54,8 +103,7 @@ class ClosedForm(Component):
             )
         if victims.images > 1 or victims.steps is not None:
             raise FedprintError("attack.name: closed-form is for gradients of one image; choose gradient-matching")
-        x = layer_input(weight, bias, self.rows).reshape(-1, 1, *victims.shape)
-        return ((x + 1) / 2 if getattr(victims.model, "centred", False) else x).clamp(0, 1)
+        return weight, bias
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ from fedprint.attacks.inversion.closed_form import layer_input
 from fedprint.types import FedprintError, Params
 
 Rule = Literal["row-sum", "sign", "bias", "counts"]
+BY_SUMS: tuple[Rule, ...] = ("row-sum", "counts")
+"""The rules that add up the last layer's inputs, which therefore must not be negative."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,8 @@ def labels_from(
     ``descents`` are stacked (v, ...) as simulate.py has them. row-sum: the rows with the smallest sums, for inputs that
     are not negative (ReLU, sigmoid). bias: the smallest entries of the bias. sign: the row that turns against all
     others, for any input, of one image (iDLG, Zhao et al. 2020, eq. 4). counts: how often each label occurs, from the
-    row sums and what is ``expected`` of the model (ours). Raises FedprintError where a rule cannot work.
+    row sums and what is ``expected`` of the model (ours), for inputs as in row-sum. Whether inputs are signed does not
+    show in ``descents``: see :func:`check_rule`. Raises FedprintError where a rule cannot work.
     """
     name = f"{layer}.bias" if rule == "bias" else f"{layer}.weight"
     if name not in descents:
@@ -65,6 +68,15 @@ def labels_from(
     # An image's share (Wainakh et al. 2022, algorithm 1), a little more for what the softmax takes back.
     each = evidence.clamp(min=0).sum(1) * (1 + 1 / evidence.shape[1]) / count
     return _largest(evidence, each, count)
+
+
+def check_rule(rule: Rule, model: object) -> None:
+    """Raise FedprintError where the rule adds up inputs of the last layer that may be negative (tanh)."""
+    if rule in BY_SUMS and getattr(model, "activation", None) is torch.tanh:
+        raise FedprintError(
+            f"attack.labels: rule '{rule}' adds up the inputs of the last layer, which are signed in "
+            f"{type(model).__name__} with tanh; choose sign for one image, bias for several"
+        )
 
 
 def _against_all_others(weight: Tensor) -> Tensor:

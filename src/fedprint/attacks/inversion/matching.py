@@ -27,9 +27,13 @@ from fedprint.rng import torch_rng
 
 @dataclass(frozen=True, kw_only=True)
 class Reconstruction:
-    """Images (v, b, c, h, w) in [0, 1], targets (v, b, C), the objective (v,) at the end, evaluations (v,) spent."""
+    """Images (v, b, c, h, w) in [0, 1], targets (v, b, C), the objective (v,) at the end, evaluations (v,) spent.
+
+    ``raw`` are the images as the search left them: their pixels may leave [0, 1] (papers.md 4.1 measures these).
+    """
 
     images: Tensor
+    raw: Tensor
     targets: Tensor
     values: Tensor
     evaluations: Tensor
@@ -73,6 +77,7 @@ class GradientMatching(Component):
         trails = [part.trajectory for part in parts]
         return Reconstruction(
             images=torch.cat([part.images for part in parts]),
+            raw=torch.cat([part.raw for part in parts]),
             targets=torch.cat([part.targets for part in parts]),
             values=torch.cat([part.values for part in parts]),
             evaluations=torch.cat([part.evaluations for part in parts]),
@@ -95,6 +100,7 @@ class GradientMatching(Component):
         images, targets = search.split(found.points)
         return Reconstruction(
             images=images.clamp(0, 1),
+            raw=images,
             targets=targets,
             values=found.values,
             evaluations=found.evaluations,

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn import functional
 
-from fedprint.attacks.inversion.labels import Expected, expected_from, labels_from
+from fedprint.attacks.inversion.labels import Expected, check_rule, expected_from, labels_from
 from fedprint.attacks.inversion.objectives import Knowledge, Prior, distance, prior_cost
 from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.starts import Start, start_images
@@ -124,6 +124,7 @@ class Search:
         elif victims.multi_label:
             raise FedprintError(f"attack.labels: rule '{labels}' is for one label per image; choose known or joint")
         else:
+            check_rule(labels, victims.model)
             params, _ = (first := victims.one_round()).select(self._index)
             descents = {name: d[self._index] for name, d in victims.averaged().items()}
             expected = expected_of(first, params) if labels == "counts" else None

@@ -1,7 +1,8 @@
 """What an adversary makes of observed gradients: images and labels; and whose an image in hand is (papers.md 4.4).
 
-``reconstruct`` reads observed/, and public/ when the adversary knows the mechanism; ``trace`` reads what was found and
-the images that are to be traced. Neither is given a path to the truth.
+``reconstruct`` reads observed/, and public/ when the adversary knows the mechanism; ``seek`` reads these and the images
+that it is to look for; ``trace`` reads what was found and the images that are to be traced. None is given a path to the
+truth.
 """
 
 from __future__ import annotations
@@ -20,33 +21,47 @@ from fedprint.attacks.inversion.adaptive import reconstruct as adapted
 from fedprint.attacks.inversion.closed_form import ClosedForm
 from fedprint.attacks.inversion.labels import labels_from
 from fedprint.attacks.inversion.matching import GradientMatching
+from fedprint.attacks.inversion.membership import Beliefs, Membership
 from fedprint.attacks.inversion.objectives import Knowledge
-from fedprint.attacks.inversion.victims import Victims
+from fedprint.attacks.inversion.victims import Labelled, Victims
 from fedprint.defences.on_update import Laplace, Noise, TopK
 from fedprint.defences.secret_head import SecretHead
 from fedprint.defences.strength import one
 from fedprint.pipeline.inversion.config import Inversion, Mechanic, Network
 from fedprint.pipeline.inversion.victims import GRADIENTS, IMAGES, MECHANISM, SETTING
 
-FOUND, TRACED = "found.safetensors", "traced.safetensors"
+FOUND, SCORES, TRACED = "found.safetensors", "scores.safetensors", "traced.safetensors"
 
 _NETWORK: TypeAdapter[Network] = TypeAdapter(Network)
 _MECHANICS: TypeAdapter[tuple[Mechanic, ...]] = TypeAdapter(tuple[Mechanic, ...])
 
 
 def reconstruct(attack: Inversion, observed: Path, public: Path | None, out: Path, seed: int) -> None:
-    """Write the images (v, b, c, h, w) and labels (v, b) that an adversary finds, and how its search went.
+    """Write what an adversary finds: images (v, b, c, h, w), cut to [0, 1] and raw, labels (v, b), how its search went.
 
     ``public`` is the folder of the mechanism; None is the naive adversary, who does not know it.
     """
     victims = observed_victims(observed)
     knowledge = Knowledge() if public is None else knowledge_of(read_mechanism(public))
     if isinstance(attack, ClosedForm):
-        found = _closed_form(attack, victims, naive=public is None)
+        found = _closed_form(attack, victims, knowledge, naive=public is None)
     else:
         found = _matched(attack, victims, knowledge, seed)
     out.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.contiguous() for name, tensor in found.items()}, out / FOUND)
+
+
+def seek(observed: Path, public: Path | None, candidates: Path, out: Path) -> None:
+    """Write scores (q, v): how likely each candidate image is in each gradient, by its own gradient (alignment.py).
+
+    The adversary has the candidates with their labels, and other images of the same kind; ``public`` as above.
+    """
+    victims, held = observed_victims(observed), load_file(candidates / IMAGES)
+    knowledge = Knowledge() if public is None else knowledge_of(read_mechanism(public))
+    beliefs = Beliefs(public=Labelled(x=held["public_x"], y=held["public_y"]), knowledge=knowledge)
+    scores = Membership(score="alignment").run(victims, Labelled(x=held["x"], y=held["y"]), beliefs, seed=0)
+    out.mkdir(parents=True, exist_ok=True)
+    save_file({"scores": scores.contiguous()}, out / SCORES)
 
 
 def trace(found: Path, queries: Path, out: Path) -> None:
@@ -95,6 +110,7 @@ def _matched(attack: GradientMatching, victims: Victims, knowledge: Knowledge, s
     found = adapted(attack, victims, knowledge, seed=seed)
     return {
         "images": found.images.float(),
+        "raw": found.raw.float(),
         "labels": found.targets.argmax(-1),
         "evaluations": found.evaluations,
         "at": torch.tensor(found.trajectory.evaluations),
@@ -102,11 +118,12 @@ def _matched(attack: GradientMatching, victims: Victims, knowledge: Knowledge, s
     }
 
 
-def _closed_form(attack: ClosedForm, victims: Victims, *, naive: bool) -> dict[str, Tensor]:
-    """Solve for the image; one who expects no perturbation takes the best row, the other averages over all."""
-    found = attack.model_copy(update={"rows": "best"}) if naive else attack
-    images = found.run(victims).float()  # of one image each, so that row sums are enough
-    return {"images": images, "labels": labels_from("row-sum", victims.descents, victims.images)}
+def _closed_form(attack: ClosedForm, victims: Victims, knowledge: Knowledge, *, naive: bool) -> dict[str, Tensor]:
+    """Solve for the image; one who expects no perturbation takes the best row, the other what explains most."""
+    solver = attack.model_copy(update={"rows": "best"}) if naive else attack
+    raw = solver.run(victims, knowledge).float()
+    labels = labels_from("row-sum", victims.descents, victims.images)  # of one image each: row sums are enough
+    return {"images": raw.clamp(0, 1), "raw": raw, "labels": labels}
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -20,10 +20,13 @@ import torch
 from filelock import FileLock
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from safetensors.torch import load_file as load_tensors
+from safetensors.torch import save_file
 
 from fedprint.evaluation.reconstruction import assignment, rearranged
-from fedprint.pipeline.inversion.attack import FOUND, reconstruct, trace
-from fedprint.pipeline.inversion.judge import Judged, judge, read_perturbation
+from fedprint.models.base import FedModule
+from fedprint.pipeline.inversion.attack import FOUND, reconstruct, seek, trace
+from fedprint.pipeline.inversion.judge import Judged, Sought, judge, read_perturbation
 from fedprint.pipeline.inversion.networks import images_of
 from fedprint.pipeline.inversion.utility import UtilityCell
 from fedprint.pipeline.inversion.victims import IMAGES, ExposureCell, expose
@@ -33,6 +36,7 @@ from fedprint.pipeline.workspace import find_root
 from fedprint.rng import seed_for
 
 Cell = UtilityCell | ExposureCell
+MODEL = "model.safetensors"
 
 _PACKAGE = "src/fedprint/"
 _TRAINED = (
@@ -45,6 +49,7 @@ _SOURCES: Mapping[type[Cell], tuple[str, ...]] = {
         *_TRAINED,
         "attacks/inversion",
         "evaluation/reconstruction.py",
+        "evaluation/tracing.py",
         *(f"pipeline/inversion/{name}.py" for name in ("victims", "attack", "judge", "cells")),
     ),
 }
@@ -57,13 +62,15 @@ _NAMES: Mapping[type[Cell], str] = {UtilityCell: "utility", ExposureCell: "expos
 class Exposure:
     """What an exposure cell found: :class:`Judged` per adversary, and what a figure shows.
 
-    ``perturbation`` per victim. ``pictures`` (n, c, h, w) uint8 under "truth" and each adversary's name, best assigned.
+    ``perturbation`` per victim. ``labels`` (n,) are the true ones. ``pictures`` (n, c, h, w) uint8 under "truth" and
+    each adversary's name, best assigned.
     ``trajectories`` map an adversary to evaluations (s,) and values (s, v), none for the closed form. ``seconds`` of
     processor time that each adversary took.
     """
 
     judged: Mapping[str, Judged]
     perturbation: list[dict[str, Any]]
+    labels: NDArray[np.int64]
     pictures: Mapping[str, NDArray[np.uint8]]
     trajectories: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]]
     seconds: Mapping[str, float]
@@ -76,9 +83,23 @@ class Exposure:
 
 def accuracy_of(cell: UtilityCell) -> NDArray[np.float64]:
     """Return which test images (n,) the cell's model classifies right, computed unless it is known."""
-    folder = _finished(cell, lambda partial: np.save(partial / "hits.npy", cell.compute()))
-    found: NDArray[np.float64] = np.load(folder / "hits.npy", allow_pickle=False)
+    found: NDArray[np.float64] = np.load(_trained(cell) / "hits.npy", allow_pickle=False)
     return found
+
+
+def model_of(cell: UtilityCell) -> FedModule:
+    """Return the model that an undefended cell's federation trained; those of others are not kept."""
+    return cell.model(load_tensors(_trained(cell) / MODEL))
+
+
+def _trained(cell: UtilityCell) -> Path:
+    def train(partial: Path) -> None:
+        params = cell.train()
+        np.save(partial / "hits.npy", cell.hits(params))
+        if not cell.defences:
+            save_file(params, partial / MODEL)
+
+    return _finished(cell, train)
 
 
 def exposure_of(cell: ExposureCell) -> Exposure:
@@ -91,8 +112,9 @@ def attack_cell(cell: ExposureCell, folder: Path) -> None:
     torch.set_num_threads(1)
     expose(cell, folder)
     classes = len(images_of(cell.data, cell.seed).class_names)
-    truth = load_file(folder / "truth" / IMAGES)["x"]
-    flat: dict[str, Any] = {"truth": _picture(truth)}
+    known = load_file(folder / "truth" / IMAGES)
+    truth = known["x"]
+    flat: dict[str, Any] = {"truth": _picture(truth), "labels": known["y"].ravel()}
     seconds: dict[str, float] = {}
     for adversary in cell.adversaries:
         found, traced = folder / "found" / adversary, folder / "traced" / adversary
@@ -101,6 +123,7 @@ def attack_cell(cell: ExposureCell, folder: Path) -> None:
         public = folder / "public" if adversary == "adaptive" and cell.defences else None
         if cell.defences or not seconds:
             reconstruct(cell.attack, folder / "observed", public, found, seed_for(cell.seed, "attack"))
+            seek(folder / "observed", public, folder / "candidates", found)
         else:
             shutil.copytree(folder / "found" / cell.adversaries[0], found)
         seconds[adversary] = time.process_time() - started
@@ -113,7 +136,7 @@ def attack_cell(cell: ExposureCell, folder: Path) -> None:
     np.savez(folder / "outcome.npz", **flat)
     outcome = {"perturbation": read_perturbation(folder / "truth"), "seconds": seconds}
     (folder / "outcome.json").write_text(json.dumps(outcome, sort_keys=True) + "\n", encoding="utf-8")
-    for name in ("observed", "public", "truth", "queries", "found", "traced"):
+    for name in ("observed", "public", "truth", "queries", "candidates", "found", "traced"):
         shutil.rmtree(folder / name)
 
 
@@ -130,6 +153,7 @@ def read_exposure(folder: Path) -> Exposure:
     return Exposure(
         judged={adversary: _judged(found) for adversary, found in of.items()},
         perturbation=outcome["perturbation"],
+        labels=arrays["labels"],
         pictures={"truth": arrays["truth"]} | {adversary: found["picture"] for adversary, found in of.items()},
         trajectories={a: (found["at"], found["values"]) for a, found in of.items() if "at" in found},
         seconds=outcome["seconds"],
@@ -140,6 +164,7 @@ def _flat(judged: Judged) -> dict[str, Any]:
     flat = {f"by_matching|{name}": array for name, array in judged.by_matching.items()}
     flat |= {f"blind|{name}": array for name, array in judged.blind.items()}
     flat |= {f"traced|{number}": array for number, array in judged.traced.items()}
+    flat |= {"sought|scores": judged.sought.scores, "sought|own": judged.sought.own}
     return flat | {f"traced_chance|{number}": array for number, array in judged.traced_chance.items()}
 
 
@@ -153,6 +178,7 @@ def _judged(found: Mapping[str, Any]) -> Judged:
         blind=part("blind"),
         traced={int(number): array for number, array in traced.items()},
         traced_chance={int(number): array for number, array in chance.items()},
+        sought=Sought(**part("sought")),
     )
 
 

@@ -66,7 +66,11 @@ class MechanismConfig(Component):
 
 
 class AttackConfig(Component):
-    """An attack on one network, on gradients of ``batches`` images; ``row-sum`` labels are counted for several."""
+    """An attack on one network, on gradients of ``batches`` images.
+
+    ``row-sum`` labels are counted for several images; where the last layer's inputs are signed (tanh), where sums of
+    rows say nothing, they come from the signs of one image and from the bias of several.
+    """
 
     network: Network
     attack: Inversion
@@ -75,8 +79,10 @@ class AttackConfig(Component):
     def attack_on(self, batch: int) -> GradientMatching | ClosedForm:
         """Return the attack as a gradient of ``batch`` images needs it."""
         attack = self.attack
-        if isinstance(attack, GradientMatching) and attack.labels == "row-sum" and batch > 1:
-            return attack.model_copy(update={"labels": "counts"})
+        if isinstance(attack, GradientMatching) and attack.labels == "row-sum":
+            signed = isinstance(self.network, DlNet) and self.network.activation == "tanh"
+            one, several = ("sign", "bias") if signed else ("row-sum", "counts")
+            return attack.model_copy(update={"labels": one if batch == 1 else several})
         return attack
 
 
@@ -94,11 +100,26 @@ class TrainingConfig(Component):
     aggregation: Literal["round-robin", "mean"] = "round-robin"
 
 
+class CandidatesConfig(Component):
+    """Images in the adversary's hands, which it looks for in gradients: those that were attacked, and strangers.
+
+    ``pairs`` of a stranger and a gradient, at least: a false positive rate of .1 % takes a thousand. ``public`` more
+    images tell it what gradients of any images have in common (attacks/inversion/alignment.py).
+    """
+
+    public: int = Field(default=64, ge=1)
+    pairs: int = Field(default=1000, ge=1)
+
+    def strangers(self, victims: int) -> int:
+        """Return how many strangers so many gradients take."""
+        return -(-self.pairs // victims)
+
+
 class InversionConfig(Component):
     """The file: what is attacked and how. ``images`` of each attack batch are the first of one random order.
 
     At least ``victims`` gradients are attacked: batches that are too large for ``images`` get more. Participants of
-    tracing are the victims, dealt in turn to each number in ``participants`` that they suffice for, and to as many.
+    tracing are the victims, dealt out to each number in ``participants`` that they suffice for, and to as many.
     """
 
     report: ReportConfig
@@ -112,6 +133,7 @@ class InversionConfig(Component):
     images: int = Field(default=16, ge=2)
     victims: int = Field(default=3, ge=2)
     participants: Annotated[tuple[int, ...], AfterValidator(all_differ)] = (2, 4, 8)
+    candidates: CandidatesConfig = CandidatesConfig()
     training: TrainingConfig = TrainingConfig()
     seed: int = 0
 

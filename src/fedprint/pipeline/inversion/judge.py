@@ -13,56 +13,78 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from fedprint.evaluation import reconstruction as measure
-from fedprint.pipeline.inversion.attack import FOUND, TRACED
+from fedprint.evaluation.tracing import participants_of
+from fedprint.pipeline.inversion.attack import FOUND, SCORES, TRACED
 from fedprint.pipeline.inversion.victims import IMAGES, PERTURBATION
 
 Numbers = NDArray[Any]
 MATCHINGS = ("index", "assignment")
 """How reconstructions of one gradient are held against its images: in the order found, or in the best one."""
 
+DEAL = 0
+"""The seed by which victims are dealt out to participants: one deal for every attack on them."""
+
 IMAGE_LEVEL = 0
 """The number of participants that stands for tracing to the image itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sought:
+    """How likely each of q candidate images is in each of v gradients: ``scores`` (q, v), and the truth ``own`` (q,).
+
+    ``own`` is the victim whose image a candidate is, -1 for a stranger's.
+    """
+
+    scores: Numbers
+    own: Numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
     """One adversary's result on n = v b images; every array is (n,), images victim by victim.
 
-    ``by_matching`` maps "<matching>/<measure>" (error, psnr, ssim, labels); ``blind`` maps a measure to what the mean
-    test image, or random labels, would score. ``traced`` and ``traced_chance`` map the number of participants to hits
-    and their expectation for a random reconstruction; :data:`IMAGE_LEVEL` asks for the image itself.
+    ``by_matching`` maps "<matching>/<measure>" (error, raw-error of images that are not cut to [0, 1], psnr, ssim,
+    labels); ``blind`` maps a measure to what the mean test image would score, and "<matching>/labels" to what random
+    labels would. ``traced`` and ``traced_chance`` map the number of participants to hits and their expectation for a
+    random reconstruction; :data:`IMAGE_LEVEL` asks for the image itself. ``sought`` needs no reconstruction.
     """
 
     by_matching: Mapping[str, Numbers]
     blind: Mapping[str, Numbers]
     traced: Mapping[int, Numbers]
     traced_chance: Mapping[int, Numbers]
+    sought: Sought
 
 
 def judge(truth: Path, found: Path, traced: Path, participants: Sequence[int], classes: int) -> Judged:
     """Hold what one adversary found against the truth."""
     known, answers = load_file(truth / IMAGES), load_file(found / FOUND)
-    x, y, images, labels = known["x"], known["y"], answers["images"], answers["labels"]
+    x, y, images, raw, labels = known["x"], known["y"], answers["images"], answers["raw"], answers["labels"]
     places = measure.assignment(images, x)
     paired = {"index": images, "assignment": measure.rearranged(images, places)}
-    by_matching = {f"{name}/{key}": v for name, found in paired.items() for key, v in _quality(found, x).items()}
+    uncut = {"index": raw, "assignment": measure.rearranged(raw, measure.assignment(raw, x))}
+    by_matching = {f"{name}/{key}": v for name, made in paired.items() for key, v in _quality(made, x).items()}
+    by_matching |= {f"{name}/raw-error": measure.relative_errors(made, x).ravel() for name, made in uncut.items()}
     by_matching["index/labels"] = (labels == y).astype(float).ravel()
     by_matching["assignment/labels"] = measure.label_hits(labels, y).ravel()
     nearest = load_file(traced / TRACED)["nearest"]
     hits, chance = _traced(nearest, known["order"], places, participants)
-    blind = np.broadcast_to(known["blind"], x.shape)
-    random_labels = measure.chance_label_hits(y, classes).ravel()
+    blind = _quality(np.broadcast_to(known["blind"], x.shape), x)
+    blind |= {"index/labels": np.full(y.size, 1 / classes), "top": measure.largest_errors(x).ravel()}
+    blind["assignment/labels"] = measure.chance_label_hits(y, classes).ravel()
     return Judged(
         by_matching=by_matching,
-        blind={**_quality(blind, x), "labels": random_labels, "top": measure.largest_errors(x).ravel()},
+        blind=blind,
         traced=hits,
         traced_chance=chance,
+        sought=Sought(scores=load_file(found / SCORES)["scores"], own=owners_of(known["sought"], *y.shape)),
     )
 
 
-def dealt(victims: int, participants: int) -> Numbers:
-    """Return whose each victim is: dealt in turn."""
-    return np.arange(victims) % participants
+def owners_of(sought: Numbers, victims: int, batch: int) -> Numbers:
+    """Return the victim (q,) whose image each candidate is, -1 for a stranger; ``sought`` (q,) are places of images."""
+    owners: Numbers = np.where(sought < victims * batch, sought // batch, -1)
+    return owners
 
 
 def _quality(found: Numbers, truth: Numbers) -> dict[str, Numbers]:
@@ -84,7 +106,7 @@ def _traced(
     hits = {IMAGE_LEVEL: (answer == own).astype(float)}
     chance = {IMAGE_LEVEL: np.full(v * b, 1 / (v * b))}
     for number in sorted({n for n in participants if n < v} | {v}):
-        owner = dealt(v, number)
+        owner = participants_of(v, number, DEAL)
         truth = np.repeat(owner, b)
         hits[number] = (owner[answer // b] == truth).astype(float)
         chance[number] = np.bincount(owner, minlength=number)[truth] / v

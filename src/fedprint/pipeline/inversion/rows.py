@@ -6,7 +6,6 @@ no gradient: it answers with the mean test image, with random labels, with a ran
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,41 +15,19 @@ from numpy.typing import NDArray
 
 from fedprint.evaluation.capability import LEAKED, cap, cap_difference, region
 from fedprint.evaluation.capability import Setting as Weighed
-from fedprint.evaluation.intervals import Bounds, Interval, cluster_mean_interval, proportion_interval
-from fedprint.evaluation.metrics import METRICS, measurement
+from fedprint.evaluation.intervals import Bounds
+from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.reconstruction import SUCCESS
 from fedprint.evaluation.rows import Row, to_row
 from fedprint.pipeline.inversion.cells import Exposure
-from fedprint.pipeline.inversion.config import MAIN, InversionExperiment, Setting
+from fedprint.pipeline.inversion.config import MAIN
 from fedprint.pipeline.inversion.judge import IMAGE_LEVEL, MATCHINGS, Judged
-from fedprint.rng import numpy_rng
+from fedprint.pipeline.inversion.scene import Place, Reading, Results, Scene, setting_keys
+from fedprint.pipeline.inversion.sought import rows_of_sought
 from fedprint.types import Measurement
 
 COMPARED = ("dp", "ppdl_0.05", "ppdl_0.3")
 """Mechanisms that spn is set against."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where an exposure belongs: the attack (its place in the file), the setting (its place) and the batch."""
-
-    attack: int
-    setting: int
-    batch: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Results:
-    """All cells of an experiment. ``hits`` maps (attack, setting) to test hits (n,) of that attack's network."""
-
-    experiment: InversionExperiment
-    hits: Mapping[tuple[int, int], NDArray[np.float64]]
-    exposures: Mapping[Place, Exposure]
-
-    def accuracy(self, attack: int, setting: int) -> Interval:
-        """Return Acc(m) with its interval."""
-        found = self.hits[attack, setting]
-        return proportion_interval(float(found.sum()), len(found))
 
 
 def all_rows(results: Results) -> list[Row]:
@@ -59,65 +36,19 @@ def all_rows(results: Results) -> list[Row]:
     for place, exposure in results.exposures.items():
         found += _perturbations(results, place, exposure)
         for adversary, judged in exposure.judged.items():
-            found += _of_images(_Scene.of(results, place, adversary), judged)
+            scene = Scene.of(results, place, adversary)
+            found += _of_images(scene, judged, results.readings[place, adversary])
+            if _first_on_its_network(results, place):
+                found += rows_of_sought(scene, judged.sought, results.experiment.config.participants)
     found += [*_regions(results), *_caps(results)]
     return [to_row(one) for one in found]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Scene:
-    """What the rows of one attacked setting share: their keys, and the victims behind the images (n,)."""
-
-    keys: Mapping[str, Any]
-    victims: NDArray[np.int64]
-    seed: int
-
-    @classmethod
-    def of(cls, results: Results, place: Place, adversary: str) -> _Scene:
-        config = results.experiment.config
-        setting = results.experiment.settings[place.setting]
-        victims = np.repeat(np.arange(config.victims_of(place.batch)), place.batch)
-        keys = {**_setting_keys(results, setting), **_attack_keys(results, place.attack, place.batch)}
-        return cls(keys={**keys, "adversary": adversary}, victims=victims, seed=config.seed)
-
-    def with_keys(self, **keys: Any) -> _Scene:
-        """Return the scene with more keys."""
-        return replace(self, keys={**self.keys, **keys})
-
-    def mean(self, metric: str, values: Any, chance: Any, bounds: Bounds | None = (0.0, 1.0)) -> Measurement:
-        """Return the mean of one number per image."""
-        found = cluster_mean_interval(values, self.victims, self.rng(metric), bounds=bounds)
-        info = METRICS[metric]
-        interval = Interval(value=found.value, lo=max(found.lo, info.low), hi=min(found.hi, info.high))
-        return self.stated(metric, interval, float(np.mean(chance)))
-
-    def stated(self, metric: str, interval: Interval, chance: float | None) -> Measurement:
-        """Return a measurement on these images."""
-        return replace(measurement(metric, interval, chance, self.victims), keys=self.keys)
-
-    def rng(self, metric: str) -> np.random.Generator:
-        """Return the generator of an interval: it depends on what is measured, not on the order."""
-        return numpy_rng(self.seed, "interval", metric, json.dumps(dict(self.keys), sort_keys=True, default=str))
-
-
-def _setting_keys(results: Results, setting: Setting) -> dict[str, Any]:
-    experiment = results.experiment
-    params = [defence.model_dump(mode="json") for defence in setting.defences]
-    return {
-        "experiment": experiment.name,
-        "dataset": experiment.config.data.name,
-        "defence": setting.defence,
-        "defence_params": json.dumps(params, sort_keys=True),
-        "variant": setting.variant,
-        "strength": setting.strength,
-        "seed": experiment.config.seed,
-        "config_hash": experiment.digest(),
-    }
-
-
-def _attack_keys(results: Results, attack: int, batch: int) -> dict[str, Any]:
-    chosen = results.experiment.config.attacks[attack]
-    return {"attack": chosen.attack.name, "network": chosen.network.name, "attack_batch": batch, "view": "local"}
+def _first_on_its_network(results: Results, place: Place) -> bool:
+    """Return whether no attack before attacks such gradients too: what needs no reconstruction is the same for both."""
+    attacks = results.experiment.config.attacks
+    network = attacks[place.attack].network
+    return not any(one.network == network and place.batch in one.batches for one in attacks[: place.attack])
 
 
 def _accuracies(results: Results) -> Iterator[Measurement]:
@@ -126,7 +57,7 @@ def _accuracies(results: Results) -> Iterator[Measurement]:
     for (attack, place), found in results.hits.items():
         if networks.index(networks[attack]) != attack:
             continue  # the same network under another attack
-        keys = _setting_keys(results, results.experiment.settings[place])
+        keys = setting_keys(results, results.experiment.settings[place])
         keys |= {"network": networks[attack], "training": "federated"}
         yield replace(
             measurement("accuracy", results.accuracy(attack, place), classes, np.arange(len(found))), keys=keys
@@ -142,7 +73,7 @@ def _classes(results: Results) -> int:
 
 def _perturbations(results: Results, place: Place, exposure: Exposure) -> Iterator[Measurement]:
     """Yield |B| / |E_B|, and for a secret head the same and the cosine of both by layer."""
-    scene = _Scene.of(results, place, "")
+    scene = Scene.of(results, place, "")
     victims = np.arange(len(exposure.perturbation))
     scene = replace(scene, victims=victims, keys={**scene.keys, "adversary": None, "attack": None})
     if not np.isfinite(exposure.ratios).all():
@@ -156,24 +87,42 @@ def _perturbations(results: Results, place: Place, exposure: Exposure) -> Iterat
             yield here.mean("gradient_cosine", [cosine for _, cosine in found], 0.0, (-1.0, 1.0))
 
 
-def _of_images(scene: _Scene, judged: Judged) -> Iterator[Measurement]:
+PIXELS: Mapping[str, str] = {"raw": "raw-error", "clipped": "error"}
+"""How images are measured -> the name of their errors: as the search left them (papers.md 4.1), or cut to [0, 1]."""
+
+
+def _of_images(scene: Scene, judged: Judged, reading: Reading) -> Iterator[Measurement]:
     blind = judged.blind
-    top = float(blind["top"].max())
     for matching in MATCHINGS:
         here = scene.with_keys(matching=matching)
-        error = judged.by_matching[f"{matching}/error"]
+        for pixels, name in PIXELS.items():
+            error, top = judged.by_matching[f"{matching}/{name}"], _top(judged, pixels)
+            measured = here.with_keys(pixels=pixels)
+            yield measured.mean("reconstruction_rmse", error, blind["error"], _up_to(top))
+            yield measured.mean("reconstruction_relative_mse", error**2, blind["error"] ** 2, _up_to(top, 2))
+        cut, error = here.with_keys(pixels="clipped"), judged.by_matching[f"{matching}/error"]
         for threshold in SUCCESS:
-            success = here.with_keys(threshold=threshold)
+            success = cut.with_keys(threshold=threshold)
             yield success.mean("reconstruction_success", error < threshold, blind["error"] < threshold)
-        yield here.mean("reconstruction_rmse", error, blind["error"], (0.0, top))
-        yield here.mean("reconstruction_relative_mse", error**2, blind["error"] ** 2, (0.0, top**2))
-        yield here.mean("psnr", judged.by_matching[f"{matching}/psnr"], blind["psnr"], (0.0, 100.0))
-        yield here.mean("ssim", judged.by_matching[f"{matching}/ssim"], blind["ssim"], (-1.0, 1.0))
-        yield here.mean("label_accuracy", judged.by_matching[f"{matching}/labels"], blind["labels"])
+        yield cut.mean("psnr", judged.by_matching[f"{matching}/psnr"], blind["psnr"], (0.0, 100.0))
+        yield cut.mean("ssim", judged.by_matching[f"{matching}/ssim"], blind["ssim"], (-1.0, 1.0))
+        labels, guessed = judged.by_matching[f"{matching}/labels"], blind[f"{matching}/labels"]
+        yield here.with_keys(labels="gradient").mean("label_accuracy", labels, guessed)
+    seen = scene.with_keys(matching=MATCHINGS[1], labels="image")
+    yield seen.mean("label_accuracy", reading.hits, reading.blind)
     for number, hits in judged.traced.items():
         level = "image" if number == IMAGE_LEVEL else "participant"
-        here = scene.with_keys(level=level, participants=number or len(hits))
-        yield here.mean("tracing_accuracy", hits, judged.traced_chance[number])
+        traced = scene.with_keys(level=level, participants=number or len(hits))
+        yield traced.mean("tracing_accuracy", hits, judged.traced_chance[number])
+
+
+def _top(judged: Judged, pixels: str) -> float | None:
+    """Return the largest error that there can be: none for pixels that may be anything."""
+    return None if pixels == "raw" else float(judged.blind["top"].max())
+
+
+def _up_to(top: float | None, power: int = 1) -> Bounds | None:
+    return None if top is None else (0.0, top**power)
 
 
 def _regions(results: Results) -> Iterator[Measurement]:
@@ -192,21 +141,27 @@ def _regions_of(results: Results, attack: int, batch: int, adversary: str, defen
     if not main:
         return
     exposures = [results.exposures[Place(attack=attack, setting=i, batch=batch)] for i in main]
-    scene = _Scene.of(results, Place(attack=attack, setting=main[0], batch=batch), adversary)
+    scene = Scene.of(results, Place(attack=attack, setting=main[0], batch=batch), adversary)
     scene = scene.with_keys(strength=None, defence_params=None, matching=MATCHINGS[1])
+    judged = [exposure.judged[adversary] for exposure in exposures]
     ratio = np.concatenate([np.repeat(exposure.ratios, batch) for exposure in exposures])
-    error = np.concatenate([exposure.judged[adversary].by_matching["assignment/error"] for exposure in exposures])
-    blind = np.concatenate([exposure.judged[adversary].blind["error"] for exposure in exposures])
-    top = float(exposures[0].judged[adversary].blind["top"].max())
+    errors = {
+        pixels: np.concatenate([one.by_matching[f"assignment/{name}"] for one in judged])
+        for pixels, name in PIXELS.items()
+    }
+    error, blind = errors["clipped"], np.concatenate([one.blind["error"] for one in judged])
     victims = np.tile(scene.victims, len(main))
     where = np.array([region(float(r), float(e)) for r, e in zip(ratio, error, strict=True)])
     for name in ("green", "white", "red"):
         inside = where == name
         if inside.any():
             here = replace(scene.with_keys(region=name), victims=victims[inside])
-            yield here.mean("reconstruction_rmse", error[inside], blind[inside], (0.0, top))
+            for pixels, values in errors.items():
+                bounds = _up_to(_top(judged[0], pixels))
+                measured = here.with_keys(pixels=pixels)
+                yield measured.mean("reconstruction_rmse", values[inside], blind[inside], bounds)
             yield here.mean("perturbation_ratio", ratio[inside], np.nan, None)
-            success = here.with_keys(threshold=LEAKED)
+            success = here.with_keys(threshold=LEAKED, pixels="clipped")
             yield success.mean("reconstruction_success", error[inside] < LEAKED, blind[inside] < LEAKED)
 
 
@@ -220,55 +175,62 @@ def _caps(results: Results) -> Iterator[Measurement]:
 
 @dataclass(frozen=True, kw_only=True)
 class _Distance:
-    """One of the papers' distances of an image, as CAP takes it, and what a blind adversary leaves."""
+    """One of the papers' distances of an image, as CAP takes it, and what a blind adversary leaves.
+
+    ``top`` is the largest that there can be, None without one.
+    """
 
     metric: str
     keys: Mapping[str, Any]
     values: NDArray[np.float64]
     blind: NDArray[np.float64]
-    top: float
+    top: float | None = 1.0
 
     @property
     def main(self) -> bool:
-        """Whether this reading is the headline: the best assignment, participants."""
-        return self.keys.get("matching") == MATCHINGS[1] or self.keys.get("level") == "participant"
+        """Whether this reading is the papers': raw pixels in the best assignment, labels of gradients, participants."""
+        other = self.keys.get("pixels") == "clipped" or self.keys.get("labels") == "image"
+        return not other and (self.keys.get("matching") == MATCHINGS[1] or self.keys.get("level") == "participant")
 
 
-def _distances(judged: Judged) -> list[_Distance]:
+def _distances(judged: Judged, reading: Reading) -> list[_Distance]:
     """Return the distances of one setting: relative error, labels missed, images mistraced."""
-    found = []
-    top = float(judged.blind["top"].max())
+    found, blind = [], judged.blind
     for matching in MATCHINGS:
-        keys = {"matching": matching}
-        error, labels = (judged.by_matching[f"{matching}/{name}"] for name in ("error", "labels"))
-        blind, guessed = judged.blind["error"], judged.blind["labels"]
-        found.append(_Distance(metric="cap_reconstruction", keys=keys, values=error, blind=blind, top=top))
-        found.append(_Distance(metric="cap_membership", keys=keys, values=1 - labels, blind=1 - guessed, top=1.0))
+        for pixels, name in PIXELS.items():
+            keys = {"matching": matching, "pixels": pixels}
+            error, top = judged.by_matching[f"{matching}/{name}"], _top(judged, pixels)
+            found.append(_Distance(metric="cap_reconstruction", keys=keys, values=error, blind=blind["error"], top=top))
+        missed, guessed = (1 - one[f"{matching}/labels"] for one in (judged.by_matching, blind))
+        keys = {"matching": matching, "labels": "gradient"}
+        found.append(_Distance(metric="cap_membership", keys=keys, values=missed, blind=guessed))
+    keys = {"matching": MATCHINGS[1], "labels": "image"}
+    found.append(_Distance(metric="cap_membership", keys=keys, values=1 - reading.hits, blind=1 - reading.blind))
     everyone = max(judged.traced)
     for number, level in ((everyone, "participant"), (IMAGE_LEVEL, "image")):
         hits, chance = judged.traced[number], judged.traced_chance[number]
         asked: dict[str, Any] = {"level": level, "participants": number or len(hits)}
-        found.append(_Distance(metric="cap_tracing", keys=asked, values=1 - hits, blind=1 - chance, top=1.0))
+        found.append(_Distance(metric="cap_tracing", keys=asked, values=1 - hits, blind=1 - chance))
     return found
 
 
 def _caps_of(results: Results, attack: int, batch: int, adversary: str) -> Iterator[Measurement]:
-    groups: dict[tuple[str, str], list[int]] = {}
-    for place, setting in enumerate(results.experiment.settings):
-        if Place(attack=attack, setting=place, batch=batch) not in results.exposures:
-            continue  # an ablation
-        groups.setdefault((setting.defence, setting.variant), []).append(place)
-    main: dict[str, tuple[list[Weighed], float]] = {}
+    groups: dict[tuple[str, str], list[Place]] = {}
+    for number, setting in enumerate(results.experiment.settings):
+        place = Place(attack=attack, setting=number, batch=batch)
+        if place in results.exposures:  # an ablation may not be attacked here
+            groups.setdefault((setting.defence, setting.variant), []).append(place)
+    main: dict[tuple[str, str], _Averaged] = {}
     for (defence, variant), places in groups.items():
-        scene = _Scene.of(results, Place(attack=attack, setting=places[0], batch=batch), adversary)
-        averaged = {"strength": None, "strengths": len(places), "defence_params": None}
-        scene = scene.with_keys(**averaged)
+        scene = Scene.of(results, places[0], adversary)
+        scene = scene.with_keys(strength=None, strengths=len(places), defence_params=None)
         headline = variant == MAIN and adversary == results.experiment.config.adversaries[-1]
-        judged = [
-            results.exposures[Place(attack=attack, setting=place, batch=batch)].judged[adversary] for place in places
+        found = [
+            _distances(results.exposures[place].judged[adversary], results.readings[place, adversary])
+            for place in places
         ]
-        accuracies = [results.accuracy(attack, place) for place in places]
-        for alike in zip(*(_distances(one) for one in judged), strict=True):
+        accuracies = [results.accuracy(attack, place.setting) for place in places]
+        for alike in zip(*found, strict=True):
             first = alike[0]
             here = scene.with_keys(**first.keys, selected=headline and first.main)
             weighed = [
@@ -277,16 +239,27 @@ def _caps_of(results: Results, attack: int, batch: int, adversary: str) -> Itera
             interval = cap(weighed, scene.victims, here.rng(first.metric), first.top)
             chance = np.mean([a.value * d.blind.mean() for a, d in zip(accuracies, alike, strict=True)])
             yield here.stated(first.metric, interval, float(chance))
-            if variant == MAIN and first.metric == "cap_reconstruction" and first.main:
-                main[defence] = weighed, first.top
-    yield from _leads(main, scene)
+            if variant == MAIN and first.metric == "cap_reconstruction" and first.keys["matching"] == MATCHINGS[1]:
+                main[defence, first.keys["pixels"]] = _Averaged(scene=scene, settings=weighed, top=first.top)
+    yield from _leads(main)
 
 
-def _leads(main: Mapping[str, tuple[list[Weighed], float]], scene: _Scene) -> Iterator[Measurement]:
+@dataclass(frozen=True, kw_only=True)
+class _Averaged:
+    """A mechanism at the strengths of the papers' grid, with the scene of their mean."""
+
+    scene: Scene
+    settings: list[Weighed]
+    top: float | None
+
+
+def _leads(main: Mapping[tuple[str, str], _Averaged]) -> Iterator[Measurement]:
     """Yield how far spn's reconstruction CAP is above each other mechanism's, on the papers' grid."""
     for other in COMPARED:
-        if "spn" in main and other in main:
-            (own, top), (theirs, _) = main["spn"], main[other]
-            here = scene.with_keys(defence="spn", variant=MAIN, against=other, matching=MATCHINGS[1])
-            interval = cap_difference(own, theirs, scene.victims, here.rng("cap_difference"), top)
-            yield here.stated("cap_difference", interval, None)
+        for pixels in PIXELS:
+            own, theirs = main.get(("spn", pixels)), main.get((other, pixels))
+            if own and theirs:
+                here = own.scene.with_keys(against=other, matching=MATCHINGS[1], pixels=pixels)
+                rng = here.rng("cap_difference")
+                interval = cap_difference(own.settings, theirs.settings, here.victims, rng, own.top)
+                yield here.stated("cap_difference", interval, None)

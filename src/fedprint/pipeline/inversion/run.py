@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fedprint.evaluation.rows import Row
-from fedprint.pipeline.inversion.cells import Cell, Exposure, accuracy_of, exposure_of
+from fedprint.models.base import FedModule
+from fedprint.pipeline.inversion.cells import Cell, Exposure, accuracy_of, exposure_of, model_of
 from fedprint.pipeline.inversion.config import MAIN, InversionExperiment, load_inversion
-from fedprint.pipeline.inversion.rows import Place, Results, all_rows
-from fedprint.pipeline.inversion.utility import UtilityCell
+from fedprint.pipeline.inversion.networks import images_of
+from fedprint.pipeline.inversion.rows import all_rows
+from fedprint.pipeline.inversion.scene import Place, Reading, Results
+from fedprint.pipeline.inversion.utility import UtilityCell, hits
 from fedprint.pipeline.inversion.victims import ExposureCell
 from fedprint.pipeline.point_pool import run_all
 from fedprint.pipeline.workspace import workspace_lock
-from fedprint.reports.inversion_rows import InversionHead, Sample
+from fedprint.reports.inversion_rows import InversionHead, Sample, Trail
 from fedprint.types import FedprintError
 
 
@@ -58,6 +63,7 @@ def exposure_cell(experiment: InversionExperiment, place: Place) -> ExposureCell
         attack=chosen.attack_on(place.batch),
         adversaries=config.adversaries,
         participants=tuple(sorted(config.participants)),
+        candidates=config.candidates,
         batch=place.batch,
         victims=config.victims_of(place.batch),
         seed=config.seed,
@@ -100,11 +106,26 @@ def run_cells(experiment: InversionExperiment, jobs: int | None = None) -> Resul
     for one in found:
         if isinstance(one, FedprintError):
             raise one
-    hits = {key: np.asarray(one) for key, one in zip(trained, found[: len(trained)], strict=True)}
+    right = {key: np.asarray(one) for key, one in zip(trained, found[: len(trained)], strict=True)}
     exposures = {
         place: one for place, one in zip(places, found[len(trained) :], strict=True) if isinstance(one, Exposure)
     }
-    return Results(experiment=experiment, hits=hits, exposures=exposures)
+    undefended = next(i for i, one in enumerate(settings) if (one.defence, one.variant) == ("none", MAIN))
+    models = [model_of(utility_cell(experiment, attack, undefended)) for attack in range(len(attacks))]
+    blind = images_of(experiment.config.data, experiment.config.seed).test_x.mean(0)
+    readings = {
+        (place, adversary): reading_of(models[place.attack], exposure, adversary, blind)
+        for place, exposure in exposures.items()
+        for adversary in exposure.judged
+    }
+    return Results(experiment=experiment, hits=right, exposures=exposures, readings=readings)
+
+
+def reading_of(model: FedModule, exposure: Exposure, adversary: str, blind: Tensor) -> Reading:
+    """Return the labels that a trained model reads from what an adversary found, and from a mean image (c, h, w)."""
+    images = torch.from_numpy(exposure.pictures[adversary]).float() / 255
+    labels = torch.from_numpy(exposure.labels)
+    return Reading(hits=hits(model, images, labels), blind=hits(model, blind.expand_as(images), labels))
 
 
 def run_named(root: Path, name: str, line: tuple[bool, Sequence[str]], dry_run: bool, jobs: int | None) -> bool:
@@ -139,6 +160,7 @@ def publish(results: Results, rows: list[Row], folder: Path) -> None:
         head=head_of(results.experiment),
         rows=rows,
         samples=samples_of(results),
+        trails=trails_of(results),
         config_text=results.experiment.text(),
         out=folder,
     )
@@ -191,6 +213,25 @@ def samples_of(results: Results) -> list[Sample]:
                 )
             ]
     return found
+
+
+def trails_of(results: Results) -> list[Trail]:
+    """Return how the searches of the papers' grid went, where there was a search."""
+    config, settings = results.experiment.config, results.experiment.settings
+    return [
+        Trail(
+            attack=config.attacks[place.attack].attack.name,
+            batch=place.batch,
+            adversary=adversary,
+            defence=settings[place.setting].defence,
+            strength=settings[place.setting].strength,
+            evaluations=evaluations,
+            values=values,
+        )
+        for place, exposure in results.exposures.items()
+        if settings[place.setting].variant == MAIN
+        for adversary, (evaluations, values) in exposure.trajectories.items()
+    ]
 
 
 def _log(root: Path, experiment: InversionExperiment, rows: list[Row], folder: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedprint.component import Component
 from fedprint.data.labelled_images import LabelledImages, LabelledSet
@@ -17,7 +18,7 @@ from fedprint.pipeline.inversion.config import Mechanic, Network, TrainingConfig
 from fedprint.pipeline.inversion.networks import client, images_of, network_of
 from fedprint.pipeline.recipes import load_parameters, parameters_of
 from fedprint.rng import seed_for, torch_rng
-from fedprint.types import Device
+from fedprint.types import Device, Params
 
 
 class UtilityCell(Component):
@@ -29,8 +30,8 @@ class UtilityCell(Component):
     defences: tuple[Mechanic, ...]
     seed: int
 
-    def compute(self) -> NDArray[np.float64]:
-        """Train, and return which test images (n,) are classified right: 1 or 0."""
+    def train(self) -> dict[str, Tensor]:
+        """Return the public parameters that the federation ends with."""
         torch.set_num_threads(1)  # the order of additions, and so the bits, must not depend on the machine's cores
         images, seed = images_of(self.data, self.seed), seed_for(self.seed, "federation")
         model = network_of(self.network, images.shape, len(images.class_names), self.defences)
@@ -44,8 +45,19 @@ class UtilityCell(Component):
             aggregation=training.aggregation,
         )
         devices = defend_data(iid_clients(images, training.clients, seed), self.defences, {}, seed)
-        load_parameters(model, train_on_gradients(model, parameters_of(model), devices, self.defences, plan))
-        return hits(model, images)
+        return train_on_gradients(model, parameters_of(model), devices, self.defences, plan)
+
+    def model(self, params: Params) -> FedModule:
+        """Return the network with these public parameters."""
+        images = images_of(self.data, self.seed)
+        model = network_of(self.network, images.shape, len(images.class_names), self.defences)
+        load_parameters(model, params)
+        return model
+
+    def hits(self, params: Params) -> NDArray[np.float64]:
+        """Return which test images (n,) are classified right: 1 or 0."""
+        images = images_of(self.data, self.seed)
+        return hits(self.model(params), images.test_x, images.test_y)
 
 
 def iid_clients(images: LabelledSet, clients: int, seed: int) -> Sequence[Device]:
@@ -56,7 +68,7 @@ def iid_clients(images: LabelledSet, clients: int, seed: int) -> Sequence[Device
 
 
 @torch.no_grad()
-def hits(model: FedModule, images: LabelledSet, batch: int = 500) -> NDArray[np.float64]:
-    """Return which test images (n,) the model classifies right."""
-    parts = zip(torch.split(images.test_x, batch), torch.split(images.test_y, batch), strict=True)
+def hits(model: FedModule, x: Tensor, y: Tensor, batch: int = 500) -> NDArray[np.float64]:
+    """Return which of the images (n, c, h, w) with labels (n,) the model classifies right."""
+    parts = zip(torch.split(x, batch), torch.split(y, batch), strict=True)
     return torch.cat([model.per_example_utility({"x": x, "y": y}) for x, y in parts]).double().numpy()

@@ -10,12 +10,13 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fedprint.attacks.inversion.victims import Labelled
 from fedprint.component import Component
 from fedprint.data.labelled_images import LabelledImages, LabelledSet
 from fedprint.defences.points import defend_data, send, settle
 from fedprint.federation.gradient_rounds import client_gradient, private_start
 from fedprint.params import add, flatten
-from fedprint.pipeline.inversion.config import Inversion, Mechanic, Network
+from fedprint.pipeline.inversion.config import CandidatesConfig, Inversion, Mechanic, Network
 from fedprint.pipeline.inversion.networks import client, images_of, network_of
 from fedprint.pipeline.recipes import parameters_of
 from fedprint.rng import seed_for, torch_rng
@@ -34,6 +35,7 @@ class ExposureCell(Component):
     attack: Inversion
     adversaries: tuple[AdversaryName, ...]
     participants: tuple[int, ...]
+    candidates: CandidatesConfig
     batch: int
     victims: int
     seed: int
@@ -49,11 +51,14 @@ class Sent:
 
 
 def expose(cell: ExposureCell, folder: Path) -> None:
-    """Write observed/ (what a server sees), public/ (the mechanism), truth/ and queries/ (images to be traced)."""
+    """Write observed/ (what a server sees), public/ (the mechanism), truth/, and images in the adversary's hands.
+
+    queries/ are those to be traced; candidates/ are those to be looked for, with labels, beside public images.
+    """
     images = images_of(cell.data, cell.seed)
-    x, y = attacked(images, cell)
+    (x, y), others = attacked(images, cell), beside(images, cell)
     victims = [_victim(cell, images, place, x[place], y[place]) for place in range(cell.victims)]
-    for name in ("observed", "public", "truth", "queries"):
+    for name in ("observed", "public", "truth", "queries", "candidates"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     seen = {f"{kind}.{name}": t for kind in ("params", "sent") for name, t in _stacked(victims, kind).items()}
     save_file(seen, folder / "observed" / GRADIENTS)
@@ -67,19 +72,43 @@ def expose(cell: ExposureCell, folder: Path) -> None:
     _write(folder / "public" / MECHANISM, [defence.model_dump(mode="json") for defence in cell.defences])
     blind = images.test_x.mean(0)
     order = torch.randperm(x.shape[0] * x.shape[1], generator=torch_rng(cell.seed, "queries"))
-    save_file({"x": x, "y": y, "blind": blind, "order": order}, folder / "truth" / IMAGES)
+    strangers = cell.candidates.strangers(cell.victims)
+    sought = torch.randperm(len(order) + strangers, generator=torch_rng(cell.seed, "candidates"))
+    truth = {"x": x, "y": y, "blind": blind, "order": order, "sought": sought}
+    save_file(truth, folder / "truth" / IMAGES)
     save_file({"x": x.flatten(0, 1)[order].contiguous()}, folder / "queries" / IMAGES)
+    held = {
+        "x": torch.cat([x.flatten(0, 1), others.x[:strangers]])[sought],
+        "y": torch.cat([y.flatten(), others.y[:strangers]])[sought],
+        "public_x": others.x[strangers:].contiguous(),
+        "public_y": others.y[strangers:].contiguous(),
+    }
+    save_file(held, folder / "candidates" / IMAGES)
     _write(folder / "truth" / PERTURBATION, [perturbation(victim) for victim in victims])
 
 
 def attacked(images: LabelledSet, cell: ExposureCell) -> tuple[Tensor, Tensor]:
     """Return training images (v, b, c, h, w) and labels (v, b): the first of one random order for all cells."""
-    count = cell.victims * cell.batch
-    if count > len(images.y):
-        raise FedprintError(f"data.train: {len(images.y)} images, but {count} are to be attacked; raise it")
-    order = torch.randperm(len(images.y), generator=torch_rng(cell.seed, "attacked"))[:count]
-    shape = (cell.victims, cell.batch)
+    order, shape = _drawn(images, cell)[: cell.victims * cell.batch], (cell.victims, cell.batch)
     return images.x[order].reshape(*shape, *images.shape), images.y[order].reshape(shape)
+
+
+def beside(images: LabelledSet, cell: ExposureCell) -> Labelled:
+    """Return the next images of that order, of the same kind and in no gradient: strangers, then public ones."""
+    order = _drawn(images, cell)[cell.victims * cell.batch :]
+    return Labelled(x=images.x[order], y=images.y[order])
+
+
+def _drawn(images: LabelledSet, cell: ExposureCell) -> Tensor:
+    """Return the places of all images that a cell needs; FedprintError where there are too few."""
+    inside, strangers = cell.victims * cell.batch, cell.candidates.strangers(cell.victims)
+    count = inside + strangers + cell.candidates.public
+    if count > len(images.y):
+        raise FedprintError(
+            f"data.train: {len(images.y)} images, but {inside} are attacked, {strangers} are strangers and "
+            f"{cell.candidates.public} are public; raise it, or lower candidates.pairs or candidates.public"
+        )
+    return torch.randperm(len(images.y), generator=torch_rng(cell.seed, "attacked"))[:count]
 
 
 def perturbation(victim: Sent) -> dict[str, object]:
