@@ -218,7 +218,8 @@ def test_blind_labels_have_the_chance_of_their_matching(finished: tuple[Results,
     by_index, by_set = (where(rows, matching=name, **place) for name in ("index", "assignment"))
     assert len(by_index) == len(by_set) == 5
     assert all(row["chance"] == pytest.approx(1 / 3) for row in by_index)
-    assert all(row["chance"] > 0.34 for row in by_set), "two guesses find a label more often than one"
+    blind = results.exposures[Place(attack=0, setting=0, batch=2)].judged["naive"].blind["assignment/labels"]
+    assert all(row["chance"] == pytest.approx(blind.mean()) for row in by_set)
     (row,) = where(
         rows, metric="cap_membership", labels="gradient", matching="index", defence="none", attack_batch=2,
         adversary="naive",
@@ -390,6 +391,8 @@ def test_tracing_is_judged_at_both_levels(tmp_path: Path) -> None:
     assert result.by_matching["assignment/error"][[1, 3]].tolist() == [0.0, 0.0]
     assert result.by_matching["assignment/raw-error"].max() > 0.5
     assert result.sought.own.tolist() == [-1, 1, 0, -1, 1]
+    assert result.blind["index/labels"].tolist() == [0.5] * 4
+    assert result.blind["assignment/labels"] == pytest.approx([0.75, 0.75, 0.5, 0.5]), "either guess may hit a label"
 
 
 def test_the_nearest_image_is_the_nearest_in_mean_square() -> None:
