@@ -148,7 +148,7 @@ def _guarantee(job: Job) -> dict[str, Any]:
     """Return the keys (rows.GUARANTEE) of a number that was reached within a finite privacy budget, else none."""
     path = job.paths.updates / "utility" / "privacy.json"
     spent = read_json(path) if path.is_file() else {"epsilons": []}
-    found = next(iter(spent["epsilons"]), {"value": None})
+    found: Mapping[str, Any] = next(iter(spent["epsilons"]), {"value": None})
     if found["value"] is None:
         return {}
     kept = {name: found[name] for name in GUARANTEE if name in found}
