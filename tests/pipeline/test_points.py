@@ -51,12 +51,16 @@ def test_a_point_holds_the_numbers_of_the_evaluation_and_nothing_big_stays(home:
     point = run_point(experiment(), "random", 0)
     rows = {(row["metric"], row["attack"], row["linkage"], row["training"]): row for row in point.rows}
     assert point.utility.value == rows["mean_ap", None, None, "federated"]["value"]
-    (number,) = point.attacks
+    (number,) = [number for number in point.attacks if number.selected]
+    assert len(point.attacks) == sum(attack.name != "chance" for attack in experiment().attacks)
     row = rows["ap", number.attack, "update", "federated"]
     assert row["selected"] is True
     assert (number.value, number.lo, number.hi, number.chance) == tuple(row[k] for k in ("value", "lo", "hi", "chance"))
     assert sum(number.by_user.values()) / len(number.by_user) == pytest.approx(number.value)
-    assert (point.strongest, point.attack("naive"), point.data_factor) == (number, number, 1.0)
+    assert (point.chosen, point.attack("naive"), point.data_factor) == (number, number, 1.0)
+    assert point.strongest.value == max(
+        row["value"] for key, row in rows.items() if key[0] == "ap" and key[2] == "update"
+    )
     assert point.overhead["federation_seconds"] > 0  # type: ignore[operator]
     assert all(name.startswith("prepare-") for name in folders(home.root)), "updates and scores are deleted"
     kept = home.root / "work" / "points" / point.key
@@ -193,9 +197,11 @@ def test_utility_is_normalised_by_the_papers_rule(home: Project) -> None:
         relative(1.0, utility("accuracy", 1), "mae")
     point = run_point(experiment(), "random", 0)
     assert normalised_utility(point, point) == 1
-    stronger = replace(point.attacks[0], adversary="adaptive", value=0.99)
+    stronger = replace(point.chosen, adversary="adaptive", value=0.99)
     both = replace(point, attacks=(*point.attacks, stronger))
-    assert both.strongest is stronger and both.attack("naive") is point.attacks[0]
+    assert both.strongest is stronger and both.attack("naive") is point.chosen
+    unchosen = replace(stronger, selected=False)
+    assert replace(both, attacks=(*point.attacks, unchosen)).chosen is point.chosen
     with pytest.raises(FedprintError, match="'adaptive' did not attack"):
         point.attack("adaptive")
 
