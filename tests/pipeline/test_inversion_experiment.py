@@ -195,7 +195,7 @@ def test_raw_errors_are_never_smaller_than_those_of_images_cut_to_their_range(
         found = where(rows, metric=metric, matching="assignment", region=None)
         assert {row["pixels"] for row in found} == {"raw", "clipped"}
         assert all(math.isfinite(row[end]) for row in found for end in ("lo", "hi"))
-    assert {r["pixels"] for r in where(rows, metric="cap_reconstruction", selected=True)} == {"raw"}
+    assert {r["pixels"] for r in where(rows, metric="cap_reconstruction", selected=True)} == {"clipped"}
 
 
 def test_a_lead_has_the_strengths_of_spn_and_not_of_the_last_mechanism(

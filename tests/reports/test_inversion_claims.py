@@ -67,9 +67,10 @@ def test_each_adversary_is_judged_on_its_own_rows() -> None:
     rows = [*scores(0.7, 0.5, (0.1, 0.3)), *scores(0.2, 0.5, (-0.4, -0.2), "adaptive")]
     found = verdicts(rows, "spn-reconstruction")
     assert (found["naive"].state, found["adaptive"].state) == ("holds", "fails")
-    said = " ".join(sentences(HEAD, rows, judge_inversion(HEAD, rows)))
+    cut = [{**one, "pixels": "clipped", "value": one["value"] - 0.1} for one in rows]
+    said = " ".join(sentences(HEAD, [*rows, *cut], judge_inversion(HEAD, rows)))
     assert "fail before the adaptive one: spn leads CAP against reconstruction" in said
-    assert "adaptive adversary, best first: dp 0.50" in said
+    assert "adaptive adversary, best first: dp 0.40" in said, "headlines are of pixels that were cut"
 
 
 @pytest.mark.parametrize(("recovered", "state"), [(0.0, "holds"), (0.25, "fails")])

@@ -17,9 +17,9 @@ from fedprint.reports.inversion_rows import (
     DEFENCES,
     GRADIENT,
     MAIN,
-    PAPERS_READING,
     PUBLISHED,
     RAW,
+    READING,
     InversionHead,
     numbers,
     percent,
@@ -56,9 +56,9 @@ def judge_inversion(head: InversionHead, rows: Sequence[Row]) -> list[Verdict]:
 def spn_leads(metric: str, reading: Mapping[str, str] | None = None) -> Judge:
     """Return the judge of "spn has the highest CAP", on the attack named first, in every batch.
 
-    The score is in the papers' reading unless another is given.
+    The score is in the reading of headlines unless another is given.
     """
-    keys = PAPERS_READING[metric] if reading is None else reading
+    keys = READING[metric] if reading is None else reading
 
     def judge(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
         attack, _, batches = head.attacks[0]
@@ -238,7 +238,7 @@ def _worst(states: Sequence[State]) -> State:
 
 CONCLUSIONS: tuple[tuple[str, str, str, Judge], ...] = (
     ("spn-reconstruction", "spn leads CAP against reconstruction (published: CIFAR-10 yes, MNIST batch 1 and 4 no)",
-     "4.5", spn_leads("cap_reconstruction")),
+     "4.5", spn_leads("cap_reconstruction", RAW)),
     ("spn-reconstruction-cut", "spn leads CAP against reconstruction where pixels are cut to [0, 1] (ours)",
      "4.5", spn_leads("cap_reconstruction", CUT)),
     ("spn-membership", "spn leads CAP against membership", "4.5", spn_leads("cap_membership")),

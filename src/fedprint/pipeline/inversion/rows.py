@@ -188,8 +188,8 @@ class _Distance:
 
     @property
     def main(self) -> bool:
-        """Whether this reading is the papers': raw pixels in the best assignment, labels of gradients, participants."""
-        other = self.keys.get("pixels") == "clipped" or self.keys.get("labels") == "image"
+        """Whether this is the reading of headlines: cut pixels, best assignment, labels of gradients, participants."""
+        other = self.keys.get("pixels") == "raw" or self.keys.get("labels") == "image"
         return not other and (self.keys.get("matching") == MATCHINGS[1] or self.keys.get("level") == "participant")
 
 
