@@ -11,16 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import lightning
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import EarlyStopping
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fedprint.attacks.features import Floats, Transform
+from fedprint.attacks.learner import Learner, train
 from fedprint.attacks.mlp import MlpSettings
 from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import (
@@ -32,7 +31,7 @@ from fedprint.attacks.reidentify import (
     combined,
     ridge_scores,
 )
-from fedprint.models.base import initialise, quiet_trainer
+from fedprint.models.base import initialise
 from fedprint.models.batches import ShuffledBatches
 from fedprint.types import Examples, FedprintError
 
@@ -64,7 +63,7 @@ class Lesson:
     stop_on: tuple[str, ...]
 
 
-class MultiTaskMlp(lightning.LightningModule):
+class MultiTaskMlp(Learner):
     """One hidden layer, one softmax head per task; with one task it is the re-identification network."""
 
     def __init__(self, inputs: int, tasks: Mapping[str, Task], settings: MlpSettings, rng: torch.Generator) -> None:
@@ -85,13 +84,13 @@ class MultiTaskMlp(lightning.LightningModule):
             h = h * (torch.rand(h.shape, generator=self.rng) < keep) / keep
         return {name: head(h) for name, head in self.heads.items()}
 
-    def training_step(self, batch: Examples, index: int) -> Tensor:
+    def loss(self, batch: Examples) -> Tensor:
         """Weighted sum of the tasks' cross-entropies."""
         return self._loss(batch, tuple(self.weights))
 
-    def validation_step(self, batch: Examples, index: int) -> None:
-        """Log the held-out loss, on which training stops early."""
-        self.log("held_out", self._loss(batch, self.stop_on), batch_size=len(batch["x"]))
+    def held_loss(self, batch: Examples) -> Tensor:
+        """Weighted sum of those on which training stops."""
+        return self._loss(batch, self.stop_on)
 
     def _loss(self, batch: Examples, names: Sequence[str]) -> Tensor:
         scores = self(batch["x"])
@@ -114,13 +113,13 @@ def fit_heads(lesson: Lesson, ask: Floats, settings: MlpSettings, rng: torch.Gen
     columns = {"x": torch.from_numpy(np.ascontiguousarray(lesson.x))}
     columns |= {name: torch.from_numpy(task.labels) for name, task in lesson.tasks.items()}
     kept, held = (torch.from_numpy(np.flatnonzero(rows)) for rows in (~lesson.held, lesson.held))
-    trainer = quiet_trainer(settings.epochs, EarlyStopping("held_out", patience=settings.patience))
-    trainer.fit(
+    train(
         module,
-        ShuffledBatches({name: column[kept] for name, column in columns.items()}, settings.batch_size, rng).loader(),
-        ShuffledBatches({name: column[held] for name, column in columns.items()}, len(held), rng).loader(),
+        ShuffledBatches({name: column[kept] for name, column in columns.items()}, settings.batch_size, rng),
+        ShuffledBatches({name: column[held] for name, column in columns.items()}, len(held), rng),
+        epochs=settings.epochs,
+        patience=settings.patience,
     )
-    module.eval()
     with torch.no_grad():
         found = module(torch.from_numpy(np.ascontiguousarray(ask)))
     return {name: scores.log_softmax(1).double().numpy() for name, scores in found.items()}

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import lightning
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import EarlyStopping
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fedprint.attacks.features import in_span
-from fedprint.models.base import initialise, quiet_trainer
+from fedprint.attacks.learner import Learner, train
+from fedprint.models.base import initialise
 from fedprint.models.batches import ShuffledBatches
 from fedprint.types import Examples
 
@@ -31,7 +30,7 @@ class MlpSettings:
     adam: bool = False
 
 
-class ReidentificationMlp(lightning.LightningModule):
+class ReidentificationMlp(Learner):
     """``delta -> user``: one hidden layer, softmax over the users."""
 
     def __init__(self, inputs: int, options: int, settings: MlpSettings, rng: torch.Generator) -> None:
@@ -51,13 +50,9 @@ class ReidentificationMlp(lightning.LightningModule):
         out: Tensor = self.out(h)
         return out
 
-    def training_step(self, batch: Examples, index: int) -> Tensor:
+    def loss(self, batch: Examples) -> Tensor:
         """Cross-entropy."""
         return functional.cross_entropy(self(batch["x"]), batch["y"])
-
-    def validation_step(self, batch: Examples, index: int) -> None:
-        """Log the held-out cross-entropy, on which training stops early."""
-        self.log("held_out", functional.cross_entropy(self(batch["x"]), batch["y"]), batch_size=len(batch["y"]))
 
     def configure_optimizers(self) -> Any:
         """SGD .01, momentum .9, learning rate / (1 + 1e-6 steps); or AdamW 1e-3."""
@@ -91,12 +86,13 @@ def fit_mlp(
     module = ReidentificationMlp(x.shape[1], options, settings, rng)
     with torch.no_grad():
         module.hidden.weight *= (x.shape[1] / wide) ** 0.5  # as if drawn for all d inputs and then rotated
-    quiet_trainer(settings.epochs, EarlyStopping("held_out", patience=settings.patience)).fit(
+    train(
         module,
-        ShuffledBatches({"x": xs[kept], "y": ys[kept]}, settings.batch_size, rng).loader(),
-        ShuffledBatches({"x": xs[held], "y": ys[held]}, len(held), rng).loader(),
+        ShuffledBatches({"x": xs[kept], "y": ys[kept]}, settings.batch_size, rng),
+        ShuffledBatches({"x": xs[held], "y": ys[held]}, len(held), rng),
+        epochs=settings.epochs,
+        patience=settings.patience,
     )
-    module.eval()
     with torch.no_grad():
         scores: NDArray[np.float64] = (
             module(torch.from_numpy(np.ascontiguousarray(ask))).log_softmax(1).double().numpy()

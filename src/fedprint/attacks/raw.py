@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import lightning
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import EarlyStopping
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedprint.attacks.learner import Learner, train
 from fedprint.attacks.reidentify import Scores
 from fedprint.data.dataset import START
-from fedprint.models.base import initialise, quiet_trainer
+from fedprint.models.base import initialise
 from fedprint.models.batches import ShuffledBatches
 from fedprint.models.components import SmallCnn
 from fedprint.models.convnets import ConvClassifier
@@ -36,7 +35,7 @@ _MOST = 4000
 _TEMPERATURES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
-class UserNetwork(lightning.LightningModule):
+class UserNetwork(Learner):
     """The papers' kind of attacker: a network that names the user of one example; images or token ids.
 
     Theirs is MobileNet; here two convolutions and a layer of 128, or the mean of word vectors and a layer of 128.
@@ -63,13 +62,9 @@ class UserNetwork(lightning.LightningModule):
         scores: Tensor = self.head(self.features(x))
         return scores
 
-    def training_step(self, batch: Examples, index: int) -> Tensor:
+    def loss(self, batch: Examples) -> Tensor:
         """Cross-entropy."""
         return functional.cross_entropy(self(batch["x"]), batch["y"])
-
-    def validation_step(self, batch: Examples, index: int) -> None:
-        """Log the held-out cross-entropy, on which training stops early."""
-        self.log("held_out", functional.cross_entropy(self(batch["x"]), batch["y"]), batch_size=len(batch["y"]))
 
     def configure_optimizers(self) -> Any:
         """AdamW 1e-3."""
@@ -104,13 +99,13 @@ def fit_network(x: Tensor, users: Ints, options: int, epochs: int, rng: torch.Ge
     order = torch.randperm(len(users), generator=rng)
     held, kept = order[: max(1, len(users) // 10)], order[max(1, len(users) // 10) :]
     y = torch.from_numpy(users)
-    quiet_trainer(epochs, EarlyStopping("held_out", patience=3)).fit(
+    return train(
         module,
-        ShuffledBatches({"x": x[kept], "y": y[kept]}, 32, rng).loader(),
-        ShuffledBatches({"x": x[held], "y": y[held]}, 512, rng).loader(),
+        ShuffledBatches({"x": x[kept], "y": y[kept]}, 32, rng),
+        ShuffledBatches({"x": x[held], "y": y[held]}, 512, rng),
+        epochs=epochs,
+        patience=3,
     )
-    module.eval()
-    return module
 
 
 def network_set_scores(module: UserNetwork, x: Tensor, members: Ints) -> Scores:

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import lightning
 import numpy as np
 import torch
-from lightning.pytorch.callbacks import EarlyStopping
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedprint.attacks.learner import Learner, train
 from fedprint.attacks.pairs import Floats, Ints, Scores
-from fedprint.models.base import initialise, quiet_trainer
+from fedprint.models.base import initialise
 from fedprint.models.batches import ShuffledBatches
 from fedprint.types import Examples
 
@@ -33,7 +32,7 @@ class TowerSettings:
     lr: float = 1e-3
 
 
-class Towers(lightning.LightningModule):
+class Towers(Learner):
     """Match probability of two inputs: FC-128 ReLU layers each side, element-wise L1 distance, FC-1, sigmoid.
 
     Siamese: one width of input, shared weights. Cross-modal: two widths, a tower for each. No dropout.
@@ -58,20 +57,13 @@ class Towers(lightning.LightningModule):
         out: Tensor = self.out(distance)[:, 0]
         return out
 
-    def training_step(self, batch: Examples, index: int) -> Tensor:
+    def loss(self, batch: Examples) -> Tensor:
         """Binary cross-entropy."""
-        return self._loss(batch)
-
-    def validation_step(self, batch: Examples, index: int) -> None:
-        """Log the held-out cross-entropy, on which training stops early."""
-        self.log("held_out", self._loss(batch), batch_size=len(batch["same"]))
+        return functional.binary_cross_entropy_with_logits(self(batch["left"], batch["right"]), batch["same"])
 
     def configure_optimizers(self) -> Any:
         """RMSProp 1e-3."""
         return torch.optim.RMSprop(self.parameters(), lr=self.config.lr)
-
-    def _loss(self, batch: Examples) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(self(batch["left"], batch["right"]), batch["same"])
 
 
 def _tower(inputs: int, depth: int) -> nn.Sequential:
@@ -105,18 +97,19 @@ class PairData:
 
 
 def fit_towers(
-    sides: tuple[Floats, Floats], train: PairData, held: PairData, settings: TowerSettings, rng: torch.Generator
+    sides: tuple[Floats, Floats], taught: PairData, held: PairData, settings: TowerSettings, rng: torch.Generator
 ) -> Towers:
     """Train on pairs and stop on held-out pairs; ``sides`` (a, d) and (b, e), the same array twice shares weights."""
     shared = sides[0] is sides[1]
     module = Towers([x.shape[1] for x in sides[: 1 if shared else 2]], settings, rng)
     tensors = (_tensor(sides[0]), _tensor(sides[1]))
-    quiet_trainer(settings.epochs, EarlyStopping("held_out", patience=settings.patience)).fit(
+    return train(
         module,
-        PairBatches(tensors, train.pairs, train.same, settings.batch_size, rng).loader(),
-        PairBatches(tensors, held.pairs, held.same, 4096, rng).loader(),
+        PairBatches(tensors, taught.pairs, taught.same, settings.batch_size, rng),
+        PairBatches(tensors, held.pairs, held.same, 4096, rng),
+        epochs=settings.epochs,
+        patience=settings.patience,
     )
-    return module.eval()
 
 
 def score_pairs(module: Towers, sides: tuple[Floats, Floats], pairs: Ints) -> Scores:

@@ -14,135 +14,66 @@ from fedprint.types import Measurement
 
 @dataclass(frozen=True, kw_only=True)
 class MetricInfo:
-    """How to read a metric: ``unit``, direction, a phrase for the report, and the range its values can take."""
+    """How to read a metric: a phrase for the report, ``unit``, direction, and the range its values can take."""
 
-    unit: str
-    higher_is_better: bool
     description: str
+    unit: str = "fraction"
+    higher_is_better: bool = True
     low: float = 0.0
     high: float = 1.0
 
 
 METRICS: Mapping[str, MetricInfo] = {
-    "ap": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="average precision of re-identification per user, averaged over users",
-    ),
+    "ap": MetricInfo(description="average precision of re-identification per user, averaged over users"),
     "ap_over_chance": MetricInfo(
         unit="ratio",
-        higher_is_better=True,
         description="mean AP over the mean expected AP of random scores",
         high=np.inf,
     ),
     "ap_over_prevalence": MetricInfo(
         unit="ratio",
-        higher_is_better=True,
         description="mean AP over the users' mean share of the questions (the papers' 1/U)",
         high=np.inf,
     ),
-    "top1": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="share of questions whose best-scored user is the right one",
-    ),
-    "top5": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="share of questions with the right user among the five best",
-    ),
-    "ap_difference": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="difference of two mean APs over the same users, paired",
-        low=-1.0,
-    ),
-    "matching_ap": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="average precision over pairs of updates, half of which come from one user",
-    ),
+    "top1": MetricInfo(description="share of questions whose best-scored user is the right one"),
+    "top5": MetricInfo(description="share of questions with the right user among the five best"),
+    "ap_difference": MetricInfo(description="difference of two mean APs over the same users, paired", low=-1.0),
+    "matching_ap": MetricInfo(description="average precision over pairs of updates, half of which come from one user"),
     "cross_modal_ap": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
         description="average precision over pairs of an update and a user's captions, half of which belong together",
     ),
-    "attribute_ap": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="average precision per class of a user's attribute, averaged over classes",
-    ),
+    "attribute_ap": MetricInfo(description="average precision per class of a user's attribute, averaged over classes"),
     "attribute_top1": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
         description="share of updates whose best-scored class of the attribute is the right one",
     ),
     "mtl_gain": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
         description="top-1 of learning user and attribute together minus that of learning each alone, seed by seed",
         low=-1.0,
     ),
     "mtl_gain_ap": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
         description="AP of learning user and attribute together minus that of learning each alone, seed by seed",
         low=-1.0,
     ),
     "participation_ap": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
         description="average precision of naming the users that took part in a round, over pairs of user and round",
     ),
     "membership_auc": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
         description="area under the ROC curve of telling users whose device took part from those whose did not",
     ),
-    "membership_tpr": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="share of the users that took part who are named at 5 % false alarms",
-    ),
-    "fits_ap": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="average precision of ranking devices by how well they fit a profile",
-    ),
-    "unseen_ap": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="average precision of calling users unseen who are",
-    ),
-    "unseen_auroc": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="area under the ROC curve of calling users unseen who are",
-    ),
-    "accuracy": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="share of test examples classified right",
-    ),
-    "mean_ap": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="average precision per class, averaged over classes",
-    ),
-    "top5_accuracy": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="share of words among the model's five best guesses",
-    ),
+    "membership_tpr": MetricInfo(description="share of the users that took part who are named at 5 % false alarms"),
+    "fits_ap": MetricInfo(description="average precision of ranking devices by how well they fit a profile"),
+    "unseen_ap": MetricInfo(description="average precision of calling users unseen who are"),
+    "unseen_auroc": MetricInfo(description="area under the ROC curve of calling users unseen who are"),
+    "accuracy": MetricInfo(description="share of test examples classified right"),
+    "mean_ap": MetricInfo(description="average precision per class, averaged over classes"),
+    "top5_accuracy": MetricInfo(description="share of words among the model's five best guesses"),
     "normalised_utility": MetricInfo(
         unit="ratio",
-        higher_is_better=True,
         description="utility over that of the same federation without a defence (for errors: share of the gain kept)",
         low=-np.inf,
         high=np.inf,
     ),
     "ap_reduction": MetricInfo(
-        unit="fraction",
         higher_is_better=False,
         description="share of the undefended AP that a defence takes from an adversary, paired user by user",
         low=-np.inf,
@@ -160,8 +91,6 @@ METRICS: Mapping[str, MetricInfo] = {
         high=np.inf,
     ),
     "reconstruction_success": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
         description="share of images reconstructed to a relative error below the threshold",
     ),
     "reconstruction_rmse": MetricInfo(
@@ -176,70 +105,42 @@ METRICS: Mapping[str, MetricInfo] = {
         description="squared relative error of reconstructed images",
         high=np.inf,
     ),
-    "psnr": MetricInfo(
-        unit="dB",
-        higher_is_better=True,
-        description="peak signal-to-noise ratio of reconstructed images",
-        high=100.0,
-    ),
-    "ssim": MetricInfo(
-        unit="ratio",
-        higher_is_better=True,
-        description="structural similarity of reconstructed images",
-        low=-1.0,
-    ),
-    "label_accuracy": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="share of labels that the adversary recovers (the papers' membership)",
-    ),
-    "tracing_accuracy": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
-        description="share of images traced to the right participant",
-    ),
+    "psnr": MetricInfo(unit="dB", description="peak signal-to-noise ratio of reconstructed images", high=100.0),
+    "ssim": MetricInfo(unit="ratio", description="structural similarity of reconstructed images", low=-1.0),
+    "label_accuracy": MetricInfo(description="share of labels that the adversary recovers (the papers' membership)"),
+    "tracing_accuracy": MetricInfo(description="share of images traced to the right participant"),
     "example_membership_auc": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
         description="area under the ROC curve of telling images in a gradient from images that are not in it",
     ),
     "example_membership_tpr": MetricInfo(
-        unit="fraction",
-        higher_is_better=True,
         description="share of the images in a gradient that are named at a false positive rate of at most fpr",
     ),
     "cap_reconstruction": MetricInfo(
         unit="ratio",
-        higher_is_better=True,
         description="CAP: mean over strengths of accuracy times relative error (higher protects better)",
         high=np.inf,
     ),
     "cap_membership": MetricInfo(
         unit="ratio",
-        higher_is_better=True,
         description="CAP: mean over strengths of accuracy times the share of labels missed (higher protects better)",
     ),
     "cap_tracing": MetricInfo(
         unit="ratio",
-        higher_is_better=True,
         description="CAP: mean over strengths of accuracy times the share of images mistraced (higher protects better)",
     ),
     "cap_difference": MetricInfo(
         unit="ratio",
-        higher_is_better=True,
         description="difference of two reconstruction CAP scores, paired image by image",
         low=-np.inf,
         high=np.inf,
     ),
     "perturbation_ratio": MetricInfo(
         unit="ratio",
-        higher_is_better=True,
         description="norm of the gradient over that of the perturbation which the mechanism added, |B| / |E_B|",
         high=np.inf,
     ),
     "gradient_cosine": MetricInfo(
         unit="ratio",
-        higher_is_better=True,
         description="cosine of the gradient and the perturbation, layer by layer",
         low=-1.0,
     ),
@@ -251,7 +152,6 @@ METRICS: Mapping[str, MetricInfo] = {
     ),
     "mae_gain_over_median": MetricInfo(
         unit="stars",
-        higher_is_better=True,
         description="mean absolute error of always guessing the median training rating, minus the model's, paired",
         low=-np.inf,
         high=np.inf,

@@ -24,3 +24,7 @@ class ShuffledBatches(IterableDataset[dict[str, Tensor]]):
     def loader(self) -> DataLoader[dict[str, Tensor]]:
         """Return the loader that Lightning wants."""
         return DataLoader(self, batch_size=None)
+
+    def whole_epochs(self) -> DataLoader[ShuffledBatches]:
+        """Return a loader of these batches as one item, for modules that take their steps themselves."""
+        return DataLoader([self], batch_size=None)  # type: ignore[arg-type]  # a list is a data set

@@ -232,7 +232,7 @@ def _label(place: Place) -> str:
 
 def _log(root: Path, plane: Plane, entries: Sequence[Entry], folder: Path) -> None:
     """Log one flat run per place, tagged by sweep and strategy, and the report."""
-    from fedprint.tracking.runs import tracked_run
+    from fedprint.tracking.runs import log_report, tracked_run
 
     digest = plane.config.digest()
     for entry in entries:
@@ -241,6 +241,4 @@ def _log(root: Path, plane: Plane, entries: Sequence[Entry], folder: Path) -> No
         name = f"{plane.name} {entry.label}" + (f" {entry.strength:g}" if entry.strength is not None else "")
         with tracked_run(root, "fedprint planes", key, name, params, {"error": entry.error or ""}) as run:
             run.log_metrics([(metric, value, 0) for metric, value in headline(entry, entries[0]).items()])
-    key = {"sweep": plane.name, "part": "report", "config": digest}
-    with tracked_run(root, "fedprint reports", key, f"{plane.name} report", {}, {"fast": plane.config.fast}) as run:
-        run.log_artifacts(folder)
+    log_report(root, plane.name, {"sweep": plane.name, "config": digest}, folder, tags={"fast": plane.config.fast})

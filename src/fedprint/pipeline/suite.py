@@ -294,12 +294,11 @@ def _checked(values: Mapping[str, Any], origin: str) -> SuiteConfig:
 
 def _log(root: Path, suite: Suite, folder: Path) -> None:
     """Log the suite's report as a run of its own; the members log theirs."""
-    from fedprint.tracking.runs import tracked_run
+    from fedprint.tracking.runs import log_report
 
     digests = {f"config_hash.{member.label}": member.config.digest() for member in suite.members}
-    key = {"experiment": suite.name, "part": "report", **digests}
-    with tracked_run(root, "fedprint reports", key, f"{suite.name} report", {**digests, "fast": suite.fast}) as run:
-        run.log_artifacts(folder)
+    key = {"experiment": suite.name, **digests}
+    log_report(root, suite.name, key, folder, params={**digests, "fast": suite.fast})
 
 
 def _replace(source: Path, target: Path) -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from fedprint.pipeline.study_config import Study
-from fedprint.tracking.runs import Point, tracked_run
+from fedprint.tracking.runs import Point, log_report, tracked_run
 from fedprint.tuning.result import OperatingPoint
 from fedprint.tuning.score import Finished
 from fedprint.tuning.worker import StudyPlan
@@ -26,17 +26,15 @@ def log_trial(root: Path, study: Study, plan: StudyPlan, trial: Finished) -> Non
 
 def log_study(root: Path, study: Study, folder: Path, found: tuple[OperatingPoint, ...]) -> None:
     """Log the study's report and the headline of every operating point."""
-    key = {"study": study.name, "part": "report", "config": study.config.digest()}
-    with tracked_run(root, "fedprint reports", key, f"study {study.name} report", {}, {}) as run:
-        run.log_metrics(
-            [
-                (f"{kind}/{point.strategy}", float(value), 0)
-                for point in found
-                for kind, value in (("utility", point.utility), ("attack", point.attack_ap))
-                if value is not None
-            ]
-        )
-        run.log_artifacts(folder)
+    points = [
+        (f"{kind}/{point.strategy}", float(value), 0)
+        for point in found
+        for kind, value in (("utility", point.utility), ("attack", point.attack_ap))
+        if value is not None
+    ]
+    log_report(
+        root, f"study {study.name}", {"study": study.name, "config": study.config.digest()}, folder, points=points
+    )
 
 
 def _points(trial: Finished) -> list[Point]:

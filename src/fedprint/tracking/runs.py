@@ -122,6 +122,23 @@ def tracked_run(
             client.set_terminated(handle.run_id, status)
 
 
+def log_report(
+    root: Path,
+    name: str,
+    key: Mapping[str, str],
+    folder: Path,
+    *,
+    points: Sequence[Point] = (),
+    params: Mapping[str, object] | None = None,
+    tags: Mapping[str, object] | None = None,
+) -> None:
+    """Log a report's ``folder`` and the ``points`` that a chart of reports compares, as a run of its own."""
+    own = {**key, "part": "report"}
+    with tracked_run(root, "fedprint reports", own, f"{name} report", params, tags) as run:
+        run.log_metrics(points)
+        run.log_artifacts(folder)
+
+
 def create_database(root: Path) -> MlflowClient:
     """Create ``<root>/mlflow.db`` unless it exists, and return a client of it; safe in several processes at once."""
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"

@@ -141,12 +141,10 @@ def _scheduled(schedule: Schedule) -> str:
 
 def _log(root: Path, experiment: ClientsExperiment, rows: Sequence[Row], folder: Path) -> None:
     """Log accuracies by the number of clients, and the report."""
-    from fedprint.tracking.runs import tracked_run
+    from fedprint.tracking.runs import log_report
 
-    key = {"experiment": experiment.name, "part": "report", "config": experiment.digest()}
+    key = {"experiment": experiment.name, "config": experiment.digest()}
     points = [
         (f"accuracy/{row['partition']}/{row['method']}", float(row["value"]), int(row["clients"])) for row in rows
     ]
-    with tracked_run(root, "fedprint reports", key, f"{experiment.name} report", {}, {"fast": experiment.fast}) as run:
-        run.log_metrics(points)
-        run.log_artifacts(folder)
+    log_report(root, experiment.name, key, folder, points=points, tags={"fast": experiment.fast})

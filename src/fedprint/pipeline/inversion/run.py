@@ -236,15 +236,12 @@ def trails_of(results: Results) -> list[Trail]:
 
 def _log(root: Path, experiment: InversionExperiment, rows: list[Row], folder: Path) -> None:
     """Log the scores that a chart compares, and the report."""
-    from fedprint.tracking.runs import tracked_run
+    from fedprint.tracking.runs import log_report
 
-    digest = experiment.digest()
-    key = {"experiment": experiment.name, "part": "report", "config": digest}
+    key = {"experiment": experiment.name, "config": experiment.digest()}
     scores = [
         (f"{row['metric']}/{row['attack']}/{row['defence']}/batch{row['attack_batch']}", float(row["value"]), 0)
         for row in rows
         if row.get("selected")
     ]
-    with tracked_run(root, "fedprint reports", key, f"{experiment.name} report", {}, {"fast": experiment.fast}) as run:
-        run.log_metrics(scores)
-        run.log_artifacts(folder)
+    log_report(root, experiment.name, key, folder, points=scores, tags={"fast": experiment.fast})

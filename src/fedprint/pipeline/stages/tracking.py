@@ -10,6 +10,7 @@ from typing import Any
 from fedprint.pipeline.config import Experiment
 from fedprint.pipeline.stages.paths import Job, read_json
 from fedprint.pipeline.workspace import find_root
+from fedprint.tracking import runs
 from fedprint.tracking.runs import TrackedRun, tracked_run
 
 
@@ -79,8 +80,6 @@ def _row_metrics(row: Mapping[str, Any], headline: str) -> Iterator[tuple[str, f
 
 def log_report(config: Experiment, folder: Path, metrics: Mapping[str, float]) -> None:
     """Log the headline numbers, the page, the figures and the tables in a run of their own."""
-    key = {"experiment": config.name, "config": config.digest(), "part": "report"}
-    name = f"{config.name} report"
-    with tracked_run(find_root(), "fedprint reports", key, name, parameters(config), {}) as run:
-        run.log_metrics([(f"headline/{name}", float(value), 0) for name, value in metrics.items()])
-        run.log_artifacts(folder)
+    key = {"experiment": config.name, "config": config.digest()}
+    points = [(f"headline/{name}", float(value), 0) for name, value in metrics.items()]
+    runs.log_report(find_root(), config.name, key, folder, points=points, params=parameters(config))

@@ -1,0 +1,89 @@
+"""Files, names and commands of inversion experiments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_inversion import SMALL, of_cell
+from tiny_project import CHECKOUT, Project
+
+from fedprint.pipeline.cli import main
+from fedprint.pipeline.config import load_experiment
+from fedprint.pipeline.config_files import kind_named
+from fedprint.pipeline.inversion.cells import cell_key
+from fedprint.pipeline.inversion.config import (
+    CandidatesConfig,
+    InversionExperiment,
+    load_inversion,
+)
+from fedprint.pipeline.inversion.victims import expose
+from fedprint.types import FedprintError
+
+
+def test_a_cells_name_changes_with_its_settings_only(small: InversionExperiment) -> None:
+    cell = of_cell(small, "spn")
+    assert cell_key(cell) == cell_key(cell.model_copy()) != cell_key(cell.model_copy(update={"victims": 3}))
+
+
+def test_fast_and_assignments_reach_the_file(small: InversionExperiment, project: Project) -> None:
+    found = load_inversion(project.root, "small", fast=True, assignments=["images=6", "attacks.0.batches=[4]"])
+    assert found.fast and found.config.training.rounds == 2 and found.config.images == 6
+    assert found.config.attacks[0].batches == (4,) and found.config.victims_of(4) == 2
+    matching = found.config.attacks[0]
+    assert [getattr(matching.attack_on(batch), "labels", None) for batch in (1, 4)] == ["row-sum", "counts"]
+    assert found.digest() != small.digest()
+
+
+def test_too_few_images_for_strangers_are_refused(small: InversionExperiment, tmp_path: Path) -> None:
+    cell = of_cell(small, "none").model_copy(update={"candidates": CandidatesConfig(public=10, pairs=400)})
+    with pytest.raises(
+        FedprintError, match=r"data.train: 60 images, but 4 .* 100 are strangers and 10 are public; raise"
+    ):
+        expose(cell, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"mechanisms": [SMALL["mechanisms"][1]]}, "add .defence: none"),
+        ({"mechanisms": [{"defence": "none"}, {"defence": "none"}]}, "two are the same"),
+        ({"mechanisms": [{"defence": "dp", "strengths": [1, 2]}]}, r"write \$strength"),
+        ({"mechanisms": [{"defence": "noise"}]}, "mechanisms.0.defence"),
+        ({"attacks": []}, "attacks: .*at least 1"),
+        ({"image": 3}, "image: .*allowed keys: report, data, mechanisms"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line(project: Project, changed: dict[str, Any], words: str) -> None:
+    project.write("bad", {**SMALL, **changed})
+    with pytest.raises(FedprintError, match=words) as caught:
+        load_inversion(project.root, "bad")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_experiments_of_the_spn_paper_have_its_grids() -> None:
+    for name in ("spn-cifar10", "spn-mnist", "spn-fashion-mnist"):
+        assert kind_named(CHECKOUT, name) == "inversion"
+        for fast in (False, True):
+            experiment = load_inversion(CHECKOUT, name, fast=fast)
+            main = [m for m in experiment.config.mechanisms if m.variant == "main"]
+            assert [m.defence for m in main] == ["none", "dp", "ppdl_0.05", "ppdl_0.3", "spn"]
+            if not fast:
+                assert [len(m.strengths) for m in main] == [1, 5, 5, 5, 8]
+                assert experiment.config.attacks[0].batches == (1, 4, 8) and experiment.config.images == 16
+        with pytest.raises(FedprintError, match="attacks gradients"):
+            load_experiment(CHECKOUT, name)
+
+
+def test_the_command_line_knows_the_kind(
+    small: InversionExperiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, shown in (
+        (["config", "small"], f"# config hash {small.digest()}"),
+        (["run", "small", "--dry-run"], "small: 12 federations and 17 sets of attacked gradients"),
+    ):
+        monkeypatch.setattr("sys.argv", ["fedprint", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code and shown in capsys.readouterr().out
