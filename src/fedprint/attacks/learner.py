@@ -37,7 +37,7 @@ class Learner(lightning.LightningModule, ABC):
         schedule = cast(Any, self.lr_schedulers())
         for batch in epoch:
             optimiser.zero_grad()
-            self.loss(batch).backward()
+            self.loss(batch).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             if schedule is not None:
                 schedule.step()
