@@ -5,11 +5,20 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fedprint.attacks.metric import MetricSettings, grams, similarity
-from fedprint.attacks.open_set import Calibration, World, answer_open, balanced_threshold, calibrate, folds_of
+from fedprint.attacks.metric import grams, taught_rows
+from fedprint.attacks.open_set import (
+    ByMetric,
+    ByRidge,
+    Calibration,
+    World,
+    answer_open,
+    balanced_threshold,
+    calibrate,
+    folds_of,
+)
+from fedprint.attacks.reidentify import Workspace
 
 BLOCK = ((("body.weight", "body.bias"),), "l2")
-SETTINGS = MetricSettings(block=BLOCK, shrinkage=0.01, ap=1.0)
 WORLD = World(seen=np.array([0, 2, 5]), holdout=np.array([1, 3, 4, 6, 7]))
 
 
@@ -28,18 +37,26 @@ def test_folds_of_some_users_hold_nothing_of_the_others() -> None:
         np.testing.assert_array_equal(block[fold.problem.ask], full[whole.problem.ask[np.isin(whole.answers, [2, 5])]])
 
 
-def _scores(signal: float, threshold: float = -1.0, temperature: float = 20.0) -> tuple[np.ndarray, np.ndarray]:
+def ridge() -> ByRidge:
+    return ByRidge(blocks=(BLOCK,), penalty=0.1, work=Workspace())
+
+
+def _scores(
+    signal: float, threshold: float = -1.0, temperature: float = 20.0, namer: str = "metric"
+) -> tuple[np.ndarray, np.ndarray]:
     updates, labels = cases.planted(signal), cases.truth(cases.USERS * cases.PER_DEVICE)
     fit = np.flatnonzero(np.isin(labels, WORLD.known))
     ((_, gram),) = grams(updates, fit, [BLOCK])
-    learned = similarity(gram, fit, labels[fit], SETTINGS.shrinkage)
     asked = np.flatnonzero(~np.isin(labels, WORLD.holdout))
+    problem = WORLD.problem(updates, fit, labels[fit], asked + len(labels))
+    namers = {"metric": ByMetric(gram=gram, shrinkage=0.01), "ridge": ridge()}
     calibration = Calibration(temperature=temperature, threshold=threshold)
-    return answer_open(learned, WORLD, calibration, asked + len(labels)), labels[asked]
+    return answer_open(namers[namer].scores(problem), len(WORLD.seen), calibration), labels[asked]
 
 
-def test_seen_users_are_named_and_strangers_are_not() -> None:
-    scores, labels = _scores(2.0)
+@pytest.mark.parametrize("namer", ["metric", "ridge"])
+def test_seen_users_are_named_and_strangers_are_not(namer: str) -> None:
+    scores, labels = _scores(2.0, namer=namer)
     assert scores.shape == (len(labels), 4)
     seen = np.isin(labels, WORLD.seen)
     assert np.mean(WORLD.seen[scores[seen, :3].argmax(1)] == labels[seen]) > 0.9
@@ -56,8 +73,9 @@ def test_seen_users_without_an_update_are_never_the_best() -> None:
     updates, labels = cases.planted(1.0), cases.truth(cases.USERS * cases.PER_DEVICE)
     fit = np.flatnonzero(np.isin(labels, [0, 5, 1, 3]))
     ((_, gram),) = grams(updates, fit, [BLOCK])
-    learned = similarity(gram, fit, labels[fit], 0.01)
-    scores = answer_open(learned, WORLD, Calibration(temperature=20.0, threshold=-1.0), np.arange(len(labels)))
+    problem = WORLD.problem(updates, fit, labels[fit], np.arange(len(labels)))
+    found = ByMetric(gram=gram, shrinkage=0.01).scores(problem)
+    scores = answer_open(found, len(WORLD.seen), Calibration(temperature=20.0, threshold=-1.0))
     assert (scores[:, 1] < scores[:, [0, 2]].min(1)).all()
 
 
@@ -70,11 +88,15 @@ def test_threshold_separates_strangers_best() -> None:
     assert balanced_threshold(scores, np.zeros(5, dtype=bool)) < 0.1
 
 
-def test_calibration_finds_a_threshold_that_works_on_other_people() -> None:
+@pytest.mark.parametrize("namer", ["metric", "ridge"])
+def test_calibration_finds_a_threshold_that_works_on_other_people(namer: str) -> None:
     folds = folds_of(cases.validation(2.0), WORLD.known)
-    calibration = calibrate(folds, WORLD, SETTINGS, np.random.default_rng(0))
-    scores, labels = _scores(2.0, calibration.threshold, calibration.temperature)
+    ((_, gram),) = grams(folds[0].problem.updates, taught_rows(folds), [BLOCK])
+    how = ByMetric(gram=gram, shrinkage=0.01) if namer == "metric" else ridge()
+    calibration = calibrate(folds, WORLD, how, np.random.default_rng(0))
+    scores, labels = _scores(2.0, calibration.threshold, calibration.temperature, namer)
     seen = np.isin(labels, WORLD.seen)
     called = scores.argmax(1) == 3
     assert calibration.temperature > 1
+    assert 0 < calibration.log_loss < np.log(1 + len(WORLD.seen))
     assert called[~seen].mean() - called[seen].mean() > 0.5

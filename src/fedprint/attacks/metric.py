@@ -54,8 +54,13 @@ class MetricSettings:
     @property
     def layers(self) -> str:
         """Layers and transform for tables: ``fc1.weight/fc1.bias:sign``."""
-        names, transform = self.block
-        return f"{'/'.join(name for layer in names for name in layer)}:{transform}"
+        return block_name(self.block)
+
+
+def block_name(block: Block) -> str:
+    """Return layers and transform for tables: ``fc1.weight/fc1.bias:sign``."""
+    names, transform = block
+    return f"{'/'.join(name for layer in names for name in layer)}:{transform}"
 
 
 def grams(updates: Updates, anchors: Ints, blocks: Sequence[Block]) -> Iterator[tuple[Block, Gram]]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
 from fedprint.attacks.features import Updates
-from fedprint.attacks.metric import Gram, Learned, MetricSettings, grams, similarity, taught_rows
+from fedprint.attacks.metric import Gram, similarity
 from fedprint.attacks.pairs import Ints, Scores
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentify import TEMPERATURES
+from fedprint.attacks.reidentify import TEMPERATURES, Block, Workspace, combined, ridge_scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,16 +26,71 @@ class World:
 
     @property
     def known(self) -> Ints:
-        """Labels of all users whose prior the adversary has."""
+        """Labels of all users whose prior the adversary has: the seen first, then the cohort."""
         return np.concatenate([self.seen, self.holdout])
+
+    def columns(self, labels: Ints) -> Ints:
+        """Return the positions (n,) of labels (n,) among the known, -1 for strangers."""
+        place = {int(label): i for i, label in enumerate(self.known)}
+        return np.array([place.get(int(label), -1) for label in labels], dtype=np.int64)
+
+    def problem(self, updates: Updates, fit: Ints, labels: Ints, ask: Ints) -> Problem:
+        """Return the problem of naming a known user, given ``fit`` rows of known users with ``labels`` (p,)."""
+        return Problem(updates=updates, fit=fit, labels=self.columns(labels), ask=ask, options=len(self.known))
+
+
+class Namer(Protocol):
+    """A way to tell known users apart: scores (q, options) of a problem, higher = more likely."""
+
+    def scores(self, problem: Problem) -> Scores:
+        """Learn from the fit rows and answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByMetric:
+    """Mean learned similarity to a user's updates (:mod:`fedprint.attacks.metric`); ``gram`` has all rows to fit."""
+
+    gram: Gram
+    shrinkage: float
+
+    def scores(self, problem: Problem) -> Scores:
+        """Return mean similarities."""
+        nearness, present = similarity(self.gram, problem.fit, problem.labels, self.shrinkage).of_classes()
+        return _unrecorded_last(nearness[problem.ask], present, problem.options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByRidge:
+    """Ridge regression on one-hot users, on chosen blocks with a chosen penalty."""
+
+    blocks: tuple[Block, ...]
+    penalty: float
+    work: Workspace
+
+    def scores(self, problem: Problem) -> Scores:
+        """Return regression outputs."""
+        outputs = ridge_scores(combined(problem, self.blocks, self.work), problem, self.penalty)
+        present = np.unique(problem.labels)
+        return _unrecorded_last(outputs[:, present], present, problem.options)
+
+
+def _unrecorded_last(scores: Scores, present: Ints, options: int) -> Scores:
+    """Return scores (q, options) from those of the options ``present``: of the others nothing was recorded."""
+    found = np.tile(scores.min(1, keepdims=True) - 1, (1, options))
+    found[:, present] = scores
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """``temperature`` of similarities; below the log-probability ``threshold`` of the best user none is likely."""
+    """``temperature`` of scores; below the log-probability ``threshold`` of the best user none is likely.
+
+    ``log_loss`` (nats) is what validation found with them.
+    """
 
     temperature: float
     threshold: float
+    log_loss: float = float("nan")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,75 +135,59 @@ def folds_of(folds: Sequence[Validation], labels: Ints) -> tuple[Validation, ...
     return tuple(found)
 
 
-def answer_open(learned: Learned, world: World, calibration: Calibration, ask: Ints) -> Scores:
+def answer_open(scores: Scores, seen: int, calibration: Calibration) -> Scores:
     """Return log-probabilities (q, seen) and in a last column the score of "none of them".
 
-    The holdout users are the cohort: whoever resembles them as much as a seen user is not that user. The last column is
-    above all others exactly where the best seen user is below the threshold.
+    ``scores`` (q, known) are of the seen users first, then of the holdout users. Those are the cohort: whoever
+    resembles them as much as a seen user is not that user. The last column is above all others exactly where the best
+    seen user is below the threshold.
     """
-    log_p = _log_posterior(learned, world, calibration.temperature, ask)
+    log_p = _log_posterior(scores, seen, calibration.temperature)
     best = log_p.max(1, keepdims=True)
-    scores: Scores = np.concatenate([log_p, 2 * calibration.threshold - best], axis=1)
-    return scores
+    answered: Scores = np.concatenate([log_p, 2 * calibration.threshold - best], axis=1)
+    return answered
 
 
-def _log_posterior(learned: Learned, world: World, temperature: float, ask: Ints) -> Scores:
-    nearness, present = learned.of_classes()
-    log_p = log_softmax(temperature * nearness[ask], axis=1)
-    floor = log_p.min(1, keepdims=True) - 1.0  # a seen user without a recorded update
-    padded = np.concatenate([log_p, floor], axis=1)
-    place = {int(label): i for i, label in enumerate(present)}
-    found: Scores = padded[:, [place.get(int(label), -1) for label in world.seen]]
+def _log_posterior(scores: Scores, seen: int, temperature: float) -> Scores:
+    found: Scores = log_softmax(temperature * scores, axis=1)[:, :seen]
     return found
 
 
-def calibrate(
-    folds: Sequence[Validation], world: World, settings: MetricSettings, rng: np.random.Generator
-) -> Calibration:
+def calibrate(folds: Sequence[Validation], world: World, namer: Namer, rng: np.random.Generator) -> Calibration:
     """Choose temperature and threshold across devices, on validation problems of the known users.
 
     One half of the holdout users plays the strangers, then the other.
     """
-    (_, gram), *_ = grams(folds[0].problem.updates, taught_rows(folds), [settings.block])
     order = rng.permutation(world.holdout)
     halves = (order[::2], order[1::2])
-    cases = [
-        _case(fold, World(seen=world.seen, holdout=cohort), gram, settings.shrinkage)
-        for fold in folds
-        for cohort in halves
-    ]
-    temperature = min(TEMPERATURES, key=lambda t: float(np.mean([case.log_loss(t) for case in cases])))
+    cases = [_case(fold, World(seen=world.seen, holdout=cohort), namer) for fold in folds for cohort in halves]
+    losses = [(float(np.mean([case.log_loss(t) for case in cases])), t) for t in TEMPERATURES]
+    loss, temperature = min(losses)
     best = np.concatenate([case.log_posterior(temperature).max(1) for case in cases])
     strange = np.concatenate([case.columns < 0 for case in cases])
-    return Calibration(temperature=temperature, threshold=balanced_threshold(best, strange))
+    return Calibration(temperature=temperature, threshold=balanced_threshold(best, strange), log_loss=loss)
 
 
-def _case(fold: Validation, world: World, gram: Gram, shrinkage: float) -> _Case:
+def _case(fold: Validation, world: World, namer: Namer) -> _Case:
     """Learn from the world's users; ask for the seen and for all that it does not know."""
     problem = fold.problem
     fit = np.isin(problem.labels, world.known)
     asked = ~np.isin(fold.answers, world.holdout)
-    place = {int(label): i for i, label in enumerate(world.seen)}
-    return _Case(
-        learned=similarity(gram, problem.fit[fit], problem.labels[fit], shrinkage),
-        world=world,
-        ask=problem.ask[asked],
-        columns=np.array([place.get(int(answer), -1) for answer in fold.answers[asked]], dtype=np.int64),
-    )
+    small = world.problem(problem.updates, problem.fit[fit], problem.labels[fit], problem.ask[asked])
+    return _Case(scores=namer.scores(small), seen=len(world.seen), columns=world.columns(fold.answers[asked]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """A small open world inside the prior; ``columns`` (q,) are right places in ``world.seen``, -1 for strangers."""
+    """A small open world inside the prior: ``scores`` (q, known); ``columns`` (q,) are right ones, -1 for strangers."""
 
-    learned: Learned
-    world: World
-    ask: Ints
+    scores: Scores
+    seen: int
     columns: Ints
 
     def log_posterior(self, temperature: float) -> Scores:
         """Log-probabilities (q, seen) among seen and cohort."""
-        return _log_posterior(self.learned, self.world, temperature, self.ask)
+        return _log_posterior(self.scores, self.seen, temperature)
 
     def log_loss(self, temperature: float) -> float:
         """Mean negative log-probability of the right user, or of "none of them", which has what the seen leave."""

@@ -15,6 +15,7 @@ from fedprint.reports.tables import AttackLine, AttackTable, attack_tables, util
 from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, TRAININGS, Estimate, interval, with_unit
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod
     from rich.table import Table
 
 COLUMNS = ("prior", "linkage", "attacker", "AP", "95 %", "chance", "×", "n", "users")
@@ -65,8 +66,10 @@ def suite_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     notes = [f"{name} failed: {reason}" for name, reason in summary["failures"].items()]
     caption = "\n".join([*notes, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"])
     table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
+    table.padding, table.pad_edge = 0, False  # so that 80 columns hold it
     for column in ("member", "prior", "attacker", *COLUMNS[3:]):
-        table.add_column(column, overflow="fold", no_wrap=column in ("member", "prior", "95 %"))
+        justify: JustifyMethod = "left" if column in ("member", "prior", "attacker") else "right"
+        table.add_column(column, justify=justify, no_wrap=column != "attacker", overflow="fold")
     rows = read_measurements(folder / "measurements.jsonl")
     for member in summary["members"]:
         own = final_rows([row for row in rows if row["member"] == member["name"]])
