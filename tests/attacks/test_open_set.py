@@ -69,13 +69,14 @@ def test_unseen_wins_exactly_below_the_threshold(threshold: float) -> None:
     np.testing.assert_array_equal(scores.argmax(1) == 3, scores[:, :3].max(1) < threshold)
 
 
-def test_seen_users_without_an_update_are_never_the_best() -> None:
+@pytest.mark.parametrize("namer", ["metric", "ridge"])
+def test_seen_users_without_an_update_are_never_the_best(namer: str) -> None:
     updates, labels = cases.planted(1.0), cases.truth(cases.USERS * cases.PER_DEVICE)
     fit = np.flatnonzero(np.isin(labels, [0, 5, 1, 3]))
     ((_, gram),) = grams(updates, fit, [BLOCK])
     problem = WORLD.problem(updates, fit, labels[fit], np.arange(len(labels)))
-    found = ByMetric(gram=gram, shrinkage=0.01).scores(problem)
-    scores = answer_open(found, len(WORLD.seen), Calibration(temperature=20.0, threshold=-1.0))
+    how = ByMetric(gram=gram, shrinkage=0.01) if namer == "metric" else ridge()
+    scores = answer_open(how.scores(problem), len(WORLD.seen), Calibration(temperature=20.0, threshold=-1.0))
     assert (scores[:, 1] < scores[:, [0, 2]].min(1)).all()
 
 

@@ -137,6 +137,15 @@ def test_plane_json_says_who_is_on_the_front(made: Path) -> None:
     assert plane["places"][-1]["error"].startswith("3 of 3 seeds")
 
 
+def test_linked_updates_have_a_column_of_their_own(made: Path) -> None:
+    places = json.loads((made / "plane.json").read_text())["places"]
+    noise = next(place for place in places if place["strategy"] == "noise" and place["error"] is None)
+    assert noise["adversaries"]["adaptive"]["linked_ap"]["value"] == pytest.approx(1.2 * 0.6)
+    plain = next(place for place in places if place["strength"] is None)  # nothing to adapt to: the naive one's
+    assert plain["adversaries"]["adaptive"]["linked_ap"]["value"] == pytest.approx(1.2 * 0.8)
+    assert "linked: AP" in (made / "index.html").read_text(encoding="utf-8")
+
+
 def test_the_terminal_shows_every_place(made: Path) -> None:
     table = summary_table(made)
     assert table.row_count == len(ENTRIES)

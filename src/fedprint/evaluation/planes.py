@@ -52,6 +52,22 @@ def reduction_row(points: Sequence[Point], undefended: Mapping[int, Point], adve
     return over_seeds(known) if known and len(known) == len(rows) else None
 
 
+def linked_row(points: Sequence[Point], adversary: str) -> Row | None:
+    """Return the mean AP where all updates of a device are known to be one device's, and read together.
+
+    None where a seed has no such number, as where only sums of updates are seen.
+    """
+    rows = [row for point in points if (row := _linked(point, number_of(point, adversary))) is not None]
+    return over_seeds(rows) if rows and len(rows) == len(points) else None
+
+
+def _linked(point: Point, number: AttackNumber) -> Row | None:
+    wanted = {"linkage": "device", "adversary": number.adversary, "view": number.view, "attack": number.attack}
+    wanted |= {"metric": "ap", "world": "closed"}
+    found = [row for row in point.rows if all(row.get(key) == value for key, value in wanted.items())]
+    return _numbers(point, found[0], "ap") if found else None
+
+
 def over_seeds(rows: Sequence[Row]) -> Row:
     """Return one row for rows that differ in their seed only, pooled as every report pools seeds."""
     if len(rows) == 1:

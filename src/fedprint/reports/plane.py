@@ -29,6 +29,9 @@ from fedprint.reports.wording import MISSING, estimate, with_unit
 
 CENTRAL = "dp-fedavg"
 
+COLUMNS = ("AP", "AP over chance", "AP gone", "linked: AP")
+"""What the table says of each adversary."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlaneHead:
@@ -111,6 +114,7 @@ def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
                     "ap": _shown(entry.attack(name)),
                     "ap_over_chance": _shown(entry.over_chance(name)),
                     "ap_reduction": _shown(entry.reduction(plain, name)),
+                    "linked_ap": _shown(entry.linked(name)),
                     "on_front": entry in fronts[name],
                 }
                 for name in head.adversaries
@@ -126,15 +130,17 @@ def plane_table(head: PlaneHead, entries: Sequence[Entry]) -> ResultTable:
         cells: list[Any] = [estimate(entry.utility(plain))]
         for name in head.adversaries:
             reduction = entry.reduction(plain, name) if entry.strategy else None
+            linked = entry.linked(name)
             cells += [estimate(entry.attack(name)), estimate(entry.over_chance(name))]
-            cells.append(estimate(reduction) if reduction else None)
+            cells += [estimate(row) if row else None for row in (reduction, linked)]
         strength = MISSING if entry.strength is None else f"{entry.strength:g}"
         lines.append(TableLine(labels=(entry.label, strength), cells=tuple(cells)))
-    heads = [f"{name}: {what}" for name in head.adversaries for what in ("AP", "AP over chance", "AP gone")]
+    heads = [f"{name}: {what}" for name in head.adversaries for what in COLUMNS]
     return ResultTable(
         name="plane",
         title="Every strength",
-        note=f"All numbers: {head.setting}; linkage: one update; the attacker chosen on prior data in each seed. "
+        note=f"All numbers: {head.setting}; the attacker chosen on prior data in each seed. One update at a time; but "
+        "“linked” is before an adversary who tells devices by pseudonyms that persist and reads all of their updates. "
         "Utility is normalised to no defence. Intervals (95 %) over seeds and users; “AP gone” is paired user by user "
         "with the undefended federation of the same seed.",
         labels=("strategy", "strength"),

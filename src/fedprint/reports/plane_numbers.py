@@ -13,6 +13,7 @@ from fedprint.evaluation.planes import (
     ANY_CHOSEN,
     STRONGEST,
     attack_row,
+    linked_row,
     normalised_row,
     ratio_row,
     reduction_row,
@@ -65,6 +66,10 @@ class Entry:
     def over_chance(self, name: str) -> Row:
         """Return that AP over chance: the horizontal axis of the plane."""
         return ratio_row(self.points, self.adversary(name))
+
+    def linked(self, name: str) -> Row | None:
+        """Return the AP of an adversary who links a device's updates; None where nothing can be linked."""
+        return linked_row(self.points, self.adversary(name))
 
     def utility(self, plain: Entry) -> Row:
         """Return the utility normalised to no defence: the vertical axis."""
