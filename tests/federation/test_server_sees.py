@@ -13,7 +13,7 @@ import pytest
 import torch
 from tiny_project import TINY
 
-from fedprint.analyses.participation import rests
+from fedprint.analyses.participation import rests, sums
 from fedprint.attacks.view import ServerRule
 from fedprint.defences.points import Defence
 from fedprint.params import flatten
@@ -98,6 +98,17 @@ def test_released_models_show_the_sum_that_the_public_rule_says(case: str) -> No
         found = rests(view, t)
         np.testing.assert_allclose(found["aggregate"], expected.numpy(), atol=1e-6)
         np.testing.assert_allclose(found["central"], found["aggregate"], atol=1e-4)
+
+
+@pytest.mark.parametrize(("size", "groups"), [(2, 3), (3, 2), (None, 1), (1, 1)])
+def test_sums_are_those_of_the_groups(size: int | None, groups: int) -> None:
+    """Six devices a round; groups without an anonymous device show nothing, and size 1 (nothing hidden) is one sum."""
+    config = configured([{**SECURE, "size": size}])
+    view: Any = SimpleNamespace(store=Records(federated(config)), rule=recipes.server_rule(config, len(CROWD)))
+    found = [sums(view, t) for t in range(config.federation.rounds)]
+    assert max(each.shape[1] for each in found) == groups
+    for t, each in enumerate(found):
+        np.testing.assert_allclose(each.sum(1), rests(view, t)["aggregate"], atol=1e-9)
 
 
 def test_the_rule_is_read_off_the_configuration() -> None:

@@ -1,6 +1,6 @@
 """Who took part, when one sees sums or released models only (papers.md 5.2: views ``aggregate`` and ``central``).
 
-Under secure aggregation the server sees the sum of a cohort's updates; outside it one sees the global model of each
+Under secure aggregation the server sees sums of a cohort's updates; outside it one sees the global model of each
 round, after the server's noise. In both cases the adversary takes away what its own devices sent, and explains the rest
 by candidates: one off-line device per prior user, trained from the same global model. The weights of a ridge regression
 of the rest on the candidates score who took part.
@@ -9,6 +9,7 @@ of the rest on the candidates score who took part.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -67,8 +68,10 @@ class Participation(Analysis):
         for t in rounds:
             bench.progress(f"round {t}")
             candidates = _candidates(bench.view, {u.user_id: u.examples for u in bench.view.prior_users}, t, "whole")
-            for view, rest in rests(bench.view, t).items():
-                weights[view, t] = explain(rest, candidates, penalty)
+            seen: dict[View, Doubles] = {"aggregate": sums(bench.view, t), "central": rests(bench.view, t)["central"]}
+            for view, rest in seen.items():
+                found = explain(rest, candidates, penalty)
+                weights[view, t] = found.max(1) if found.ndim > 1 else found  # in the sum that shows the user best
         for view in ("aggregate", "central"):
             scores = np.array([weights[view, t][column[user]] for t, user in pairs.tolist()])
             keys: dict[str, Key] = {"attack": "candidates", "view": view, "cohort": bench.view.store.layout.cohort}
@@ -95,6 +98,23 @@ def rests(view: AttackerView, t: int) -> Mapping[View, Doubles]:
     own = (index["role"].to_numpy()[rows] == "prior") * weights
     known = own @ updates
     return {"aggregate": weights @ updates - known, "central": total * _step(view, t) - known}
+
+
+def sums(view: AttackerView, t: int) -> Doubles:
+    """Return the sums of anonymous updates that the server sees in round t, in columns (d, n).
+
+    Under secure aggregation of groups one for each, whose devices share a row; otherwise that of the whole round alone.
+    """
+    index = view.store.index
+    rows = np.flatnonzero(((index["round"] == t) & (index["role"] == "anonymous")).to_numpy())
+    groups: dict[bytes, list[int]] = {}
+    updates = view.store.matrix(rows=rows, dtype=np.float64)
+    for place, update in enumerate(updates):
+        groups.setdefault(update.tobytes(), []).append(place)
+    if len(groups) in (len(rows), 1):
+        return rests(view, t)["aggregate"][:, None]
+    weights = np.ones(len(rows)) if view.rule.equal else index["num_examples"].to_numpy(dtype=np.float64)[rows]
+    return np.stack([weights[members] @ updates[members] for members in groups.values()], axis=1)
 
 
 def _step(view: AttackerView, t: int) -> Doubles:
@@ -128,7 +148,8 @@ def choose_penalty(bench: Bench, rounds: int) -> float:
     halves = cut_halves(view, view.prior_users)
     if len(halves) < 4:
         return PENALTIES[-1]
-    size = max(1, min(view.store.layout.cohort // 2, len(halves) // 2))
+    groups = fmean(sums(view, t).shape[1] for t in spread_rounds(view, rounds))
+    size = max(1, min(round(view.store.layout.cohort / 2 / groups), len(halves) // 2))
     rng = numpy_rng(view.seed, QUESTIONS, "cohorts")
     gaps = np.zeros(len(PENALTIES))
     for t in spread_rounds(view, rounds):
