@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -17,10 +17,10 @@ from fedprint.analyses.matching import ask_pairs, pair_trial, paper_layers, rows
 from fedprint.analyses.trials import UNSEEN, AnswerSet, Asked, Ints, Key, QuestionSet, Trial
 from fedprint.attacks.match import PRESETS, PairProblem, numpy_like
 from fedprint.attacks.metric import Gram, MetricSettings, block_name, choose_metric, grams, similarity, taught_rows
-from fedprint.attacks.open_set import ByMetric, ByRidge, Namer, World, answer_open, calibrate, folds_of
+from fedprint.attacks.open_set import ByMetric, ByRidge, World, answer_open, calibrate, folds_of
 from fedprint.attacks.pairs import Scores
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentify import Block, Ridge, Tuned, Workspace, answer
+from fedprint.attacks.reidentify import Ridge, Tuned, Workspace, answer
 from fedprint.rng import numpy_rng
 from fedprint.types import FedprintError
 
@@ -226,61 +226,47 @@ class _Desk:
 
 @dataclass(frozen=True, kw_only=True)
 class _Strong:
-    """The learned metric and a ridge, chosen on the holdout users; ``gram`` is the metric's table over prior updates.
+    """The learned metric, chosen on the holdout users; ``gram`` is its table over all prior updates.
 
     The table has columns of unseen users for the pairs that ask for them; learning reads those of known users only.
     """
 
     settings: MetricSettings
     gram: Gram
-    blocks: tuple[Block, ...]
-    penalty: float
 
     @classmethod
     def choose(cls, desk: _Desk) -> _Strong:
-        bench, folds = desk.bench, desk.folds(desk.world.holdout)
+        bench = desk.bench
         bench.progress("metric")
         rng = numpy_like(bench.rng(OpenWorld.__name__, "metric", *desk.facts["holdout"].tolist()))
-        settings = choose_metric(folds, rng, new_users=True)
+        settings = choose_metric(desk.folds(desk.world.holdout), rng, new_users=True)
         (_, gram), *_ = grams(bench.view.store, bench.problem.fit, [settings.block])
-        bench.progress("ridge")
-        chosen = Ridge().settings([f.problem for f in folds], [f.answers for f in folds], Workspace())
-        return cls(settings=settings, gram=gram, blocks=chosen["blocks"], penalty=chosen["penalty"])
+        return cls(settings=settings, gram=gram)
 
     def match(self, desk: _Desk, problem: PairProblem) -> Scores:
         """Return the similarity of pairs (q,)."""
         return similarity(self.gram, *desk.known, self.settings.shrinkage).of_pairs(problem.pairs)
 
     def name_users(self, desk: _Desk, ask: Ints) -> tuple[Scores, str]:
-        """Return scores (q, seen + 1), the last for "unseen", by what validation finds better, and its layers."""
-        folds = desk.folds(desk.classes)
+        """Return scores (q, seen + 1), the last for "unseen", and the layers they are read from.
+
+        By the metric or by a ridge on known users, whichever does better on validation problems of the known users.
+        """
+        folds, work = desk.folds(desk.classes), Workspace()
         (_, rehearsed), *_ = grams(folds[0].problem.updates, taught_rows(folds), [self.settings.block])
-        rehearsals: dict[str, Namer] = {
-            "metric": ByMetric(gram=rehearsed, shrinkage=self.settings.shrinkage),
-            "ridge": self._ridge(_prepared(folds, self.blocks)),
-        }
-        calibrations = {
-            name: calibrate(folds, desk.world, namer, numpy_like(desk.bench.rng(*desk.threshold_path)))
-            for name, namer in rehearsals.items()
-        }
-        chosen = min(calibrations, key=lambda name: calibrations[name].log_loss)
-        real: dict[str, Namer] = {
-            "metric": ByMetric(gram=self.gram, shrinkage=self.settings.shrinkage),
-            "ridge": self._ridge(desk.bench.work),
-        }
+        ridge = Ridge().settings([fold.problem for fold in folds], [fold.answers for fold in folds], work)
+        metric = ByMetric(gram=rehearsed, shrinkage=self.settings.shrinkage)
+        linear = ByRidge(blocks=ridge["blocks"], penalty=ridge["penalty"], work=work)
+        by_metric, by_ridge = (
+            calibrate(folds, desk.world, namer, numpy_like(desk.bench.rng(*desk.threshold_path)))
+            for namer in (metric, linear)
+        )
         problem = desk.world.problem(desk.bench.problem.updates, *desk.known, ask)
-        scores = answer_open(real[chosen].scores(problem), len(desk.world.seen), calibrations[chosen])
-        return scores, self.settings.layers if chosen == "metric" else ",".join(map(block_name, self.blocks))
-
-    def _ridge(self, work: Workspace) -> ByRidge:
-        return ByRidge(blocks=self.blocks, penalty=self.penalty, work=work)
-
-
-def _prepared(folds: Sequence[Validation], blocks: Sequence[Block]) -> Workspace:
-    work = Workspace()
-    for fold in folds:
-        work.prepare(fold.problem, blocks)
-    return work
+        if by_metric.log_loss < by_ridge.log_loss:
+            scores = replace(metric, gram=self.gram).scores(problem)
+            return answer_open(scores, len(desk.world.seen), by_metric), self.settings.layers
+        scores = replace(linear, work=desk.bench.work).scores(problem)
+        return answer_open(scores, len(desk.world.seen), by_ridge), ",".join(map(block_name, linear.blocks))
 
 
 def _trial(questions: str, desk: _Desk, scores: Scores, keys: Mapping[str, Key]) -> Trial:
