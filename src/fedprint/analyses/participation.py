@@ -68,10 +68,10 @@ class Participation(Analysis):
         for t in rounds:
             bench.progress(f"round {t}")
             candidates = _candidates(bench.view, {u.user_id: u.examples for u in bench.view.prior_users}, t, "whole")
-            seen: dict[View, Doubles] = {"aggregate": sums(bench.view, t), "central": rests(bench.view, t)["central"]}
+            central = rests(bench.view, t)["central"][:, None]
+            seen: dict[View, Doubles] = {"aggregate": sums(bench.view, t), "central": central}
             for view, rest in seen.items():
-                found = explain(rest, candidates, penalty)
-                weights[view, t] = found.max(1) if found.ndim > 1 else found  # in the sum that shows the user best
+                weights[view, t] = explain(rest, candidates, penalty).max(1)  # in the sum that shows the user best
         for view in ("aggregate", "central"):
             scores = np.array([weights[view, t][column[user]] for t, user in pairs.tolist()])
             keys: dict[str, Key] = {"attack": "candidates", "view": view, "cohort": bench.view.store.layout.cohort}
