@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedprint.analyses import participation
-from fedprint.analyses.participation import PENALTIES, Participation, choose_penalty, explain, rests
+from fedprint.analyses.participation import PENALTIES, QUESTIONS, Participation, choose_penalty, explain, rests
+from fedprint.analyses.trials import QuestionSet
 from fedprint.attacks.shadow import ShadowDevice, shadow_updates
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
@@ -82,3 +84,14 @@ def test_no_two_candidates_share_the_randomness_of_a_defence(tiny_run: Job, monk
     choose_penalty(open_bench(tiny_run, lambda note: None), 2)
     assert len(made) > 2
     assert len(set(made)) == len(made)
+
+
+def test_each_view_scores_every_pair_of_user_and_round(tiny_run: Job) -> None:
+    bench = open_bench(tiny_run, lambda note: None)
+    pairs = np.array([(t, user) for t in (0, 1) for user in bench.everyone.options], dtype=np.int64)
+    asked = QuestionSet(name=QUESTIONS, kind="fits", subjects=pairs)
+    found = list(Participation(rounds=2).trials(replace(bench, questions={QUESTIONS: asked})))
+    assert [trial.keys["view"] for trial in found] == ["aggregate", "central"]
+    for trial in found:
+        assert trial.scores.shape == (len(pairs), 1)
+        assert trial.scores.std() > 0
