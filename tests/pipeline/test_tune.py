@@ -21,6 +21,7 @@ from fedprint.pipeline.study_config import Study, load_study
 from fedprint.pipeline.tune import PointObjective, Tuned, make_plans, measure_afresh, measure_spread, tune
 from fedprint.tuning.result import SearchResult
 from fedprint.tuning.score import Finished, margin_of, ranked
+from fedprint.tuning.worker import StudyPlan
 from fedprint.types import FedprintError
 
 STUDY: Mapping[str, Any] = {
@@ -123,6 +124,22 @@ def test_a_bad_study_is_refused_in_one_line(home: Project, changed: dict[str, An
 def test_an_unknown_study_is_told_what_there_is(home: Project) -> None:
     with pytest.raises(FedprintError, match=r"unknown study 'x' .*choose one of .*demo"):
         load_study(home.root, "x")
+
+
+def test_one_strategy_is_searched_by_the_same_trials_as_among_others(home: Project) -> None:
+    noise = STUDY["strategies"][0]
+    write_study(home, "demo", {**STUDY, "strategies": [noise, {**noise, "name": "other"}]})
+
+    def plans(*only: str) -> dict[str, StudyPlan]:
+        study = load_study(home.root, "demo", only=only)
+        return {
+            p.strategy.name: p for p in make_plans(home.root, study, {noise["name"]: [0.2, 0.3], "other": [0.2, 0.3]})
+        }
+
+    assert list(plans()) == [noise["name"], "other"]
+    assert plans("other") == {"other": plans()["other"]}
+    with pytest.raises(FedprintError, match=f"unknown strategy 'x'; choose among {noise['name']}, other"):
+        plans("x")
 
 
 def test_every_shipped_study_resolves() -> None:

@@ -109,12 +109,15 @@ def _run_suite(root: Path, name: str, line: tuple[bool, list[str]], dry_run: boo
     raise_failures(suite, outcomes)
 
 
-@app.command(epilog="Example: fedprint tune albums --trials 10 --set ceiling.times_chance=4")
+@app.command(epilog="Example: fedprint tune albums --strategy mm-aug --trials 10 --set ceiling.times_chance=4")
 def tune(
     study: Annotated[str, typer.Argument(help="Name of a study in configs/studies.")],
     fast: Fast = False,
     assign: Assignments = None,
     data_dir: DataDir = None,
+    strategy: Annotated[
+        Optional[list[str]], typer.Option("--strategy", help="Search this strategy only (repeatable; default: all).")
+    ] = None,
     trials: Annotated[Optional[int], typer.Option("--trials", min=1, help="Trials of each strategy.")] = None,
     workers: Annotated[
         Optional[int], typer.Option("--workers", min=1, help="Processes at a time (default: one per core).")
@@ -130,7 +133,7 @@ def tune(
 
     use_data(data_dir)
     budget = [f"trials={trials}"] if trials else []
-    run_study(find_root(), study, (fast, [*(assign or []), *budget]), workers, timeout, dry_run)
+    run_study(find_root(), study, (fast, [*(assign or []), *budget]), workers, timeout, dry_run, strategy or ())
 
 
 @app.command(epilog="Example: fedprint summary quickstart")

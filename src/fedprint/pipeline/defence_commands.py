@@ -25,12 +25,18 @@ def run_sweep(root: Path, name: str, line: Line, dry_run: bool, jobs: int | None
 
 
 def run_study(
-    root: Path, name: str, line: Line, workers: int | None, timeout_minutes: float | None, dry_run: bool
+    root: Path,
+    name: str,
+    line: Line,
+    workers: int | None,
+    timeout_minutes: float | None,
+    dry_run: bool,
+    only: Sequence[str] = (),
 ) -> None:
     """Run or resume a study, write its report and print the operating points."""
     from fedprint.pipeline.study_config import load_study
 
-    study = load_study(root, name, fast=line[0], assignments=line[1])
+    study = load_study(root, name, fast=line[0], assignments=line[1], only=only)
     if dry_run:
         _print_costs(name, study.points, workers)
         return

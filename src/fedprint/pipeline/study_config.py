@@ -112,11 +112,14 @@ class Study:
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def load_study(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> Study:
+def load_study(
+    root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = (), only: Sequence[str] = ()
+) -> Study:
     """Read configs/studies/<name>.yaml and the experiment it is about.
 
     ``assignments`` whose first key is one of the study's (``trials=10``, ``strategies.0.space.alpha.high=4``) change
-    the study, all others the experiment. Raises FedprintError (one line) for what does not fit.
+    the study, all others the experiment. ``only`` names the strategies to search, by default all of them; a strategy's
+    trials do not depend on its neighbours. Raises FedprintError (one line) for what does not fit.
     """
     path = study_file(root, name)
     own = read_yaml(path)
@@ -124,7 +127,7 @@ def load_study(root: Path, name: str, *, fast: bool = False, assignments: Sequen
     mine, others = parted(assignments, StudyConfig)
     values = apply_assignments(merge(own, quick) if fast else own, mine)
     try:
-        settings = StudyConfig.model_validate(values)
+        settings = _only(StudyConfig.model_validate(values), only)
     except ValidationError as error:
         raise FedprintError(one_line(error, str(path), StudyConfig)) from None
     changed = (settings.experiment, settings.changes)
@@ -135,6 +138,14 @@ def load_study(root: Path, name: str, *, fast: bool = False, assignments: Sequen
             ends = {key: getattr(p, end) for key, p in strategy.space.items()}
             study.defended(strategy, {key: int(v) if strategy.space[key].integer else v for key, v in ends.items()})
     return study
+
+
+def _only(settings: StudyConfig, names: Sequence[str]) -> StudyConfig:
+    known = {strategy.name: strategy for strategy in settings.strategies}
+    if unknown := [name for name in names if name not in known]:
+        raise FedprintError(f"unknown strategy '{unknown[0]}'; choose among {', '.join(known)}")
+    chosen = tuple(strategy for name, strategy in known.items() if not names or name in names)
+    return settings.model_copy(update={"strategies": chosen})
 
 
 def study_file(root: Path, name: str) -> Path:
