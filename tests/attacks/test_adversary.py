@@ -21,12 +21,12 @@ from fedprint.attacks.shadow import ShadowDevice, shadow_updates
 from fedprint.attacks.view import AttackerView
 from fedprint.federation.backends import Sequential
 from fedprint.pipeline.stages import ask, federate, prepare
-from fedprint.pipeline.stages.attack import open_view
+from fedprint.pipeline.stages.attack import effort_of, open_view
 from fedprint.pipeline.stages.paths import Job
 from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, FedprintError, Questions
 
-EFFORT = Effort(rounds=3, draws=2, validation_rounds=4)
+EFFORT = Effort(clean_rounds=4, defended_rounds=3, draws=2, validation_rounds=4)
 DEFENDED: dict[str, Any] = {
     **TINY,
     "analyses": [],
@@ -79,7 +79,7 @@ def test_naive_learns_from_recorded_updates_only_where_these_are_clean(job: Job,
     (recorded,) = recipes("naive", view, questions, replace(devices, whole=None), recorded=True)
     (clean,) = recipes("naive", view, questions, devices, recorded=False)
     assert recorded.problem.fit.tolist() == view.prior_rows.tolist()
-    assert len(clean.problem.fit) == EFFORT.rounds * len(view.prior_users)
+    assert len(clean.problem.fit) == EFFORT.clean_rounds * len(view.prior_users)
     assert len(clean.problem.ask) == len(recorded.problem.ask) == len(view.anonymous_rows)
 
 
@@ -125,10 +125,11 @@ def test_defences_of_the_update_alone_need_no_training_of_their_own(
 
 def test_every_recipe_is_validated_on_the_same_defended_devices(adaptive: tuple[Recipe, ...]) -> None:
     users = len(set(adaptive[0].problem.labels))
-    shares = {"clean": 1, "defended": EFFORT.draws, "both": 1 + EFFORT.draws}
+    clean, defended = EFFORT.clean_rounds, EFFORT.defended_rounds * EFFORT.draws
+    shares = {"clean": clean, "defended": defended, "both": clean + defended}
     assert [recipe.name for recipe in adaptive] == list(shares)
     for recipe in adaptive:
-        assert len(recipe.problem.fit) == users * EFFORT.rounds * shares[recipe.name]
+        assert len(recipe.problem.fit) == users * shares[recipe.name]
         for fold, first in zip(recipe.folds, adaptive[0].folds, strict=True):
             assert fold.problem.ask.tolist() == first.problem.ask.tolist()
             assert len(fold.answers) == users * EFFORT.draws * EFFORT.validation_rounds // 2
@@ -204,11 +205,28 @@ def test_relabelling_exchanges_the_labels_and_nothing_else() -> None:
     assert found.fit is asked.fit
 
 
+def test_whoever_knows_of_no_defence_has_as_many_devices_as_whoever_does(job: Job) -> None:
+    knowing, naive = (
+        effort_of(
+            job.config.model_copy(update={"threat": job.config.threat.model_copy(update={"adversaries": names})}), 99
+        )
+        for names in (("naive", "adaptive"), ("naive",))
+    )
+    threat = job.config.threat
+    assert (
+        naive.clean_rounds
+        == knowing.clean_rounds
+        == naive.whole(99)
+        == threat.shadow_rounds * (1 + threat.shadow_draws)
+    )
+    assert knowing.whole(99) - knowing.clean_rounds == threat.shadow_rounds * threat.shadow_draws
+
+
 def test_effort_counts_the_devices_that_are_trained(asked: tuple[AttackerView, Questions], tmp_path: Path) -> None:
     done: list[int] = []
     run_off_line(*asked, EFFORT, progress=done.append)
     assert max(done) == EFFORT.devices(asked[0])
-    few = replace(EFFORT, rounds=0)
+    few = replace(EFFORT, clean_rounds=0)
     made = run_off_line(*asked, few)
     assert made.whole is None
     assert len(made.halves.labels) == few.devices(asked[0])

@@ -17,7 +17,7 @@ from fedprint.pipeline.stages.attack import open_view
 from fedprint.pipeline.stages.paths import Job
 from fedprint.types import Questions
 
-EFFORT = Effort(rounds=2, draws=1, validation_rounds=2)
+EFFORT = Effort(clean_rounds=4, defended_rounds=2, draws=1, validation_rounds=2)
 
 
 def knowing(job: Job, defence: Defence) -> tuple[AttackerView, Questions]:

@@ -65,21 +65,23 @@ def training(config: Experiment) -> float:
 
 
 def test_devices_off_line_are_those_of_the_adversaries() -> None:
-    """Halves at 4 rounds are 2 passes over the prior; whole priors at 6 of 8 rounds are 6."""
+    """Halves at 4 rounds are 2 passes over the prior; whole priors at all 8 rounds are 8, defended ones at 6 are 12."""
     threat = {"shadow_rounds": 6, "shadow_draws": 2}
     selection = {"shadow_rounds": 4}
     assert training(experiment(threat=threat, selection=selection)) == pytest.approx(2 * 800)
     offline = {**threat, "learn_from": "offline"}
     # without a defence as many as an adaptive adversary would have: 6 x 3, of which there are 8 models
     assert training(experiment(threat=offline, selection=selection)) == pytest.approx((2 + 8) * 800)
-    assert training(experiment(NOISE, threat=threat, selection=selection)) == pytest.approx(8 * 800)
+    assert training(experiment(NOISE, threat=threat, selection=selection)) == pytest.approx((8 + 2) * 800)
     replaced = {"name": "bkg-repl", "alpha": 0.5}
     background = 100 * 2 * 50  # as many examples as a prior has, from two models, of 50 users
-    assert training(experiment(replaced, threat=threat, selection=selection)) == pytest.approx(8 * 3 * 800 + background)
+    assert training(experiment(replaced, threat=threat, selection=selection)) == pytest.approx(
+        (10 + 16) * 800 + background
+    )
     added = training(experiment(RAND, threat=threat, selection=selection))
-    assert added == pytest.approx(8 * (1 + 2 * 3) * 800 + background)
+    assert added == pytest.approx((10 + 3 * 16) * 800 + background)
     naive = {**threat, "adversaries": ["naive"]}
-    assert training(experiment(RAND, threat=naive, selection=selection)) == pytest.approx(8 * 800)
+    assert training(experiment(RAND, threat=naive, selection=selection)) == pytest.approx((8 + 2) * 800)
     many = {"shadow_rounds": 99, "shadow_draws": 2}
     assert training(experiment(NOISE, threat=many, selection=selection)) == pytest.approx((8 + 2) * 800)
 
@@ -90,11 +92,11 @@ def test_the_devices_that_are_counted_are_those_that_are_trained(tiny_run: Job) 
         counted, trained = background_devices(defences, len(view.background)), len(list(_nuisance(view)))
         assert (counted > 0) == (trained > 0) and counted >= trained, "of little background at most so many"
     assert background_devices((MmAug(alpha=1, clusters=30),), 8) == 2 * 30
-    effort = Effort(rounds=3, draws=1, validation_rounds=4)
+    effort = Effort(clean_rounds=5, defended_rounds=3, draws=1, validation_rounds=4)
     view, _ = open_view(tiny_run, "naive")
-    assert effort.devices(view) == len(view.prior_users) * 7 * 2
-    assert effort.passes(view.store.rounds, 0.0) == 5 and effort.passes(2, 1.0) == 6
-    assert effort_of(experiment(), 8) == Effort(rounds=0, draws=0, validation_rounds=4)
+    assert effort.devices(view) == len(view.prior_users) * (5 + 3 + 4 * 2)
+    assert effort.passes(view.store.rounds, 0.0) == 7 and effort.passes(2, 1.0) == 6
+    assert effort_of(experiment(), 8) == Effort(clean_rounds=0, defended_rounds=10, draws=0, validation_rounds=4)
 
 
 def test_more_seeds_and_priors_cost_in_proportion() -> None:

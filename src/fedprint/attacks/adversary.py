@@ -72,19 +72,28 @@ class Recipe:
 class Effort:
     """How much is trained off line.
 
-    ``rounds`` recorded global models train every prior (0: only halves are needed), ``validation_rounds`` its halves;
-    ``draws`` defended devices stand beside each clean one.
+    From ``clean_rounds`` recorded global models every prior trains clean (0: only halves are needed), and from
+    ``defended_rounds`` of these ``draws`` times with a defence; its halves train from ``validation_rounds``, clean and
+    ``draws`` times with a defence.
     """
 
-    rounds: int
+    clean_rounds: int
+    defended_rounds: int
     draws: int
     validation_rounds: int
 
     def devices(self, view: AttackerView) -> int:
         """Return how many devices :func:`run_off_line` trains, at most."""
-        rounds, validation = (min(count, view.store.rounds) for count in (self.rounds, self.validation_rounds))
         background = sum(1 for _ in _nuisance(view))
-        return len(view.prior_users) * (rounds + validation) * (1 + self.draws) + background
+        return len(view.prior_users) * (self.whole(view.store.rounds) + self.halves(view.store.rounds)) + background
+
+    def whole(self, recorded: int) -> int:
+        """Return how many devices a whole prior trains, of a store with ``recorded`` rounds."""
+        return min(self.clean_rounds, recorded) + self.draws * min(self.defended_rounds, self.clean_rounds, recorded)
+
+    def halves(self, recorded: int) -> int:
+        """Return how many devices the halves of a prior train, of a store with ``recorded`` rounds."""
+        return min(self.validation_rounds, recorded) * (1 + self.draws)
 
     def passes(self, rounds: int, growth: float) -> float:
         """Return how many times the examples of a prior are trained on, of a store with ``rounds`` rounds.
@@ -92,8 +101,8 @@ class Effort:
         A defended device trains on ``growth`` times the data; 0 says that it trains on the same as the clean one, which
         trains once for both.
         """
-        whole, halves = (min(count, rounds) for count in (self.rounds, self.validation_rounds))
-        return (whole + halves / 2) * (1 + self.draws * growth)
+        clean, halves = min(self.clean_rounds, rounds), min(self.validation_rounds, rounds) / 2
+        return clean + halves + growth * (self.whole(rounds) - clean + self.draws * halves)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +122,12 @@ def run_off_line(
     """
     empty = list(_nuisance(view))
     halves = list(half_priors(view, rounds=effort.validation_rounds, draws=effort.draws))
-    whole = list(whole_priors(view, rounds=effort.rounds, draws=effort.draws)) if effort.rounds else []
+    counts = {"rounds": effort.clean_rounds, "defended": effort.defended_rounds, "draws": effort.draws}
+    whole = list(whole_priors(view, **counts)) if effort.clean_rounds else []
     # In this order devices with background alone, which go with both, train once.
     made = make(view, questions, [*halves, *empty, *whole], progress)
     rehearsed = with_sums(made.part(0, len(halves) + len(empty)), view)
-    return OffLine(halves=rehearsed, whole=made.part(len(halves), len(made.labels)) if effort.rounds else None)
+    return OffLine(halves=rehearsed, whole=made.part(len(halves), len(made.labels)) if effort.clean_rounds else None)
 
 
 def recipes(
@@ -213,7 +223,7 @@ def _asked(
     With ``recorded``, those of the adversary's own devices that the store holds are clean ones too.
     """
     if made is None:
-        raise FedprintError("no whole prior was trained off line; give the effort rounds above 0")
+        raise FedprintError("no whole prior was trained off line; give the effort clean_rounds above 0")
     own = view.prior_rows if recorded and CLEAN in kinds else np.zeros(0, dtype=np.int64)
     fit, n, anonymous = made.rows(kinds), len(made.labels), view.anonymous_rows
     labels = [made.labels[fit], *([view.prior_labels(questions)] if len(own) else [])]

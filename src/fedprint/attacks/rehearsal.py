@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprint.attacks.problem import MORE_ROUNDS, Problem, Validation
-from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates, spread_rounds
+from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates, spread, spread_rounds
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.secure_aggregation import secure_aggregation
@@ -97,11 +97,13 @@ def with_sums(made: Made, view: AttackerView) -> Made:
     )
 
 
-def whole_priors(view: AttackerView, *, rounds: int, draws: int) -> Plan:
-    """Yield a clean device and ``draws`` defended ones for every prior, from ``rounds`` spread global models."""
-    for t in spread_rounds(view, rounds):
+def whole_priors(view: AttackerView, *, rounds: int, defended: int, draws: int) -> Plan:
+    """Yield a clean device per prior from ``rounds`` spread models, and from ``defended`` of these ``draws`` more."""
+    turns = spread_rounds(view, rounds)
+    beside = set(spread(turns, defended))
+    for t in turns:
         for user in view.prior_users:
-            for device in _both_kinds(user.user_id, user.examples, t, "whole", draws):
+            for device in _both_kinds(user.user_id, user.examples, t, "whole", draws if t in beside else 0):
                 yield device, 0
 
 

@@ -72,9 +72,14 @@ class ShadowDevice:
 
 def spread_rounds(view: AttackerView, count: int) -> list[int]:
     """Return at most ``count`` recorded rounds, spread evenly over training, the first and the last among them."""
-    last = view.store.rounds - 1
-    rounds: list[int] = np.unique(np.linspace(0, last, min(count, last + 1)).round().astype(int)).tolist()
-    return rounds
+    return spread(range(view.store.rounds), count)
+
+
+def spread(rounds: Sequence[int], count: int) -> list[int]:
+    """Return at most ``count`` of ``rounds``, evenly spread, the first and the last among them."""
+    last = len(rounds) - 1
+    places: list[int] = np.unique(np.linspace(0, last, min(count, last + 1)).round().astype(int)).tolist()
+    return [rounds[place] for place in places]
 
 
 def shadow_updates(

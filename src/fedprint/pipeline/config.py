@@ -156,8 +156,9 @@ class ThreatConfig(Component):
     In the papers the adversary's own devices take part in the federation undefended: that is ``anonymous``.
 
     ``adversaries`` attack where there are defences, the naive one that does not know of them and the adaptive one that
-    does; the last is the one of the headlines. They train their prior users' data off line from ``shadow_rounds``
-    recorded global models; ``shadow_draws`` devices with a defence of their own draw stand beside each clean one.
+    does; the last is the one of the headlines. They train their prior users' data off line: clean from
+    ``shadow_rounds * (1 + shadow_draws)`` recorded global models, and from ``shadow_rounds`` of them ``shadow_draws``
+    times with a defence of its own draw.
 
     Where the adversary's own devices took part undefended, it learns from their recorded updates, as in the papers;
     with ``learn_from: offline`` it trains off line there too, so that numbers with and without defences compare.

@@ -150,10 +150,9 @@ class _Shadows:
         growth = _growth(config) if any(isinstance(d, DataDefence) for d in config.defences) else 0.0
         known = config.defences if "adaptive" in config.adversaries else ()
         background = background_devices(known, found.background)
-        each = found.users * (1 + effort.draws)
-        made = each * min(effort.rounds, rounds) + background if effort.rounds else 0
+        made = found.users * effort.whole(rounds) + background if effort.clean_rounds else 0
         return cls(
-            halves=each * min(effort.validation_rounds, rounds) + background,
+            halves=found.users * effort.halves(rounds) + background,
             whole=made or updates // 2,
             asked=updates - updates // 2,
             made=made,

@@ -68,10 +68,12 @@ def run_devices(job: Job) -> OffLine:
 def effort_of(config: Experiment, rounds: int) -> Effort:
     """Return how much the configured adversaries train off line, of a store with ``rounds`` rounds."""
     threat, adaptive = config.threat, "adaptive" in config.adversaries
-    # Without a defence there is nothing to adapt to, but the same effort: what defences are compared with is no weaker.
-    whole = threat.shadow_rounds * (1 if config.defences else 1 + threat.shadow_draws)
+    # Who knows of no defence, or where there is none, trains as many devices as who does, all of them clean: no AP is
+    # low for want of effort.
+    whole = threat.shadow_rounds * (1 + threat.shadow_draws)
     return Effort(
-        rounds=whole if adaptive or not _recorded(config) else 0,
+        clean_rounds=whole if adaptive or not _recorded(config) else 0,
+        defended_rounds=threat.shadow_rounds,
         draws=threat.shadow_draws if adaptive else 0,
         validation_rounds=min(config.selection.shadow_rounds, rounds),
     )
