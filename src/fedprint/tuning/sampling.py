@@ -56,7 +56,7 @@ class FeasiblePruner(BasePruner):
         step = trial.last_step
         if step is None:
             return False
-        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        values = [t.intermediate_values.get(step) for t in complete if t.constraints.get(CONSTRAINT, 1.0) <= 0]
+        ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        values = [t.intermediate_values.get(step) for t in ended if t.constraints.get(CONSTRAINT, 1.0) <= 0]
         known = [value for value in values if value is not None]
         return len(known) >= self._least and trial.intermediate_values[step] < median(known)

@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,8 +34,18 @@ POLL_S = 0.5
 NAMELESS_S = 60.0
 """A running trial without a worker's name this long after its start was left between the two writes of a claim."""
 
-WORKER, RETRY, ERROR = "worker", "retry_of", "error"
-"""User attributes of a trial."""
+WORKER, RETRY, ERROR, STATE = "worker", "retry_of", "error", "state"
+"""User attributes of a trial; ``state`` is how it ended: ``complete``, ``pruned`` or ``fail``.
+
+Optuna is told that all of them are complete, because its Gaussian process looks at nothing else: it would ask for a
+place where training diverges, or which is not worth finishing, again and again. Failed for Optuna are the trials of
+dead workers.
+"""
+
+DIVERGED, BROKEN = 0.0, 0.01
+"""Utility and excess of a trial that could not be measured: useless, and above the ceiling, but by little. The feasible
+often borders on what diverges, and a large excess would teach the process that its neighbours break the ceiling too.
+"""
 
 _NUMBERS = ("utility", "attack_ap", "ceiling")
 
@@ -122,11 +132,10 @@ def recover(plan: StudyPlan) -> None:
 
 
 def finished(study: Study) -> list[FrozenTrial]:
-    """Return the trials that count: complete, pruned, or failed for a stated reason, not those of dead workers."""
+    """Return the trials that count: measured, left early, or failed for a stated reason, not those of dead workers."""
     from optuna.trial import TrialState
 
-    ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL))
-    return [trial for trial in ended if trial.state != TrialState.FAIL or ERROR in trial.user_attrs]
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
 
 
 def records(study: Study) -> list[Finished]:
@@ -140,7 +149,7 @@ def record(trial: FrozenTrial) -> Finished:
     return Finished(
         number=trial.number,
         values=dict(trial.params),
-        state=trial.state.name.lower(),
+        state=attrs[STATE],
         **{name: attrs.get(name) for name in _NUMBERS},
         excess=trial.constraints.get(CONSTRAINT),
         error=attrs.get(ERROR),
@@ -168,28 +177,26 @@ def _claim(study: Study, plan: StudyPlan, worker: str) -> Trial | None:
 
 def _measure(study: Study, task: Task, trial: Trial, told: Told) -> None:
     """Run the objective to its end, to the pruner's verdict or to its failure; the constraint is set on every path."""
-    from optuna.trial import TrialState
-
     score: Score | None = None
-    state = TrialState.COMPLETE
+    state = "complete"
     try:
         for step, found in enumerate(task.objective(dict(trial.params))):
             score = found
             trial.report(score.utility, step)
             if step + 1 < task.plan.steps and trial.should_prune():
-                state = TrialState.PRUNED
+                state = "pruned"
                 break
     except FedprintError as error:
-        state = TrialState.FAIL
+        state = "fail"
         trial.set_user_attr(ERROR, str(error))
-    # Without any measurement the adversary is taken at AP 1: never feasible.
-    trial.set_constraint(CONSTRAINT, score.excess(task.plan.margin) if score else 1.0)
+    trial.set_user_attr(STATE, state)
+    trial.set_constraint(CONSTRAINT, score.excess(task.plan.margin) if score and state != "fail" else BROKEN)
     for name in _NUMBERS if score else ():
         trial.set_user_attr(name, getattr(score, name))
     if score is not None:
         trial.set_user_attr("details", dict(score.details))
-    told(task.plan, replace(record(_frozen(study, trial)), state=state.name.lower()))
-    study.tell(trial, score.utility if score and state == TrialState.COMPLETE else None, state=state)
+    told(task.plan, record(_frozen(study, trial)))
+    study.tell(trial, score.utility if score and state != "fail" else DIVERGED)
 
 
 def _frozen(study: Study, trial: Trial) -> FrozenTrial:
