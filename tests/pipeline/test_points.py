@@ -263,3 +263,21 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 def _lives(pid: int) -> bool:
     state = Path(f"/proc/{pid}/stat")
     return state.is_file() and state.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_a_folder_that_is_being_removed_does_not_read_as_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "federate-abc"
+    target.mkdir()
+    removed: list[str] = []
+
+    def killed(path: Path, ignore_errors: bool = False) -> None:
+        removed.append(Path(path).name)
+        if not ignore_errors:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(points.shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        points._remove(target)
+    assert not target.exists() and (tmp_path / removed[-1]).is_dir()

@@ -138,8 +138,20 @@ def test_one_strategy_is_searched_by_the_same_trials_as_among_others(home: Proje
 
     assert list(plans()) == [noise["name"], "other"]
     assert plans("other") == {"other": plans()["other"]}
+    part, whole = (load_study(home.root, "demo", only=only).label for only in (["other"], []))
+    assert (part, whole) == ("demo-other", "demo"), "the report of all strategies stays"
     with pytest.raises(FedprintError, match=f"unknown strategy 'x'; choose among {noise['name']}, other"):
         plans("x")
+
+
+@pytest.mark.parametrize("words", ["defences=[{name: noise, sigma: 1}]", "defences.0.sigma=2", "analyses=[]"])
+def test_what_would_be_left_out_without_a_word_is_refused(home: Project, words: str) -> None:
+    with pytest.raises(FedprintError, match=f"demo: {words.partition('=')[0]}: (strategies defend|a study has none)"):
+        load_study(home.root, "demo", assignments=[words])
+    key = words.partition("=")[0].split(".")[0]
+    write_study(home, "changed", {**STUDY, "with": {key: []}})
+    with pytest.raises(FedprintError, match=f"changed: {key}: "):
+        load_study(home.root, "changed")
 
 
 def test_every_shipped_study_resolves() -> None:

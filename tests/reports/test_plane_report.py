@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_points import fake_point
 
 from fedprint.evaluation.rows import COLUMNS, POOLED, read_measurements
-from fedprint.reports.plane import PlaneHead, central_words, front_words, write_plane
+from fedprint.reports.plane import PlaneHead, central_words, front_words, plane_table, write_plane
 from fedprint.reports.plane_claims import judge_plane
 from fedprint.reports.plane_numbers import Entry, front, overhead
 from fedprint.reports.terminal import summary_table
@@ -51,8 +52,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_front_has_what_nothing_beats() -> None:
     assert [e.place for e in front(ENTRIES, ENTRIES[0], "naive")] == ["mm-aug 2"]
-    words = front_words(ENTRIES, "adaptive")
-    assert words.startswith("On the Pareto front against the adaptive adversary, from least to most AP: mm-aug 2.")
+    words = front_words(HEAD, ENTRIES, "adaptive")
+    setting = "view local, defended: everyone, random prior"
+    assert words.startswith(
+        f"On the Pareto front against the adaptive adversary ({setting}), from least to most AP: mm-aug 2."
+    )
     assert words.endswith("Never on it, at any strength: noise, dp-fedavg, top-k.")
     mixed = [*ENTRIES, entry("sign", 1.0, 0.01, 0.01, 0.3)]
     assert [e.place for e in front(mixed, mixed[0], "naive")] == ["sign 1", "mm-aug 2"]
@@ -78,6 +82,36 @@ def test_claims_are_judged_for_each_adversary() -> None:
     assert verdicts["rand-aug-second", "naive"].numbers.startswith("0 of 3")
     assert verdicts["noise-loses", "naive"].state == "fails"
     assert "noise 0.2" in verdicts["noise-loses", "naive"].numbers
+
+
+def test_the_better_of_the_adversaries_in_each_seed_is_a_reading_of_its_own(made: Path) -> None:
+    assert HEAD.readings == ("naive", "adaptive", "best") and replace(HEAD, adversaries=("naive",)).readings == (
+        "naive",
+    )
+    turned = entry("sign", 1.0, 0.6, 0.2, 0.8)
+    assert turned.attack("best")["value"] == pytest.approx(0.6) and turned.attack("adaptive")["value"] < 0.3
+    places = json.loads((made / "plane.json").read_text())["places"]
+    assert places[3]["adversaries"]["best"]["ap"]["value"] == places[3]["adversaries"]["adaptive"]["ap"]["value"]
+    assert "best: AP" in (made / "index.html").read_text()
+
+
+def test_our_own_defence_is_judged_beside_mm_aug_at_equal_strength() -> None:
+    def state(*ours: Entry) -> tuple[str, str]:
+        found = judge_plane([*ENTRIES, *ours], ["adaptive"], "albums")
+        return next((v.state, v.source) for v in found if v.claim == "counter-aug-beats-mm-aug")
+
+    low, high = entry("counter-aug", 0.5, 0.1, 0.4, 0.88), entry("counter-aug", 2.0, 0.1, 0.6, 0.9)
+    assert state(low) == ("holds", "this project")
+    assert state(low, high)[0] == "fails" and state(entry("counter-aug", 9.0, 0.1, 0.1, 0.9))[0] == "untested"
+    assert not [v for v in judge_plane(ENTRIES, ["adaptive"], "albums") if "ours" in v.text], "none was swept"
+
+
+def test_a_place_under_another_view_says_so() -> None:
+    summed = entry("secure-aggregation", 5.0, 0.01, 0.01, 0.8)
+    seen = tuple(replace(p, attacks=tuple(replace(n, view="aggregate") for n in p.attacks)) for p in summed.points)
+    entries = [*ENTRIES, replace(summed, points=seen)]
+    assert "secure-aggregation 5 (view aggregate), mm-aug 2." in front_words(HEAD, entries, "best")
+    assert [line.labels[2] for line in plane_table(HEAD, entries).lines][-2:] == ["local", "aggregate"]
 
 
 def test_what_mm_aug_costs_is_measured_on_the_devices() -> None:

@@ -17,7 +17,7 @@ from fedprint.rng import numpy_rng
 
 STRONGEST = "strongest"
 """In place of an adversary's name: in each seed the adversary and the configured attack with the largest AP."""
-ANY_CHOSEN = "chosen"
+BEST = "best"
 """In place of an adversary's name: in each seed the adversary whose chosen attack has the largest AP."""
 
 
@@ -41,13 +41,16 @@ def normalised_row(points: Sequence[Point], undefended: Mapping[int, Point]) -> 
     return over_seeds([_normalised(point, undefended[point.seed]) for point in points])
 
 
-def reduction_row(points: Sequence[Point], undefended: Mapping[int, Point], adversary: str = STRONGEST) -> Row | None:
-    """Return ``1 - AP / undefended AP``, paired user by user within each seed; None without values per user.
+def reduction_row(
+    points: Sequence[Point], others: Mapping[int, Point], adversary: str = STRONGEST, against: str | None = None
+) -> Row | None:
+    """Return ``1 - AP / others' AP``, paired user by user within each seed; None without values per user.
 
-    The undefended AP is that of the strongest adversary there, who has no defence to adapt to: of what it chose, or of
-    any configured attack where ``adversary`` is the strongest.
+    The others' AP is that of the adversary ``against``; by default they are undefended and it is the strongest there,
+    who has no defence to adapt to: of what it chose, or of any configured attack where ``adversary`` is the strongest.
     """
-    rows = [_reduction(point, undefended[point.seed], adversary) for point in points]
+    right = against or (STRONGEST if adversary == STRONGEST else BEST)
+    rows = [_reduction(point, others[point.seed], adversary, right) for point in points if point.seed in others]
     known = [row for row in rows if row is not None]
     return over_seeds(known) if known and len(known) == len(rows) else None
 
@@ -80,7 +83,7 @@ def number_of(point: Point, adversary: str) -> AttackNumber:
     """Return a point's number of an adversary, of the strongest, or the largest that was chosen."""
     if adversary == STRONGEST:
         return point.strongest
-    return point.chosen if adversary == ANY_CHOSEN else point.attack(adversary)
+    return point.chosen if adversary == BEST else point.attack(adversary)
 
 
 def _attack(point: Point, adversary: str) -> Row:
@@ -102,9 +105,8 @@ def _normalised(point: Point, undefended: Point) -> Row:
     return _numbers(point, numbers, "normalised_utility")
 
 
-def _reduction(point: Point, undefended: Point, adversary: str) -> Row | None:
-    left = number_of(point, adversary)
-    right = undefended.strongest if adversary == STRONGEST else undefended.chosen
+def _reduction(point: Point, other: Point, adversary: str, against: str) -> Row | None:
+    left, right = number_of(point, adversary), number_of(other, against)
     users = sorted(set(left.by_user) & set(right.by_user))
     if not users:
         return None

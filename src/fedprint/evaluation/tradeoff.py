@@ -99,11 +99,13 @@ class Point:
 def point_of(key: str, rows: Sequence[Row], by_user: Mapping[str, Any], overhead: Mapping[str, float | None]) -> Point:
     """Return the point of an evaluation's ``rows``.
 
-    ``by_user`` is details.json's ``ap_by_user``: adversary -> attack -> user -> AP.
+    ``by_user`` is details.json's ``ap_by_user``: adversary -> attack -> user -> AP. Random scores count where nothing
+    else was configured.
     Raises FedprintError when a number is missing.
     """
     utility = next((row for row in rows if row["attack"] is None and _is_utility(row)), None)
-    attacks = [row for row in rows if row["metric"] == "ap" and row["linkage"] == LINKAGE and row["attack"] != "chance"]
+    answered = [row for row in rows if row["metric"] == "ap" and row["linkage"] == LINKAGE]
+    attacks = [row for row in answered if row["attack"] != "chance"] or answered
     if utility is None or not any(row["selected"] for row in attacks):
         raise FedprintError(f"point {key}: no {'utility' if utility is None else 'chosen attack'} was measured")
     return Point(

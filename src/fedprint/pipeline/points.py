@@ -127,7 +127,7 @@ def _compute(job: Job, paths: PointPaths, keep_store: bool) -> None:
         _once(job, paths, "evaluate", _evaluate)
         if not keep_store:
             for stage in ("attack", "analyse", "federate"):
-                shutil.rmtree(paths.folders[stage])
+                _remove(paths.folders[stage])
 
 
 def _once(job: Job, paths: PointPaths, stage: str, run: Callable[[Job], object]) -> None:
@@ -135,11 +135,22 @@ def _once(job: Job, paths: PointPaths, stage: str, run: Callable[[Job], object])
     target = paths.folders[stage]
     if target.is_dir():
         return
-    partial = target.with_name(f".{target.name}.partial")
+    partial = _partial(target)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     run(replace(job, paths=replace(paths, folders={**paths.folders, stage: partial})))
     partial.rename(target)
+
+
+def _partial(target: Path) -> Path:
+    return target.with_name(f".{target.name}.partial")
+
+
+def _remove(target: Path) -> None:
+    """Take the folder's name away first: half a folder must not read as finished."""
+    shutil.rmtree(_partial(target), ignore_errors=True)
+    target.rename(_partial(target))
+    shutil.rmtree(_partial(target))
 
 
 def _federate(job: Job) -> None:

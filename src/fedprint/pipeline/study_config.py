@@ -84,11 +84,17 @@ class StudyConfig(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study ready to run: ``config`` is the undefended experiment."""
+    """A study ready to run: ``config`` is the undefended experiment; ``only`` names strategies that were asked for."""
 
     name: str
     settings: StudyConfig
     config: Experiment
+    only: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """Name of the report: a part of the strategies does not replace the report of all."""
+        return "-".join([self.name, *self.only])
 
     @property
     def points(self) -> list[tuple[Experiment, int]]:
@@ -132,7 +138,7 @@ def load_study(
         raise FedprintError(one_line(error, str(path), StudyConfig)) from None
     changed = (settings.experiment, settings.changes)
     config = base_experiment(root, name, changed, (fast, others), settings.report.title)
-    study = Study(name=name, settings=settings, config=config)
+    study = Study(name=name, settings=settings, config=config, only=tuple(only))
     for strategy in settings.strategies:
         for end in ("low", "high"):
             ends = {key: getattr(p, end) for key, p in strategy.space.items()}
@@ -168,18 +174,30 @@ def base_experiment(
 ) -> Experiment:
     """Return the undefended experiment ``changed`` (its name and what it is merged with) under a new ``name``.
 
-    ``line`` are --fast and assignments. The experiment's own ``fast`` section comes before what it is merged with.
-    Analyses are left out: a plane needs none.
+    ``line`` are --fast and assignments. The experiment's own ``fast`` section comes before what it is merged with. Its
+    defences and analyses are left out: strategies defend, and a point needs no analysis.
     """
     experiment, changes = changed
+    fast, assignments = line
+    _check_left_alone(name, [*changes, *(text.partition("=")[0] for text in assignments)])
     own = read_yaml(experiment_file(root, experiment))
     if "data" not in own:
         raise FedprintError(f"{name}: '{experiment}' is no single experiment; name one that is")
-    fast, assignments = line
     quick = own.pop("fast", None) or {}
     values = resolved_values(root, merge(merge(own, quick) if fast else own, changes), False, assignments)
     content = {**values, "name": name, "fast": fast, "defences": [], "analyses": [], "report": {"title": title}}
     return check_experiment(content, f"{name}: experiment {experiment}")
+
+
+def _check_left_alone(name: str, keys: Sequence[str]) -> None:
+    """Refuse what would be left out without a word."""
+    reasons = {
+        "defences": "strategies defend; write defences into one of them",
+        "analyses": "a study has none, a sweep has them beside its strategies",
+    }
+    for key in keys:
+        if reason := reasons.get(key.split(".")[0]):
+            raise FedprintError(f"{name}: {key}: {reason}")
 
 
 def parted(assignments: Sequence[str], own: type[BaseModel]) -> tuple[list[str], list[str]]:

@@ -1,4 +1,4 @@
-"""A finished study on a page: reports/study-<name>/, and the same in MLflow."""
+"""A finished study on a page: reports/study-<label>/, and the same in MLflow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedprint.reports.study import StudyHead, parameters, write_study
 
 def publish(root: Path, tuned: Tuned) -> Path:
     """Write and log the report; return its folder."""
-    folder = root / "reports" / f"study-{tuned.study.name}"
+    folder = root / "reports" / f"study-{tuned.study.label}"
     write_study(
         head=head_of(tuned),
         searches=tuned.searches,
@@ -47,7 +47,7 @@ def head_of(tuned: Tuned) -> StudyHead:
         title=settings.report.title,
         dataset=plain[0].dataset,
         prior=settings.prior,
-        view=plain[0].strongest.view,
+        views=tuple(sorted({point.view for point in known if point.view})) or (plain[0].strongest.view,),
         defended=study.config.threat.defended,
         adversaries=tuple(names),
         ceiling=ceiling_text(settings.ceiling),

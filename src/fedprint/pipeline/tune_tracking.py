@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from fedprint.pipeline.study_config import Study
@@ -15,9 +14,9 @@ EXPERIMENT = "fedprint studies"
 
 
 def log_trial(root: Path, study: Study, plan: StudyPlan, trial: Finished) -> None:
-    """Log a trial in one batch. Its key holds the values, so a trial that is measured again has the same run."""
+    """Log a trial in one batch; one that is measured again, for a worker that was killed, has the same run."""
     key = {"study": study.name, "strategy": plan.strategy.name, "config": plan.name.rpartition(" ")[2]}
-    key["values"] = json.dumps(dict(trial.values), sort_keys=True)
+    key["trial"] = str(trial.number if trial.retry_of is None else trial.retry_of)
     tags = {"state": trial.state, "feasible": trial.feasible, "trial": trial.number, "error": trial.error or ""}
     name = f"{study.name} {plan.strategy.name} trial {trial.number}"
     with tracked_run(root, EXPERIMENT, key, name, {"strategy": plan.strategy.name, **trial.values}, tags) as run:
@@ -33,7 +32,7 @@ def log_study(root: Path, study: Study, folder: Path, found: tuple[OperatingPoin
         if value is not None
     ]
     log_report(
-        root, f"study {study.name}", {"study": study.name, "config": study.config.digest()}, folder, points=points
+        root, f"study {study.label}", {"study": study.label, "config": study.config.digest()}, folder, points=points
     )
 
 

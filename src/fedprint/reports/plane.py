@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fedprint.evaluation.planes import BEST
 from fedprint.evaluation.rows import Row, plain_value, write_measurements
 from fedprint.reports import wording
 from fedprint.reports.analysis_tables import ResultTable, TableLine
@@ -16,7 +17,7 @@ from fedprint.reports.claims import Verdict
 from fedprint.reports.page import environment, fresh_folder, swap, write_claims, write_drawings, write_tables
 from fedprint.reports.plane_claims import judge_plane
 from fedprint.reports.plane_figures import draw_plane
-from fedprint.reports.plane_numbers import Entry, front, measured, measurement_rows, overhead
+from fedprint.reports.plane_numbers import Entry, front, measured, measurement_rows, overhead, readings
 from fedprint.reports.plane_privacy import (
     broken,
     draw_privacy,
@@ -30,7 +31,7 @@ from fedprint.reports.wording import MISSING, estimate, with_unit
 CENTRAL = "dp-fedavg"
 
 COLUMNS = ("AP", "AP over chance", "AP gone", "linked: AP")
-"""What the table says of each adversary."""
+"""What the table says of each adversary; of the better of several, AP alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +51,13 @@ class PlaneHead:
     config_hash: str
 
     @property
-    def setting(self) -> str:
-        """The setting in short, to stand beside numbers."""
-        return f"view {'/'.join(self.views)}, defended: {self.defended}, {self.prior} prior"
+    def readings(self) -> tuple[str, ...]:
+        """Whom numbers are about: each adversary, and the better of several."""
+        return readings(self.adversaries)
+
+    def setting(self, *views: str) -> str:
+        """The setting in short, to stand beside numbers under some views (default: all of the page)."""
+        return f"view {'/'.join(views or self.views)}, defended: {self.defended}, {self.prior} prior"
 
 
 def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, out: Path) -> None:
@@ -61,7 +66,7 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
     ``entries`` start with the undefended one. The folder appears as a whole; equal input gives equal bytes, but for
     processor times.
     """
-    verdicts = judge_plane(entries, head.adversaries, head.dataset)
+    verdicts = judge_plane(entries, head.readings, head.dataset)
     tables = [plane_table(head, entries), overhead_table(entries)]
     drawings = draw_plane(head.adversaries, entries)
     if has_membership(entries):
@@ -72,7 +77,7 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
         head=head,
         tables=tables,
         drawings=drawings,
-        fronts={name: front_words(entries, name) for name in head.adversaries},
+        fronts={name: front_words(head, entries, name) for name in head.readings},
         sentences=sentences,
         central=central_words(head, entries),
         privacy=privacy_words(entries),
@@ -102,7 +107,7 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
 def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
     """Return the plane as data: a place per strategy and strength, with intervals, cost and membership in the front."""
     plain = entries[0]
-    fronts = {name: front(entries, plain, name) for name in head.adversaries}
+    fronts = {name: front(entries, plain, name) for name in head.readings}
     places = []
     for entry in entries:
         found: dict[str, Any] = {"strategy": entry.label, "strength": entry.strength, "error": entry.error}
@@ -111,13 +116,14 @@ def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
             found["overhead"] = overhead(entry, plain)
             found["adversaries"] = {
                 name: {
+                    "view": entry.view(name),
                     "ap": _shown(entry.attack(name)),
                     "ap_over_chance": _shown(entry.over_chance(name)),
                     "ap_reduction": _shown(entry.reduction(plain, name)),
                     "linked_ap": _shown(entry.linked(name)),
                     "on_front": entry in fronts[name],
                 }
-                for name in head.adversaries
+                for name in head.readings
             }
         places.append(found)
     return {**asdict(head), "places": places}
@@ -133,17 +139,21 @@ def plane_table(head: PlaneHead, entries: Sequence[Entry]) -> ResultTable:
             linked = entry.linked(name)
             cells += [estimate(entry.attack(name)), estimate(entry.over_chance(name))]
             cells += [estimate(row) if row else None for row in (reduction, linked)]
+        cells += [estimate(entry.attack(name)) for name in head.readings if name == BEST]
         strength = MISSING if entry.strength is None else f"{entry.strength:g}"
-        lines.append(TableLine(labels=(entry.label, strength), cells=tuple(cells)))
+        labels = (entry.label, strength, entry.view(head.readings[-1]))
+        lines.append(TableLine(labels=labels, cells=tuple(cells)))
     heads = [f"{name}: {what}" for name in head.adversaries for what in COLUMNS]
+    heads += [f"{name}: AP" for name in head.readings if name == BEST]
     return ResultTable(
         name="plane",
         title="Every strength",
-        note=f"All numbers: {head.setting}; the attacker chosen on prior data in each seed. One update at a time; but "
+        note=f"All numbers: defended: {head.defended}, {head.prior} prior, the view of the line; the attacker chosen "
+        "on prior data in each seed, “best” the better of what the adversaries chose. One update at a time; but "
         "“linked” is before an adversary who tells devices by pseudonyms that persist and reads all of their updates. "
         "Utility is normalised to no defence. Intervals (95 %) over seeds and users; “AP gone” is paired user by user "
         "with the undefended federation of the same seed.",
-        labels=("strategy", "strength"),
+        labels=("strategy", "strength", "view"),
         heads=("utility", *heads),
         lines=tuple(lines),
     )
@@ -175,14 +185,17 @@ def overhead_table(entries: Sequence[Entry]) -> ResultTable:
     )
 
 
-def front_words(entries: Sequence[Entry], adversary: str) -> str:
-    """Say who is on the front and who is never."""
-    on = front(entries, entries[0], adversary)
-    places = ", ".join(entry.place for entry in on)
+def front_words(head: PlaneHead, entries: Sequence[Entry], adversary: str) -> str:
+    """Say who is on the front and who is never; a place under another view than no defence names it."""
+    on, usual = front(entries, entries[0], adversary), entries[0].view(adversary)
+    places = ", ".join(
+        entry.place + ("" if (seen := entry.view(adversary)) == usual else f" (view {seen})") for entry in on
+    )
+    who = "the better of the adversaries" if adversary == BEST else f"the {adversary} adversary"
     members = {entry.strategy for entry in on}
     absent = [name for name in dict.fromkeys(e.strategy for e in measured(entries)) if name and name not in members]
     off = f" Never on it, at any strength: {', '.join(absent)}." if absent else " Every strategy has a place on it."
-    return f"On the Pareto front against the {adversary} adversary, from least to most AP: {places}.{off}"
+    return f"On the Pareto front against {who} ({head.setting(usual)}), from least to most AP: {places}.{off}"
 
 
 def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
@@ -192,7 +205,8 @@ def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
     said = [
         f"Without a defence an update of {head.dataset} is recognised with AP {with_unit(base['value'], 'fraction')} "
         f"[{100 * base['lo']:.1f}, {100 * base['hi']:.1f}] against chance {with_unit(base['chance'], 'fraction')} "
-        f"({head.setting}; {len(plain.points)} {'seed' if len(plain.points) == 1 else 'seeds'})."
+        f"({head.setting(plain.view(head.adversaries[0]))}; {len(plain.points)} "
+        f"{'seed' if len(plain.points) == 1 else 'seeds'})."
     ]
     for entry in measured(entries):
         if (entry.strategy, entry.strength) != ("mm-aug", 0.5):
@@ -220,8 +234,8 @@ def central_words(head: PlaneHead, entries: Sequence[Entry]) -> str | None:
         f"Central differential privacy does not protect against a server that sees updates: {CENTRAL} clips on the "
         "device and adds its noise on the server, after the server has seen each clipped update. At its largest noise "
         f"here (z = {strongest.strength:g}) the {name} adversary has AP {row}, without any defence {base} "
-        f"({head.setting}). What remains of a reduction comes from the clipping and from the worse global model, not "
-        "from the guarantee, which is about released models (view central)."
+        f"({head.setting(strongest.view(name))}). What remains of a reduction comes from the clipping and from the "
+        "worse global model, not from the guarantee, which is about released models (view central)."
     )
 
 

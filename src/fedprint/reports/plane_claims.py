@@ -20,6 +20,8 @@ ROUNDING = 0.02
 LITTLE, MUCH = 0.5, 0.75
 """Read "much utility for little privacy" as: no strength takes half of the AP and leaves three quarters of utility."""
 
+OURS = ("counter-aug", "repeat-aug")
+"""Defences of this project."""
 MM_AUG, NOISES = "mm-aug", ("noise", "dp-local", "dp-fedavg")
 RIVALS = (*NOISES, "bkg-repl", "rand-aug")
 """The defences that the paper sets beside mm-aug."""
@@ -51,17 +53,21 @@ class Sweep:
 
 
 Judge = Callable[[Sweep], Finding]
+Claim = tuple[str, str, str, Judge]
+"""Name, text, where it is made, and how it is judged."""
+SOURCE, OWN_SOURCE = "2.6", "this project"
 
 
 def judge_plane(entries: Sequence[Entry], adversaries: Sequence[str], dataset: str) -> list[Verdict]:
-    """Judge every claim for every adversary; ``member`` of a verdict is the adversary."""
+    """Judge the papers' claims, and ours of ours, for every adversary, who is the ``member`` of a verdict."""
     verdicts = []
-    for name, text, judge in CLAIMS:
+    swept = {entry.strategy for entry in entries}
+    for name, text, source, judge in (*CLAIMS, *(_ours(own) for own in OURS if own in swept)):
         for adversary in adversaries:
             found = judge(Sweep(entries=entries, adversary=adversary))
             verdicts.append(
                 Verdict(
-                    claim=name, text=text, source="2.6", member=adversary, dataset=dataset, state=found.state,
+                    claim=name, text=text, source=source, member=adversary, dataset=dataset, state=found.state,
                     result=STATES[found.state], numbers=found.numbers,
                 )
             )  # fmt: skip
@@ -95,6 +101,32 @@ def dominates(found: Sweep) -> Finding:
 def random_beats(found: Sweep) -> Finding:
     """Judge the same of rand-aug, beside noise and bkg-repl."""
     return _all_beaten(found, "rand-aug", (*NOISES, "bkg-repl"))
+
+
+def less_at_equal_strength(own: str) -> Judge:
+    """Judge whether ``own`` leaves less AP than mm-aug at every strength that both have, where they cost the same."""
+
+    def judge(found: Sweep) -> Finding:
+        theirs = {entry.strength: entry for entry in found.of(MM_AUG)}
+        pairs = [(mine, theirs[mine.strength]) for mine in found.of(own) if mine.strength in theirs]
+        known = [(mine, other, row) for mine, other in pairs if (row := mine.less_than(other, found.adversary))]
+        if not known:
+            return UNTESTED
+        said = "; ".join(
+            f"{mine.place}: {_cut(row)} less AP, utility {_ratio(found.utility(mine))} and "
+            f"{_ratio(found.utility(other))} of mm-aug"
+            for mine, other, row in known
+        )
+        rows = [row for _, _, row in known]
+        clear, order = all(row["lo"] > 0 for row in rows), all(row["value"] > 0 for row in rows)
+        return Finding(state="holds" if clear else "unclear" if order else "fails", numbers=said)
+
+    return judge
+
+
+def _ours(own: str) -> Claim:
+    text = f"{own} (ours) leaves less AP than mm-aug at every alpha"
+    return f"{own}-beats-mm-aug", text, OWN_SOURCE, less_at_equal_strength(own)
 
 
 def data_costs(found: Sweep) -> Finding:
@@ -163,17 +195,22 @@ def exceeds_one(found: Sweep) -> Finding:
     return Finding(state=state, numbers=f"{entry.place}: utility {_ratio(row)}")
 
 
-CLAIMS: tuple[tuple[str, str, Judge], ...] = (
-    ("mm-aug-cuts", "mm-aug at alpha = 0.5 takes 75 % of the AP (OpenImages)", cuts(MM_AUG, 0.5, CUT)),
-    ("rand-aug-cuts", "rand-aug at alpha = 0.5 takes 45 % of the AP (OpenImages)", cuts("rand-aug", 0.5, 0.45)),
-    ("bkg-repl-cuts", "bkg-repl at alpha = 0.5 takes 67 % of the AP (OpenImages)", cuts("bkg-repl", 0.5, 0.67)),
-    ("largest-cut", "mm-aug takes up to 95 % of the AP", largest_cut),
-    ("mm-aug-dominates", "mm-aug dominates every other defence (of the paper's)", dominates),
-    ("rand-aug-second", "rand-aug also beats noise and bkg-repl", random_beats),
-    ("mm-aug-data", "mm-aug costs (1 + alpha) times the data", data_costs),
-    ("mm-aug-gains", "mm-aug exceeds utility 1 (PIPA, OpenImages)", exceeds_one),
-    ("noise-loses", "noise and dp lose much utility for little privacy", noise_loses),
-    ("bkg-repl-costs", "bkg-repl protects, but below 0.75 of the utility (PIPA, Blog, Yelp)", replacement_costs),
+CLAIMS: tuple[Claim, ...] = (
+    ("mm-aug-cuts", "mm-aug at alpha = 0.5 takes 75 % of the AP (OpenImages)", SOURCE, cuts(MM_AUG, 0.5, CUT)),
+    ("rand-aug-cuts", "rand-aug at alpha = 0.5 takes 45 % of the AP (OpenImages)", SOURCE, cuts("rand-aug", 0.5, 0.45)),
+    ("bkg-repl-cuts", "bkg-repl at alpha = 0.5 takes 67 % of the AP (OpenImages)", SOURCE, cuts("bkg-repl", 0.5, 0.67)),
+    ("largest-cut", "mm-aug takes up to 95 % of the AP", SOURCE, largest_cut),
+    ("mm-aug-dominates", "mm-aug dominates every other defence (of the paper's)", SOURCE, dominates),
+    ("rand-aug-second", "rand-aug also beats noise and bkg-repl", SOURCE, random_beats),
+    ("mm-aug-data", "mm-aug costs (1 + alpha) times the data", SOURCE, data_costs),
+    ("mm-aug-gains", "mm-aug exceeds utility 1 (PIPA, OpenImages)", SOURCE, exceeds_one),
+    ("noise-loses", "noise and dp lose much utility for little privacy", SOURCE, noise_loses),
+    (
+        "bkg-repl-costs",
+        "bkg-repl protects, but below 0.75 of the utility (PIPA, Blog, Yelp)",
+        SOURCE,
+        replacement_costs,
+    ),
 )
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.planes import (
-    ANY_CHOSEN,
+    BEST,
     STRONGEST,
     attack_row,
     linked_row,
     normalised_row,
+    number_of,
     ratio_row,
     reduction_row,
 )
@@ -57,7 +58,7 @@ class Entry:
     def adversary(self, name: str) -> str:
         """Return the adversary to read: against no defence there may be one only, which nothing could adapt to."""
         known = {number.adversary for point in self.points for number in point.attacks}
-        return name if name in {*known, STRONGEST} else ANY_CHOSEN
+        return name if name in {*known, STRONGEST} else BEST
 
     def attack(self, name: str) -> Row:
         """Return the AP of an adversary."""
@@ -71,6 +72,10 @@ class Entry:
         """Return the AP of an adversary who links a device's updates; None where nothing can be linked."""
         return linked_row(self.points, self.adversary(name))
 
+    def view(self, name: str) -> str:
+        """Return what that adversary sees of every round."""
+        return number_of(self.points[0], self.adversary(name)).view
+
     def utility(self, plain: Entry) -> Row:
         """Return the utility normalised to no defence: the vertical axis."""
         return normalised_row(self.points, plain.by_seed)
@@ -78,6 +83,10 @@ class Entry:
     def reduction(self, plain: Entry, name: str) -> Row | None:
         """Return the share of the undefended AP that is gone."""
         return reduction_row(self.points, plain.by_seed, self.adversary(name))
+
+    def less_than(self, other: Entry, name: str) -> Row | None:
+        """Return the share of another entry's AP, of the same adversary, that is gone."""
+        return reduction_row(self.points, other.by_seed, self.adversary(name), other.adversary(name))
 
 
 def measured(entries: Sequence[Entry]) -> list[Entry]:
@@ -90,6 +99,11 @@ def front(entries: Sequence[Entry], plain: Entry, adversary: str) -> list[Entry]
     found = measured(entries)
     places = [(entry.over_chance(adversary)["value"], entry.utility(plain)["value"]) for entry in found]
     return [found[position] for position in pareto_front(places)]
+
+
+def readings(adversaries: Sequence[str]) -> tuple[str, ...]:
+    """Return whom numbers are about: each adversary, and the better of several in each seed."""
+    return (*adversaries, BEST) if len(adversaries) > 1 else tuple(adversaries)
 
 
 def overhead(entry: Entry, plain: Entry) -> dict[str, float | None]:
@@ -111,16 +125,19 @@ def overhead(entry: Entry, plain: Entry) -> dict[str, float | None]:
 
 
 def headline(entry: Entry, plain: Entry) -> dict[str, float]:
-    """Return the few numbers of an entry that a tracking page compares."""
+    """Return the few numbers of an entry that a tracking page compares; ``ap`` is of the best chosen attack."""
     if not entry.points:
         return {}
-    attack, costs = entry.attack(STRONGEST), overhead(entry, plain)
+    attack, costs = entry.attack(BEST), overhead(entry, plain)
+    names = sorted({number.adversary for point in entry.points for number in point.attacks})
     found = {
         "utility/normalised": entry.utility(plain)["value"],
         "attack/ap": attack["value"],
         "attack/ap_lo": attack["lo"],
         "attack/ap_hi": attack["hi"],
-        "attack/ap_over_chance": entry.over_chance(STRONGEST)["value"],
+        "attack/ap_over_chance": entry.over_chance(BEST)["value"],
+        **{f"attack/ap_{name}": entry.attack(name)["value"] for name in names},
+        "attack/ap_any_attack": entry.attack(STRONGEST)["value"],
         **{f"overhead/{name}": value for name, value in costs.items()},
     }
     return {name: float(value) for name, value in found.items() if value is not None}

@@ -26,7 +26,7 @@ class StudyHead:
     title: str
     dataset: str
     prior: str
-    view: str
+    views: tuple[str, ...]
     defended: str
     adversaries: tuple[str, ...]
     ceiling: str
@@ -82,7 +82,7 @@ def sentence(head: StudyHead, point: OperatingPoint) -> str:
     """Say what a strategy costs at its operating point, with the setting, or why it has none."""
     if point.utility is None or point.attack_ap is None:
         return f"{point.strategy}: {point.note}."
-    who = f"{' and '.join(head.adversaries)} adversary, view {head.view}, defended: {head.defended}"
+    who = f"{' and '.join(head.adversaries)} adversary, view {point.view}, defended: {point.defended}"
     return (
         f"{point.strategy} ({parameters(point.parameters)}) keeps {100 * point.utility:.0f} % of the utility at AP "
         f"{_percent(point.attack_ap)} {_ends(point, 'attack_ap')}, ceiling {_percent(point.ceiling)} ({who}; "
@@ -104,6 +104,7 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
             labels=(point.strategy, parameters(point.parameters)),
             cells=(
                 "yes" if point.feasible else "no",
+                point.view,
                 _estimate(point, "utility", point.utility, "ratio", 1.0),
                 _estimate(point, "attack_ap", point.attack_ap, "fraction", point.chance),
                 *(_of_adversary(point, name) for name in names),
@@ -122,8 +123,8 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
         "are over seeds and users. “Keeps below” compares the mean with the ceiling.",
         labels=("strategy", "parameters"),
         heads=(
-            "keeps below", "utility", "AP of an update", *(f"AP, {name}" for name in names), "ceiling", "margin",
-            "data factor", "measured afresh",
+            "keeps below", "view", "utility", "AP of an update", *(f"AP, {name}" for name in names), "ceiling",
+            "margin", "data factor", "measured afresh",
         ),
         lines=tuple(lines),
     )  # fmt: skip

@@ -17,9 +17,9 @@ Ends = tuple[float, float]
 class OperatingPoint:
     """A strategy at its best; every number is a mean over the fresh ``seeds``, ``intervals`` over seeds and users.
 
-    ``utility`` is normalised to no defence, ``attack_ap`` the strongest adversary's. ``trial`` is the trial of the
-    search, ``measured`` how many candidates were measured on fresh seeds until one kept below the ceiling, or none was
-    left. Numbers are None where training diverged under every candidate.
+    ``utility`` is normalised to no defence, ``attack_ap`` the strongest adversary's, who has the ``view``. ``trial`` is
+    the trial of the search, ``measured`` how many candidates were measured on fresh seeds until one kept below the
+    ceiling, or none was left. Numbers are None where training diverged under every candidate.
     """
 
     strategy: str
@@ -29,6 +29,8 @@ class OperatingPoint:
     attack_ap: float | None
     ceiling: float | None
     chance: float | None
+    view: str | None
+    defended: str | None
     intervals: Mapping[str, Ends]
     by_adversary: Mapping[str, Mapping[str, float]]
     seeds: tuple[int, ...]
@@ -75,6 +77,8 @@ def operating_point(
         attack_ap=attack["value"],
         ceiling=ceiling,
         chance=attack["chance"],
+        view=points[0].strongest.view,
+        defended=points[0].defended,
         intervals={"utility": (utility["lo"], utility["hi"]), "attack_ap": (attack["lo"], attack["hi"])},
         by_adversary={
             name: {key: row[key] for key in ("value", "lo", "hi")}
@@ -104,7 +108,7 @@ def nothing_found(
         strategy=search.strategy,
         parameters=dict(tried[0].values) if tried else {},
         feasible=False,
-        **dict.fromkeys(("utility", "attack_ap", "chance")),
+        **dict.fromkeys(("utility", "attack_ap", "chance", "view", "defended")),
         ceiling=ceiling,
         intervals={},
         by_adversary={},

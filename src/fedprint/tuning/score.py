@@ -47,7 +47,10 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """A finished trial as reports need it: ``excess`` is AP + margin - ceiling, ``error`` why nothing was found."""
+    """A finished trial as reports need it: ``excess`` is AP + margin - ceiling, ``error`` why nothing was found.
+
+    ``retry_of`` is the number of the trial of a dead worker that this one repeats.
+    """
 
     number: int
     values: Mapping[str, Any]
@@ -57,6 +60,7 @@ class Finished:
     ceiling: float | None
     excess: float | None
     error: str | None = None
+    retry_of: int | None = None
     details: Mapping[str, float] = field(default_factory=dict)
 
     @property

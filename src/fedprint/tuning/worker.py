@@ -153,6 +153,7 @@ def record(trial: FrozenTrial) -> Finished:
         **{name: attrs.get(name) for name in _NUMBERS},
         excess=trial.constraints.get(CONSTRAINT),
         error=attrs.get(ERROR),
+        retry_of=attrs.get(RETRY),
         details=attrs.get("details", {}),
     )
 
