@@ -104,9 +104,13 @@ def test_what_needs_no_randomness_draws_none(defence: UpdateDefence) -> None:
 
 def is_normal(noise: np.ndarray, sigma: float) -> None:
     """Accept N(0, sigma^2), reject two thirds of sigma and three halves."""
-    assert stats.kstest(noise, "norm", args=(0, sigma)).pvalue > 1e-3
+    is_drawn_from("norm", noise, sigma)
+
+
+def is_drawn_from(law: str, noise: np.ndarray, scale: float) -> None:
+    assert stats.kstest(noise, law, args=(0, scale)).pvalue > 1e-3
     for wrong in (2 / 3, 3 / 2):
-        assert stats.kstest(noise, "norm", args=(0, wrong * sigma)).pvalue < 1e-9
+        assert stats.kstest(noise, law, args=(0, wrong * scale)).pvalue < 1e-9
 
 
 @pytest.mark.parametrize("defence", [DpLocal(clip=4, z=SIGMA / 4), DpLocal(clip=0.5, z=2 * SIGMA)])
@@ -139,6 +143,12 @@ def test_noise_has_the_scale_it_says_and_no_other(value: float, dtype: torch.dty
     assert abs(stats.kurtosis(noise)) < 5 * np.sqrt(24 / SIZE)
 
 
+def test_laplace_noise_has_the_scale_it_says_and_no_other() -> None:
+    noise = flat(dict(Laplace(sigma=SIGMA).on_device(update(0.7, torch.float64), torch_rng(0)))) - 0.7
+    is_drawn_from("laplace", noise, SIGMA / np.sqrt(2))
+    assert stats.kstest(noise, "norm", args=(0, SIGMA)).pvalue < 1e-9
+
+
 def test_sigma_is_the_standard_deviation_and_not_the_variance() -> None:
     noise = flat(dict(Noise(sigma=4.0).on_device(update(), torch_rng(0))))
     assert noise.var() == pytest.approx(16.0, rel=0.05)
@@ -169,11 +179,13 @@ ENTRIES = st.lists(st.floats(-1e6, 1e6, width=32), min_size=3, max_size=3)
 def test_one_device_more_or_less_moves_the_clipped_sum_by_at_most_the_clip(
     updates: list[list[float]], most: float
 ) -> None:
-    sent = [clipped({"w": torch.tensor(u[:2]).double(), "b": torch.tensor(u[2:]).double()}, most) for u in updates]
-    whole = sum(flat(dict(one)) for one in sent)
-    for left_out in sent:
-        rest = sum((flat(dict(one)) for one in sent if one is not left_out), np.zeros(3))
-        assert np.linalg.norm(whole - rest) <= most * (1 + 1e-9)
+    given = [{"w": torch.tensor(u[:2]).double(), "b": torch.tensor(u[2:]).double()} for u in updates]
+    for defence in (DpLocal(clip=most, z=0), DpFedAvg(clip=most, z=0)):
+        sent = [flat(dict(defence.on_device(one, torch_rng(0)))) for one in given]
+        whole = sum(sent)
+        for left_out in range(len(sent)):
+            rest = sum((one for i, one in enumerate(sent) if i != left_out), np.zeros(3))
+            assert np.linalg.norm(whole - rest) <= most * (1 + 1e-9)
 
 
 def test_clipping_is_over_the_whole_update_and_leaves_a_short_one() -> None:

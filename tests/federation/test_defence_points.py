@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import Generator
 
-from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug
-from fedprint.defences.on_update import DpFedAvg, DpLocal, Noise, Quantise, Sign, TopK
+from fedprint.defences.counterweight import CounterAug
+from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug, RepeatAug
+from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK
 from fedprint.defences.points import ROLES, defend_data, settle
 from fedprint.federation.rounds import Defence
 from fedprint.federation.store import StoreWriter
@@ -111,7 +112,8 @@ def test_point_1_is_given_the_devices_own_examples_and_nobody_elses() -> None:
 
 DATA_DEFENCES: list[list[Defence]] = [
     [BkgRepl(alpha=0.5)], [RandAug(alpha=0.7)], [MmAug(alpha=0.7)], [RandAug(alpha=(0, 1)), MmAug(alpha=(0, 1))],
-    [BkgRepl(alpha=0.3), BkgRepl(alpha=0.6)],
+    [BkgRepl(alpha=0.3), BkgRepl(alpha=0.6)], [RepeatAug(alpha=0.7)], [CounterAug(alpha=0.7)],
+    [CounterAug(alpha=0.7, choice="herding", candidates=20)],
 ]  # fmt: skip
 
 
@@ -157,11 +159,13 @@ def test_the_defence_points_are_called_in_one_place_each() -> None:
 IDENTITIES: list[list[Defence]] = [
     [Noise(sigma=0)], [BkgRepl(alpha=0)], [RandAug(alpha=0)], [MmAug(alpha=0)], [DpLocal(clip=1e6, z=0)],
     [DpFedAvg(clip=1e6, z=0)], [TopK(share=1)], [Quantise(bits=32)], [Sign(enabled=False)],
-    [Noise(sigma=0), BkgRepl(alpha=0), TopK(share=(1, 1))],
+    [Noise(sigma=0), BkgRepl(alpha=0), TopK(share=(1, 1))], [Laplace(sigma=0)], [RepeatAug(alpha=0)],
+    [CounterAug(alpha=0)],
 ]  # fmt: skip
 SETTINGS: list[list[Defence]] = [
     [Noise(sigma=1e-3)], [BkgRepl(alpha=0.5)], [RandAug(alpha=1)], [MmAug(alpha=1)], [DpLocal(clip=1e-2, z=1e-2)],
     [DpFedAvg(clip=1e-2, z=1e-2)], [TopK(share=0.1)], [Quantise(bits=2)], [Sign()],
+    [Laplace(sigma=1e-3)], [RepeatAug(alpha=1)], [CounterAug(alpha=1)],
 ]  # fmt: skip
 
 
