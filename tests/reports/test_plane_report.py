@@ -10,7 +10,9 @@ import pytest
 from fake_points import fake_point
 
 from fedprint.evaluation.rows import COLUMNS, POOLED, read_measurements
+from fedprint.evaluation.tradeoff import Point
 from fedprint.reports.plane import PlaneHead, central_words, front_words, plane_table, write_plane
+from fedprint.reports.plane_choices import choices_table
 from fedprint.reports.plane_claims import judge_plane
 from fedprint.reports.plane_numbers import Entry, front, overhead
 from fedprint.reports.terminal import summary_table
@@ -112,6 +114,27 @@ def test_a_place_under_another_view_says_so() -> None:
     entries = [*ENTRIES, replace(summed, points=seen)]
     assert "secure-aggregation 5 (view aggregate), mm-aug 2." in front_words(HEAD, entries, "best")
     assert [line.labels[2] for line in plane_table(HEAD, entries).lines][-2:] == ["local", "aggregate"]
+
+
+def test_users_who_chose_no_protection_stand_apart() -> None:
+    assert choices_table(ENTRIES) is None, "nobody had a choice"
+
+    def of(point: Point) -> Point:
+        (like, *_) = [row for row in point.rows if row["metric"] == "ap" and row["linkage"] == "update"]
+        keys = {"analysis": "strengths", "n_users": 10}
+        rows = [
+            {**like, **keys, "strength": strength, "protected": safe, "value": value, "attack": f"ridge-{point.seed}"}
+            for safe, value in ((True, 0.2), (False, 0.7))
+            for strength in ("any", "mm-aug alpha=2" if safe else "mm-aug alpha=0")
+        ]
+        return replace(point, analyses=tuple(rows))
+
+    chose = replace(ENTRIES[4], points=tuple(of(point) for point in ENTRIES[4].points))
+    table = choices_table([*ENTRIES[:4], chose])
+    assert table is not None
+    ((line,), (safe, bare)) = table.lines, table.lines[0].cells
+    assert line.labels == ("mm-aug 2", "naive", "local")
+    assert (safe.value, bare.value) == (pytest.approx(0.2), pytest.approx(0.7))
 
 
 def test_what_mm_aug_costs_is_measured_on_the_devices() -> None:

@@ -15,6 +15,7 @@ from fedprint.reports import wording
 from fedprint.reports.analysis_tables import ResultTable, TableLine
 from fedprint.reports.claims import Verdict
 from fedprint.reports.page import environment, fresh_folder, swap, write_claims, write_drawings, write_tables
+from fedprint.reports.plane_choices import choices_table
 from fedprint.reports.plane_claims import judge_plane
 from fedprint.reports.plane_figures import draw_plane
 from fedprint.reports.plane_numbers import Entry, front, measured, measurement_rows, overhead, readings
@@ -67,7 +68,8 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
     processor times.
     """
     verdicts = judge_plane(entries, head.readings, head.dataset)
-    tables = [plane_table(head, entries), overhead_table(entries)]
+    choices = choices_table(entries)
+    tables = [plane_table(head, entries), *([choices] if choices else []), overhead_table(entries)]
     drawings = draw_plane(head.adversaries, entries)
     if has_membership(entries):
         tables.insert(0, privacy_table(entries))
