@@ -12,16 +12,14 @@ the inputs of each class look like.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from fedprint.defences.on_data import draw, everything, joined
-from fedprint.defences.strength import Amount, Defence, average, one
+from fedprint.defences.on_data import Augmentation, draw
 from fedprint.types import Examples
 
 SIDE = 7
@@ -34,7 +32,7 @@ RIDGE = 1e-3
 """Share of the candidates' total variance that is added in every direction before a deviation is cancelled along it."""
 
 
-class CounterAug(Defence):
+class CounterAug(Augmentation):
     """``counter-aug``: ``alpha * n`` background examples are added that balance the user's deviation from the others.
 
     Each device looks at ``candidates`` random background examples, so two devices with equal data add different ones.
@@ -43,34 +41,23 @@ class CounterAug(Defence):
     ones: then what is added is nearly a function of the user, and so a mark that an adversary can learn.
     """
 
-    neutral: ClassVar[Mapping[str, Any]] = {"alpha": 0}
-
     name: Literal["counter-aug"] = "counter-aug"
-    alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
     candidates: int = Field(default=2000, ge=2)
     features: Literal["both", "targets", "inputs"] = "both"
     repeats: int = Field(default=1, ge=1)
     choice: Literal["sampling", "herding"] = "sampling"
 
-    @property
-    def growth(self) -> float:
-        """1 + alpha."""
-        return 1 + average(self.alpha)
-
-    def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
-        """Return ``n + round(alpha * n)`` examples, the user's own first."""
-        added = round(one(self.alpha) * len(examples["y"]))
-        if added == 0:
-            return examples
-        drawn = draw(everything(background, self.name), min(self.candidates, len(background["y"])), rng)
+    def choose(self, count: int, examples: Examples, background: Examples, every: Tensor, rng: Generator) -> Tensor:
+        """Look at some and take those that balance the user's own."""
+        drawn = draw(every, min(self.candidates, len(every)), rng)
         pool = {name: background[name][drawn] for name in ("x", "y")}
         own, other = describe(examples, pool, self.features)
-        different = math.ceil(added / self.repeats)
+        different = math.ceil(count / self.repeats)
         if self.choice == "sampling":
-            chosen = tilted(own.sum(0) / added, other, different, rng)
+            chosen = tilted(own.sum(0) / count, other, different, rng)
         else:
             chosen = counterweights(own.sum(0), self.repeats * other, different)
-        return joined(examples, background, drawn[chosen].repeat_interleave(self.repeats)[:added])
+        return drawn[chosen].repeat_interleave(self.repeats)[:count]
 
 
 def counterweights(deviation: Tensor, candidates: Tensor, count: int) -> Tensor:

@@ -41,12 +41,12 @@ class BkgRepl(Defence):
         return out
 
 
-class RandAug(Defence):
-    """``rand-aug``: ``alpha * n`` random background examples are added to the user's n."""
+class Augmentation(Defence):
+    """Adds ``alpha * n`` background examples to the user's n; a subclass says which."""
 
     neutral: ClassVar[Mapping[str, Any]] = {"alpha": 0}
 
-    name: Literal["rand-aug"] = "rand-aug"
+    name: str
     alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
 
     @property
@@ -55,14 +55,32 @@ class RandAug(Defence):
         return 1 + average(self.alpha)
 
     def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
-        """Return ``n + round(alpha * n)`` examples, the user's own first."""
+        """Return ``n + round(alpha * n)`` examples, the user's own first. Raises FedprintError without a background."""
         added = round(one(self.alpha) * len(examples["y"]))
         if added == 0:
             return examples
-        return joined(examples, background, draw(everything(background, self.name), added, rng))
+        drawn = self.choose(added, examples, background, everything(background, self.name), rng)
+        return {
+            column: torch.cat([examples[column], background[column][drawn].to(examples[column])])
+            for column in ("x", "y")
+        }
+
+    def choose(self, count: int, examples: Examples, background: Examples, every: Tensor, rng: Generator) -> Tensor:
+        """Return which background examples to add (count,), of the positions ``every``."""
+        raise NotImplementedError
 
 
-class RepeatAug(Defence):
+class RandAug(Augmentation):
+    """``rand-aug``: ``alpha * n`` random background examples are added to the user's n."""
+
+    name: Literal["rand-aug"] = "rand-aug"
+
+    def choose(self, count: int, examples: Examples, background: Examples, every: Tensor, rng: Generator) -> Tensor:
+        """Draw any."""
+        return draw(every, count, rng)
+
+
+class RepeatAug(Augmentation):
     """``repeat-aug`` (ours): ``alpha * n`` background examples are added, few different ones, each ``repeats`` times.
 
     To first order an update is the sum of its examples' gradients, and what hides the user's part is how much the added
@@ -72,27 +90,15 @@ class RepeatAug(Defence):
     ``rand-aug``.
     """
 
-    neutral: ClassVar[Mapping[str, Any]] = {"alpha": 0}
-
     name: Literal["repeat-aug"] = "repeat-aug"
-    alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
     repeats: int = Field(default=4, ge=1)
 
-    @property
-    def growth(self) -> float:
-        """1 + alpha."""
-        return 1 + average(self.alpha)
-
-    def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
-        """Return ``n + round(alpha * n)`` examples, the user's own first."""
-        added = round(one(self.alpha) * len(examples["y"]))
-        if added == 0:
-            return examples
-        drawn = draw(everything(background, self.name), math.ceil(added / self.repeats), rng)
-        return joined(examples, background, drawn.repeat_interleave(self.repeats)[:added])
+    def choose(self, count: int, examples: Examples, background: Examples, every: Tensor, rng: Generator) -> Tensor:
+        """Draw few and repeat each."""
+        return draw(every, math.ceil(count / self.repeats), rng).repeat_interleave(self.repeats)[:count]
 
 
-class MmAug(Defence):
+class MmAug(Augmentation):
     """``mm-aug``: the background is cut into ``clusters`` modes; a user adds ``alpha * n`` examples of one mode.
 
     The device picks its mode at random, once. Modes are k-means clusters of ``features``: PCA of pixels, TF-IDF and SVD
@@ -101,10 +107,7 @@ class MmAug(Defence):
     paper has M = 100 (PIPA), 500 (OpenImages), 300 (text).
     """
 
-    neutral: ClassVar[Mapping[str, Any]] = {"alpha": 0}
-
     name: Literal["mm-aug"] = "mm-aug"
-    alpha: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)]
     clusters: int = Field(default=100, ge=2)
     features: Literal["auto", "pixels", "tfidf", "model", "imagenet"] = "auto"
     weights: str | None = None
@@ -114,23 +117,13 @@ class MmAug(Defence):
         """The file of trained weights, if there is one."""
         return (self.weights,) if self.weights else ()
 
-    @property
-    def growth(self) -> float:
-        """1 + alpha."""
-        return 1 + average(self.alpha)
-
-    def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
-        """Return ``n + round(alpha * n)`` examples, the user's own first."""
-        added = round(one(self.alpha) * len(examples["y"]))
-        if added == 0:
-            return examples
-        everything(background, self.name)
+    def choose(self, count: int, examples: Examples, background: Examples, every: Tensor, rng: Generator) -> Tensor:
+        """Draw from one mode."""
         if CLUSTER not in background:
             raise FedprintError(f"defences.{self.name}: the background has no clusters; run the stage federate again")
         modes = torch.unique(background[CLUSTER])
         mode = modes[int(torch.randint(len(modes), (), generator=rng))]
-        members = torch.nonzero(background[CLUSTER] == mode)[:, 0]
-        return joined(examples, background, draw(members, added, rng))
+        return draw(torch.nonzero(background[CLUSTER] == mode)[:, 0], count, rng)
 
 
 def everything(background: Examples, name: str) -> Tensor:
@@ -146,10 +139,3 @@ def draw(members: Tensor, count: int, rng: Generator) -> Tensor:
     rounds = math.ceil(count / len(members))
     order = torch.cat([torch.randperm(len(members), generator=rng) for _ in range(rounds)])
     return members[order[:count]]
-
-
-def joined(examples: Examples, background: Examples, drawn: Tensor) -> dict[str, Tensor]:
-    """Return the user's examples and, after them, the drawn ones."""
-    return {
-        column: torch.cat([examples[column], background[column][drawn].to(examples[column])]) for column in ("x", "y")
-    }
