@@ -73,9 +73,10 @@ def test_nothing_is_random_and_no_state_is_kept(kind: str) -> None:
 def test_vmap_over_stacked_models_equals_a_loop(kind: str) -> None:
     nets = [model(kind, seed) for seed in range(3)]
     data = [batch(kind, seed=seed) for seed in range(3)]
+    stackable = nets[0].for_vmap()
 
     def loss(params: dict[str, Tensor], examples: Examples) -> Tensor:
-        return functional_call(nets[0], params, (examples,)).mean()
+        return functional_call(stackable, params, (examples,)).mean()
 
     stacked = {name: torch.stack([parameters(net)[name] for net in nets]) for name in parameters(nets[0])}
     columns = {c: torch.stack([d[c] for d in data]) for c in ("x", "y")}

@@ -96,10 +96,16 @@ class LanguageModel(FedModule):
         """Mean cross-entropy over a sentence's known next words: (b,)."""
         y = batch["y"]
         known = y != IGNORED
-        losses = functional.cross_entropy(
-            self.scores(batch["x"]).flatten(0, 1), y.flatten(), reduction="none", ignore_index=IGNORED
-        )
-        return losses.view(y.shape).sum(1) / known.sum(1).clamp(min=1)
+        if self.lstm.for_vmap:  # shapes must not depend on values there
+            losses = functional.cross_entropy(
+                self.scores(batch["x"]).flatten(0, 1), y.flatten(), reduction="none", ignore_index=IGNORED
+            ).view(y.shape)
+        else:
+            # Most of the time goes into scores of the whole vocabulary: they are made where a word is asked for.
+            states = self.lstm(self.embedding(batch["x"]))
+            found = functional.cross_entropy(self.head(states[known]), y[known], reduction="none")
+            losses = states.new_zeros(y.shape).masked_scatter(known, found)
+        return losses.sum(1) / known.sum(1).clamp(min=1)
 
     def per_example_utility(self, batch: Examples) -> Tensor:
         """Top-5 hits per token (b, length); NaN where the target is padding or an unknown word."""

@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from fedprint.data.splits import Prior
 from fedprint.evaluation.tradeoff import Point
+from fedprint.pipeline.allocator import keep_freed_memory
 from fedprint.pipeline.config import Experiment
 from fedprint.pipeline.points import run_point
 from fedprint.pipeline.progress import meter
@@ -118,6 +119,7 @@ def in_use(root: Path) -> bool:
 
 def start_worker(root: str, log: str) -> None:
     """Prepare a worker process: the project's root, a sign that it lives, and a file for what the stages print."""
+    keep_freed_memory()
     os.environ["FEDPRINT_ROOT"] = root
     _process_locks(Path(root)).mkdir(parents=True, exist_ok=True)
     _HELD.append(FileLock(_process_locks(Path(root)) / f"process-{os.getpid()}.lock"))

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedprint.pipeline.allocator import keep_freed_memory
 from fedprint.pipeline.config import dump_yaml, load_experiment
 from fedprint.pipeline.stages.paths import artifacts, open_job
 from fedprint.types import FedprintError
@@ -98,4 +99,5 @@ def main(words: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    keep_freed_memory()
     sys.exit(main(sys.argv[1:]))

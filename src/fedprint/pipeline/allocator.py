@@ -1,0 +1,23 @@
+"""Memory that a training step frees stays with the process: the next step asks for as much again."""
+
+from __future__ import annotations
+
+import ctypes
+
+KEPT = 1 << 30
+"""Bytes below which an allocation comes from the heap, and free bytes that the heap may hold at its end."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Parameters of glibc's mallopt."""
+
+
+def keep_freed_memory() -> bool:
+    """Tell glibc's allocator not to return large blocks at once; return whether it listens (other systems do not).
+
+    The logits of a language model are some 10 MB, which glibc maps, and the kernel fills with zeros, anew at every
+    step: a tenth to a fifth of the processor time of such a federation (benchmarks/RESULTS.md).
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    return bool(mallopt(_TRIM_THRESHOLD, KEPT) and mallopt(_MMAP_THRESHOLD, KEPT))
