@@ -110,6 +110,14 @@ def test_accuracy_in_the_green_region_is_held_against_no_mechanism() -> None:
     assert verdicts(rows, "green-costs")["naive"].state == "fails"
 
 
+def test_accuracies_are_not_compared_where_a_strength_diverged() -> None:
+    rows = [row("accuracy", 0.6, 0.01, defence="none")]
+    rows += [row("accuracy", 0.5, 0.01, defence="spn", strength=at) for at in (0.5, 0.1)]
+    rows += [row("accuracy", 0.1, 0.01, defence="dp", strength=at) for at in (0.5, 0.1)]
+    assert verdicts(rows, "spn-accuracy")["naive"].state == "holds"
+    assert verdicts(rows[:-1], "spn-accuracy")["naive"].state == "untested"
+
+
 def test_bits_are_ordered_by_their_number_on_the_same_images() -> None:
     def spn(bits: int, value: float, metric: str, **keys: Any) -> Row:
         params = json.dumps([{"name": "spn", "bits": bits, "alpha2": 0.1}])

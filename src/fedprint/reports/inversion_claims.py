@@ -177,6 +177,8 @@ def spn_keeps_accuracy(head: InversionHead, rows: Sequence[Row], adversary: str)
     plain = rows_where(rows, metric="accuracy", network=network, defence="none")
     if not own or not others or not plain or adversary != head.adversaries[0]:
         return UNTESTED
+    if any(len(found) < head.strengths.get(name, 0) for name, found in (("spn", own), ("dp", others))):
+        return UNTESTED  # the worst strength may be one that diverged
     worst, noisy = (min(found, key=lambda row: float(row["value"])) for found in (own, others))
     gap = (worst["value"] - noisy["value"], worst["lo"] - noisy["hi"], worst["hi"] - noisy["lo"])
     shown = f"worst of spn {percent(worst)}, worst of dp {percent(noisy)}, no mechanism {percent(plain[0])}"
