@@ -143,7 +143,7 @@ def test_bits_are_ordered_by_their_number_on_the_same_images() -> None:
 def test_two_kinds_of_noise_are_alike_within_a_margin_and_not_for_want_of_images(
     value: float, half: float, state: str
 ) -> None:
-    keys = {"defence": "dp", "variant": "laplace", "against": "dp"}
+    keys: dict[str, Any] = {"defence": "dp", "variant": "laplace", "against": "dp"}
     rows = [
         row("cap_difference", value, half, pixels="clipped", **keys),
         row("cap_difference", 9.0, pixels="raw", **keys),
