@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedprint.evaluation.capability import Setting, calibration, cap, cap_difference, performance, region
-from fedprint.evaluation.intervals import Interval, proportion_interval
+from fedprint.evaluation.chance import FloatArray
 from fedprint.reports.reference import reference_table
 from fedprint.rng import numpy_rng
 from fedprint.types import FedprintError
@@ -16,14 +16,15 @@ from fedprint.types import FedprintError
 SPN_STRENGTHS = 8
 
 
-def exact(value: float) -> Interval:
-    return Interval(value=value, lo=value, hi=value)
+def right(share: float, of: int = 10_000) -> FloatArray:
+    """Test hits with this accuracy."""
+    return (np.arange(of) < round(share * of)).astype(float)
 
 
 def test_cap_is_the_mean_over_strengths_of_accuracy_times_distance() -> None:
     settings = [
-        Setting(accuracy=exact(0.9), distances=np.array([0.1, 0.3, 0.2, 0.2])),
-        Setting(accuracy=exact(0.5), distances=np.array([1.0, 1.2, 0.8, 1.0])),
+        Setting(hits=right(0.9), distances=np.array([0.1, 0.3, 0.2, 0.2])),
+        Setting(hits=right(0.5), distances=np.array([1.0, 1.2, 0.8, 1.0])),
     ]
     np.testing.assert_allclose(performance(settings), [0.295, 0.435, 0.29, 0.34])
     found = cap(settings, np.arange(4), numpy_rng(0), top=2.0)
@@ -33,8 +34,8 @@ def test_cap_is_the_mean_over_strengths_of_accuracy_times_distance() -> None:
 
 def test_an_unsure_accuracy_widens_the_interval_and_moves_nothing() -> None:
     distances = np.array([0.5, 0.6, 0.7, 0.8])
-    sure = cap([Setting(accuracy=exact(0.6), distances=distances)], np.arange(4), numpy_rng(0), top=2.0)
-    rough = Setting(accuracy=proportion_interval(6, 10), distances=distances)
+    sure = cap([Setting(hits=right(0.6), distances=distances)], np.arange(4), numpy_rng(0), top=2.0)
+    rough = Setting(hits=right(0.6, 10), distances=distances)
     unsure = cap([rough], np.arange(4), numpy_rng(0), top=2.0)
     assert unsure.value == pytest.approx(sure.value)
     assert unsure.lo < sure.lo and unsure.hi > sure.hi
@@ -43,16 +44,39 @@ def test_an_unsure_accuracy_widens_the_interval_and_moves_nothing() -> None:
 def test_a_difference_is_paired_image_by_image() -> None:
     hard = np.linspace(0.1, 1.5, 12)  # images differ much more than mechanisms do
     gain = 0.2 + 0.02 * np.cos(np.arange(12))
-    one = [Setting(accuracy=exact(0.5), distances=hard + gain)]
-    other = [Setting(accuracy=exact(0.5), distances=hard)]
+    one = [Setting(hits=right(0.5), distances=hard + gain)]
+    other = [Setting(hits=right(0.5), distances=hard)]
     paired = cap_difference(one, other, np.arange(12), numpy_rng(0), top=3.0)
     alone = cap(one, np.arange(12), numpy_rng(0), top=3.0)
     assert paired.value == pytest.approx(0.5 * gain.mean())
     assert paired.lo > 0.09 and alone.lo < 0.4, "the paired interval excludes 0, though single ones are wide"
 
 
+def test_a_difference_is_paired_test_image_by_test_image() -> None:
+    """An accuracy measured on few test images leaves open who leads; models that err alike do not."""
+    victims, near = np.arange(12), np.full(12, 0.5)
+    far = 0.6 + 0.01 * (-1.0) ** np.arange(12)
+    hits = (np.arange(40) % 2).astype(float)
+    alike, unlike = hits, np.roll(hits, 1)
+    ends = {}
+    for name, theirs in (("alike", alike), ("unlike", unlike)):
+        one, other = [Setting(hits=hits, distances=far)], [Setting(hits=theirs, distances=near)]
+        found = cap_difference(one, other, victims, numpy_rng(0), top=1.0)
+        assert found.value == pytest.approx(0.5 * 0.1)
+        ends[name] = found
+    assert ends["alike"].lo > 0 > ends["unlike"].lo
+    half = ends["unlike"].hi - 0.05
+    assert half == pytest.approx(1.96 * 0.55 / math.sqrt(40), rel=0.4), "about the standard error of the hits"
+
+
+def test_models_on_other_test_images_are_not_compared() -> None:
+    one, other = ([Setting(hits=right(0.5, of), distances=np.ones(3))] for of in (10, 20))
+    with pytest.raises(FedprintError, match="share test images"):
+        cap_difference(one, other, np.arange(3), numpy_rng(0), top=1.0)
+
+
 def test_settings_on_different_images_are_refused() -> None:
-    settings = [Setting(accuracy=exact(1), distances=np.ones(n)) for n in (3, 4)]
+    settings = [Setting(hits=right(1), distances=np.ones(n)) for n in (3, 4)]
     with pytest.raises(FedprintError, match="the same images"):
         performance(settings)
 
@@ -74,7 +98,7 @@ def test_published_scores_fit_the_published_accuracies(dataset: str, mechanism: 
     """Membership and tracing distances are at most 1, so that CAP is at most the mean accuracy over the grid."""
     accuracies = published_accuracies(dataset, mechanism)
     assert len(accuracies) == (SPN_STRENGTHS if mechanism == "spn" else 5)
-    settings = [Setting(accuracy=exact(value), distances=np.ones(2)) for value in accuracies]
+    settings = [Setting(hits=right(value), distances=np.ones(2)) for value in accuracies]
     most = cap(settings, np.arange(2), numpy_rng(0), top=1.0).value
     assert most == pytest.approx(np.mean(accuracies))
     for row in reference_table("spn_cap"):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedprint.evaluation.capability import calibration
 from fedprint.evaluation.rows import Row
 from fedprint.reports.claims import Verdict
 from fedprint.reports.inversion_claims import judge_inversion, sentences
 from fedprint.reports.inversion_details import sought_table, tracing_table
-from fedprint.reports.inversion_figures import searches
-from fedprint.reports.inversion_rows import InversionHead, Trail
+from fedprint.reports.inversion_figures import bands, searches
+from fedprint.reports.inversion_rows import InversionHead, Other, Trail
 from fedprint.reports.inversion_tables import cap_table, published_cap
 
 HEAD = InversionHead(
@@ -108,15 +110,75 @@ def test_accuracy_in_the_green_region_is_held_against_no_mechanism() -> None:
     assert verdicts(rows, "green-costs")["naive"].state == "fails"
 
 
-def test_bits_are_ordered_by_their_number() -> None:
-    def spn(bits: int, error: float, variant: str) -> Row:
-        params = json.dumps([{"name": "spn", "bits": bits, "alpha2": 0.1}])
-        return row("reconstruction_rmse", error, 0.01, defence="spn", variant=variant, defence_params=params)
+def test_accuracies_are_not_compared_where_a_strength_diverged() -> None:
+    rows = [row("accuracy", 0.6, 0.01, defence="none")]
+    rows += [row("accuracy", 0.5, 0.01, defence="spn", strength=at) for at in (0.5, 0.1)]
+    rows += [row("accuracy", 0.1, 0.01, defence="dp", strength=at) for at in (0.5, 0.1)]
+    assert verdicts(rows, "spn-accuracy")["naive"].state == "holds"
+    assert verdicts(rows[:-1], "spn-accuracy")["naive"].state == "untested"
 
-    rows = [spn(64, 0.5, "main"), spn(128, 0.7, "128 bits"), spn(32, 0.3, "32 bits")]
-    found = verdicts(rows, "more-bits")["naive"]
-    assert found.state == "holds" and found.numbers.startswith("32 bits rMSE 0.30")
-    assert verdicts([spn(64, 0.5, "main"), spn(128, 0.4, "128 bits")], "more-bits")["naive"].state == "fails"
+
+def test_bits_are_ordered_by_their_number_on_the_same_images() -> None:
+    def spn(bits: int, value: float, metric: str, **keys: Any) -> Row:
+        params = json.dumps([{"name": "spn", "bits": bits, "alpha2": 0.1}])
+        return row(metric, value, 0.02, defence="spn", defence_params=params, pixels="clipped", **keys)
+
+    grid = spn(64, 0.5, "reconstruction_rmse")
+    more = spn(128, 0.1, "rmse_difference", variant="128 bits")
+    fewer = spn(32, -0.1, "rmse_difference", variant="32 bits")
+    found = verdicts([grid, more, fewer], "more-bits")["naive"]
+    assert found.state == "holds" and found.numbers.startswith(
+        "32 bits: rMSE -0.10 [-0.12, -0.08] above that of 64 bits"
+    )
+    assert verdicts([grid, more, {**fewer, "hi": 0.01}], "more-bits")["naive"].state == "unclear"
+    turned = spn(128, -0.1, "rmse_difference", variant="128 bits")
+    assert verdicts([grid, turned], "more-bits")["naive"].state == "fails"
+    assert verdicts([grid, {**more, "pixels": "raw"}], "more-bits")["naive"].state == "untested"
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "state"),
+    [(0.01, 0.03, "holds"), (0.01, 0.1, "unclear"), (0.2, 0.1, "fails"), (-0.2, 0.1, "fails")],
+)
+def test_two_kinds_of_noise_are_alike_within_a_margin_and_not_for_want_of_images(
+    value: float, half: float, state: str
+) -> None:
+    keys: dict[str, Any] = {"defence": "dp", "variant": "laplace", "against": "dp"}
+    rows = [
+        row("cap_difference", value, half, pixels="clipped", **keys),
+        row("cap_difference", 9.0, pixels="raw", **keys),
+    ]
+    found = verdicts(rows, "laplace")["naive"]
+    assert found.state == state and "margin 0.05" in found.numbers
+
+
+def test_the_papers_attacker_is_judged_on_its_own_rows_and_stands_beside_the_published_scores() -> None:
+    other = Other(
+        variant="deep-leakage", attack="gradient-matching", network="dlnet", batches=(1,), adversaries=("naive",)
+    )
+    head = replace(HEAD, attacks=(("gradient-matching", "dlnet", (1, 4)),), others=(other,))
+    ours = [{**one, "attack_variant": "main"} for one in scores(0.2, 0.5, (-0.4, -0.2))]
+    theirs = [{**one, "attack_variant": "deep-leakage"} for one in scores(0.7, 0.5, (0.1, 0.3))]
+    fours = [{**one, "attack_batch": 4} for one in ours]
+    found = {v.member: v.state for v in judge_inversion(head, [*ours, *theirs]) if v.claim == "spn-reconstruction"}
+    assert found == {"naive": "fails", "adaptive": "untested", "naive, deep-leakage": "holds"}
+    lines = {(line.labels[1], line.labels[2]): line.cells for line in cap_table(head, [*ours, *theirs, *fours]).lines}
+    own, papers = (lines[f"gradient-matching{name}, dlnet", "1"] for name in ("", " (deep-leakage)"))
+    assert own[-1] == "–" and papers[-1] == "0.57 / 0.55 / 0.57 / 0.69" and "0.70 [0.65, 0.75]" in papers
+    assert lines["gradient-matching, dlnet", "4"][-1] != "–", "where the papers' attacker did not run"
+    assert {v.member for v in judge_inversion(head, [*ours, *theirs]) if v.claim == "labels-spn"} == {
+        "naive",
+        "adaptive",
+    }
+
+
+def test_the_ppc_figure_has_three_regions() -> None:
+    edge = calibration(1.0)
+    found = bands([0.1, 1.0, 2.0, 3.0], [1.0, 0.6, 0.3, 0.1])
+    assert found == [
+        (0.0, edge, "green"), (edge, 1.5, "white"), (1.5, 2.5, "white"), (2.5, pytest.approx(3.15), "red"),
+    ]  # fmt: skip
+    assert bands([0.1], [0.5]) == [(0.0, edge, "green")]
 
 
 def test_published_scores_stand_beside_ours_where_there_are_any() -> None:

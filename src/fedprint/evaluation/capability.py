@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedprint.evaluation.chance import FloatArray
-from fedprint.evaluation.intervals import Bounds, Interval, cluster_mean_interval
+from fedprint.evaluation.intervals import Bounds, Interval, cluster_mean_interval, mean_interval, proportion_interval
 from fedprint.types import FedprintError
 
 Region = Literal["green", "white", "red"]
@@ -21,13 +21,18 @@ LEAKED = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A mechanism at one strength m: ``accuracy`` = Acc(m) with its interval, ``distances`` (n,) of n attacked images.
+    """A mechanism at one strength m: test ``hits`` (t,) of its model, ``distances`` (n,) of n attacked images.
 
-    Settings that are averaged or compared attack the same images, in the same order.
+    Settings that are averaged or compared have the same images of both kinds, in the same order.
     """
 
-    accuracy: Interval
+    hits: FloatArray
     distances: FloatArray
+
+    @property
+    def accuracy(self) -> Interval:
+        """Acc(m) with its interval over test images."""
+        return proportion_interval(float(self.hits.sum()), len(self.hits))
 
 
 def calibration(ratio: float) -> float:
@@ -77,8 +82,29 @@ def cap(settings: Sequence[Setting], victims: ArrayLike, rng: np.random.Generato
 def cap_difference(
     one: Sequence[Setting], other: Sequence[Setting], victims: ArrayLike, rng: np.random.Generator, top: float | None
 ) -> Interval:
-    """Return CAP of ``one`` minus CAP of ``other``, paired image by image; accuracies are taken as measured."""
-    return _mean(performance(one) - performance(other), victims, rng, None if top is None else (-top, top))
+    """Return CAP of ``one`` minus CAP of ``other``, in [-``top``, ``top``].
+
+    The interval joins two sources as the root of their squares, both paired: attacked images, drawn with their
+    ``victims`` (n,), and test images, on which all models are tested. Raises FedprintError for other test sets.
+    """
+    over_images = _mean(performance(one) - performance(other), victims, rng, None if top is None else (-top, top))
+    tested = [_by_test_image(settings) for settings in (one, other)]
+    if len(tested[0]) != len(tested[1]):
+        raise FedprintError(f"CAP: models of one difference must share test images; got {[len(t) for t in tested]}")
+    bounds = (-float(tested[1].max()), float(tested[0].max()))
+    over_tests = mean_interval(tested[0] - tested[1], rng, bounds=bounds if bounds[0] < bounds[1] else None)
+    value = over_images.value
+    return Interval(
+        value=value,
+        lo=value - math.hypot(value - over_images.lo, over_tests.value - over_tests.lo),
+        hi=value + math.hypot(over_images.hi - value, over_tests.hi - over_tests.value),
+    )
+
+
+def _by_test_image(settings: Sequence[Setting]) -> FloatArray:
+    """Return what each test image (t,) adds to CAP, t times over: whether it was hit times the mean distance."""
+    result: FloatArray = np.mean([np.asarray(s.hits, float) * np.mean(s.distances) for s in settings], axis=0)
+    return result
 
 
 def _mean(values: FloatArray, victims: ArrayLike, rng: np.random.Generator, bounds: Bounds | None) -> Interval:

@@ -134,6 +134,12 @@ METRICS: Mapping[str, MetricInfo] = {
         low=-np.inf,
         high=np.inf,
     ),
+    "rmse_difference": MetricInfo(
+        unit="ratio",
+        description="difference of the relative errors of two mechanisms, paired image by image",
+        low=-np.inf,
+        high=np.inf,
+    ),
     "perturbation_ratio": MetricInfo(
         unit="ratio",
         description="norm of the gradient over that of the perturbation which the mechanism added, |B| / |E_B|",

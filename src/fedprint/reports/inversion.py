@@ -13,7 +13,7 @@ from fedprint.reports import wording
 from fedprint.reports.claims import Verdict
 from fedprint.reports.inversion_claims import CONCLUSIONS, judge_inversion, sentences
 from fedprint.reports.inversion_figures import draw_inversion
-from fedprint.reports.inversion_rows import InversionHead, Sample, Trail
+from fedprint.reports.inversion_rows import MAIN, InversionHead, Layers, Sample, Trail, of_variant
 from fedprint.reports.inversion_tables import tables_of
 from fedprint.reports.page import environment, fresh_folder, swap, write_claims, write_drawings, write_tables
 
@@ -24,6 +24,7 @@ def write_inversion(
     rows: Sequence[Row],
     samples: Sequence[Sample],
     trails: Sequence[Trail],
+    layers: Layers | None,
     config_text: str,
     out: Path,
 ) -> None:
@@ -32,8 +33,9 @@ def write_inversion(
     The folder appears as a whole; equal input gives equal bytes.
     """
     verdicts = judge_inversion(head, rows)
-    said, tables = sentences(head, rows, verdicts), tables_of(head, rows)
-    drawings = draw_inversion(head, rows, samples, trails)
+    main = of_variant(rows, MAIN)
+    said, tables = sentences(head, main, verdicts), tables_of(head, rows)
+    drawings = draw_inversion(head, main, samples, trails, layers)
     page = environment().get_template("inversion.html").render(
         head=head,
         tables=tables,

@@ -15,6 +15,8 @@ from fedprint.reports.inversion_rows import (
     MAIN,
     RAW,
     InversionHead,
+    attacked,
+    attacker,
     named,
     numbers,
     percent,
@@ -34,7 +36,7 @@ def label_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
     return _by_setting(
         head, rows, "labels", "Labels recovered",
         "Share of labels that the adversary has right, whatever their order: the papers' membership. They come from "
-        "the last layer's gradient, which no secret head touches.",
+        "the last layer's gradient, which no secret head touches; deep-leakage finds them with the image.",
         {"metric": "label_accuracy", **GRADIENT},
     )  # fmt: skip
 
@@ -120,7 +122,7 @@ def tracing_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
 def ablation_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
     """Return every variant beside the papers' grid."""
     lines = []
-    caps = rows_where(rows, metric="cap_reconstruction", **RAW)
+    caps = rows_where(rows, metric="cap_reconstruction", **CUT)
     varied = {row["defence"] for row in caps if row["variant"] != MAIN}
     for row in sorted(
         caps, key=lambda r: (str(r["attack"]), int(r["attack_batch"]), str(r["adversary"]), str(r["defence"]))
@@ -128,7 +130,9 @@ def ablation_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
         if row["defence"] in varied:
             place = {key: row[key] for key in ("attack", "attack_batch", "adversary", "defence", "variant")}
             labels = row_where(rows, metric="cap_membership", **GRADIENT, **place)
-            cells = (str(row["strengths"]), numbers(row), numbers(labels))
+            apart = row_where(rows, metric="cap_difference", **CUT, **place) if row["variant"] != MAIN else None
+            shared = str(apart["strengths"]) if apart else MISSING
+            cells = (str(row["strengths"]), numbers(row), numbers(apart, 3), shared, numbers(labels))
             lines.append(
                 TableLine(
                     labels=(str(row["attack"]), str(row["attack_batch"]), str(row["adversary"]), named(row)),
@@ -138,9 +142,11 @@ def ablation_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
     return ResultTable(
         name="ablations",
         title="Ablations",
-        note="Other noise, other numbers of private bits, and sharing without noise: CAP over the strengths of each.",
+        note="Other noise, other numbers of private bits, and sharing without noise: CAP over the strengths of each, "
+        "of images cut to [0, 1]. The difference from the mechanism of the grid is paired image by image, over the "
+        "strengths that both have.",
         labels=("attack", "batch", "adversary", "mechanism"),
-        heads=("strengths", "CAP reconstruction", "CAP membership"),
+        heads=("strengths", "CAP reconstruction", "above the grid's", "over strengths", "CAP membership"),
         lines=tuple(lines),
         folded=len(lines) > 40,
     )  # fmt: skip
@@ -149,13 +155,13 @@ def ablation_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
 def image_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
     """Return every measure of the reconstructed images, setting by setting."""
     lines = []
-    for attack, network, batch, adversary in places(head):
-        here = rows_where(rows, attack=attack, attack_batch=batch, adversary=adversary, matching=BEST, region=None)
+    for variant, own, (attack, network, batch, adversary) in attacked(head, rows):
+        here = rows_where(own, attack=attack, attack_batch=batch, adversary=adversary, matching=BEST, region=None)
         for error in rows_where(here, metric="reconstruction_rmse", **RAW):
-            own = rows_where(here, defence=error["defence"], variant=error["variant"], strength=error["strength"])
-            success = [percent(row_where(own, metric="reconstruction_success", threshold=at)) for at in (0.1, 0.2)]
+            alike = rows_where(here, defence=error["defence"], variant=error["variant"], strength=error["strength"])
+            success = [percent(row_where(alike, metric="reconstruction_success", threshold=at)) for at in (0.1, 0.2)]
             others = [
-                numbers(row_where(own, metric=metric, **pixels), digits)
+                numbers(row_where(alike, metric=metric, **pixels), digits)
                 for metric, digits, pixels in (
                     ("reconstruction_rmse", 2, CUT),
                     ("reconstruction_relative_mse", 2, RAW),
@@ -163,7 +169,7 @@ def image_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
                     ("ssim", 2, CUT),
                 )
             ]
-            labels = (f"{attack}, {network}", str(batch), adversary, named(error), f"{error['strength']:g}")
+            labels = (attacker(attack, variant, network), str(batch), adversary, named(error), f"{error['strength']:g}")
             n = f"{error['n_questions']}, {error['n_users']} victims"
             lines.append(TableLine(labels=labels, cells=(*success, numbers(error), *others, n)))
     return ResultTable(
@@ -202,18 +208,22 @@ def layer_table(rows: Sequence[Row]) -> ResultTable:
 def _by_setting(
     head: InversionHead, rows: Sequence[Row], name: str, title: str, note: str, keys: dict[str, str]
 ) -> ResultTable:
-    columns = list(places(head))
+    parts = list(attacked(head, rows_where(rows, **keys)))
     found = [row for row in rows_where(rows, **keys) if row.get("region") is None]
     settings = list(dict.fromkeys((named(row), float(row["strength"])) for row in found))
     lines = []
     for mechanism, strength in settings:
-        own = [row for row in found if (named(row), float(row["strength"])) == (mechanism, strength)]
-        cells = tuple(
-            percent(row_where(own, attack=attack, attack_batch=batch, adversary=adversary))
-            for attack, _, batch, adversary in columns
-        )
-        lines.append(TableLine(labels=(mechanism, f"{strength:g}"), cells=cells))
-    heads = tuple(f"{attack}, {batch}, {adversary}" for attack, _, batch, adversary in columns)
+        cells = []
+        for _, own, (attack, _, batch, adversary) in parts:
+            here = rows_where(
+                own, attack=attack, attack_batch=batch, adversary=adversary, strength=strength, region=None
+            )
+            cells.append(percent(next((row for row in here if named(row) == mechanism), None)))
+        lines.append(TableLine(labels=(mechanism, f"{strength:g}"), cells=tuple(cells)))
+    heads = tuple(
+        f"{attacker(attack, variant, network)}, {batch}, {adversary}"
+        for variant, _, (attack, network, batch, adversary) in parts
+    )
     return ResultTable(
         name=name,
         title=title,

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprint.evaluation.capability import calibration, region
+from fedprint.evaluation.capability import LEAKED, Region, calibration, region
 from fedprint.evaluation.rows import Row
 from fedprint.reports.drawing import INK, MARKERS, MUTED, SERIES, Drawing, finish, percent_axis, style
+from fedprint.reports.inversion_layers import layer_distributions
 from fedprint.reports.inversion_rows import (
     ALIGNMENT,
+    CUT,
     DEFENCES,
     GRADIENT,
     MAIN,
     RAW,
     InversionHead,
+    Layers,
     Sample,
     Trail,
     rows_where,
@@ -26,8 +30,9 @@ from fedprint.reports.panels import WIDTH, blank_figure, shared_legend
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-REGIONS = ("green", "white", "red")
-REGION_COLOURS = {"green": "#4f8a3c", "white": MUTED, "red": "#a52a1f"}
+REGIONS: tuple[Region, ...] = ("green", "white", "red")
+REGION_COLOURS: Mapping[Region, str] = {"green": "#4f8a3c", "white": MUTED, "red": "#a52a1f"}
+REGION_WORDS: Mapping[Region, str] = {"green": "green: |E_B| > |B|", "white": "white: artefacts", "red": "red: leaked"}
 EXAMPLES = 5
 FLOOR = 1e-12
 """Objectives below this are drawn here: a perfect match has no logarithm."""
@@ -44,13 +49,18 @@ DISTANCES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 def draw_inversion(
-    head: InversionHead, rows: Sequence[Row], samples: Sequence[Sample], trails: Sequence[Trail]
+    head: InversionHead,
+    rows: Sequence[Row],
+    samples: Sequence[Sample],
+    trails: Sequence[Trail],
+    layers: Layers | None,
 ) -> list[Drawing]:
     """Return the figures, in the order of the page."""
     with style():
         found = [ppc(head, rows, place) for place in _places(head)]
         found += [drawing for place in _places(head) if (drawing := region_images(head, samples, place)) is not None]
         found.append(tracing(head, rows))
+        found += [layer_distributions(layers)] if layers and layers.quantiles else []
         found += [drawing for place in _places(head)[:1] if (drawing := searches(head, trails, place)) is not None]
     return found
 
@@ -66,12 +76,18 @@ def ppc(head: InversionHead, rows: Sequence[Row], place: tuple[str, str, int]) -
     attack, network, batch = place
     figure = blank_figure(WIDTH, 6.4)
     panels = figure.subplots(len(DISTANCES), len(DEFENCES), sharex="col", squeeze=False)
+    for name in REGIONS:  # for the legend, even where nothing lies in one
+        panels[0][0].axvspan(0, 0, color=REGION_COLOURS[name], alpha=0.3, lw=0, label=REGION_WORDS[name])
     for line, (score, metric, keys) in enumerate(DISTANCES):
         for column, defence in enumerate(DEFENCES):
             axes = panels[line][column]
             if line == 0:
                 axes.set_title(defence)
-            curves = [_curve(rows, metric, keys, place, defence, adversary) for adversary in head.adversaries]
+            asked = keys | ({"participants": head.participants} if metric == "tracing_accuracy" else {})
+            curves = [_curve(rows, metric, asked, place, defence, adversary) for adversary in head.adversaries]
+            x, _, errors = _curve(rows, "reconstruction_rmse", {**CUT}, place, defence, head.headline)
+            for low, high, name in bands(x, errors):
+                axes.axvspan(low, high, color=REGION_COLOURS[name], alpha=0.14, lw=0)
             _panel(axes, curves, head.adversaries)
             highest = max(1.05, *(max([*curve[2], 0.0]) * 1.05 for curve in curves))
             if highest > LINEAR:
@@ -86,8 +102,10 @@ def ppc(head: InversionHead, rows: Sequence[Row], place: tuple[str, str, int]) -
         f"ppc-batch-{batch}",
         f"Privacy-preserving characteristics, attack batch {batch}",
         f"{attack} on {network}: test accuracy and the adversary's distance (relative error of images as the search "
-        "left them; share of images mistraced among all victims; share of labels missed) by the calibrated size of the "
-        "perturbation. In the shaded part the perturbation is larger than the gradient: the papers' green region. "
+        f"left them; share of images mistraced among {head.participants} participants; share of labels missed) by the "
+        "calibrated size of the perturbation. Bands are the papers' regions: in green the perturbation is larger than "
+        f"the gradient; beyond, red where the mean error of images cut to [0, 1] is below {LEAKED:g} before the "
+        f"{head.headline} adversary, else white (grey here); a strength's band reaches half-way to the next one. "
         f"Points are strengths. Panels that reach beyond {LINEAR:g} are logarithmic above 1.",
     )
 
@@ -108,8 +126,7 @@ def _curve(
             if not r.get("region")
         ]
         if ratio and hit:
-            worst = max(hit, key=lambda row: int(row.get("participants") or 0))
-            value = float(worst["value"])
+            value = float(hit[0]["value"])
             found.append(
                 (
                     calibration(float(ratio[0]["value"])),
@@ -121,12 +138,26 @@ def _curve(
     return [f[0] for f in found], [f[1] for f in found], [f[2] for f in found]
 
 
+def bands(x: Sequence[float], errors: Sequence[float]) -> list[tuple[float, float, Region]]:
+    """Return (from, to, region) along the scale of mechanisms at ``x``, ascending, whose mean errors are ``errors``.
+
+    Green ends where both are equal in size; beyond, each strength lies where its mean error puts it.
+    """
+    edge = calibration(1.0)
+    beyond = [(at, error) for at, error in zip(x, errors, strict=True) if at >= edge]
+    places = [at for at, _ in beyond]
+    ends = [edge, *((low + high) / 2 for low, high in pairwise(places)), *(1.05 * at for at in places[-1:])]
+    found: list[tuple[float, float, Region]] = [(0.0, edge, "green")]
+    for (low, high), (_, error) in zip(pairwise(ends), beyond, strict=False):
+        found.append((low, high, region(np.inf, error)))
+    return found
+
+
 def _panel(axes: Axes, curves: Sequence[tuple[list[float], list[float], list[float]]], names: Sequence[str]) -> None:
-    axes.axvspan(0, calibration(1.0), color=REGION_COLOURS["green"], alpha=0.12, lw=0)
     for (x, accuracy, distance), name, dashes in zip(curves, names, ("--", "-"), strict=False):
         if name == names[0]:
             axes.plot(x, accuracy, "-.", color=ACCURACY, marker="s", ms=3.5, lw=1.2, label="accuracy")
-        axes.plot(x, distance, dashes, color=DISTANCE, marker="o", ms=3.5, lw=1.2, label=f"distance, {name} adversary")
+        axes.plot(x, distance, dashes, color=DISTANCE, marker="o", ms=3.5, lw=1.2, label=f"distance, {name}")
 
 
 def region_images(head: InversionHead, samples: Sequence[Sample], place: tuple[str, str, int]) -> Drawing | None:

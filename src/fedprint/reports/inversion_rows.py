@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -48,9 +48,28 @@ PUBLISHED: Mapping[str, str] = {
 """Our data set -> that of the papers' tables; Fashion-MNIST is not among them."""
 
 
+PAPERS = "deep-leakage"
+"""The variant of an attack that is the papers' own: patterned start, labels found with the image (spn, 4.1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Other:
+    """An attacker beside that of headlines: its ``variant``, the attack it varies, where, and what it may know."""
+
+    variant: str
+    attack: str
+    network: str
+    batches: tuple[int, ...]
+    adversaries: tuple[str, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class InversionHead:
-    """What holds for every number of the page. ``attacks`` are (attack, network, batches)."""
+    """What holds for every number of the page.
+
+    ``attacks`` are (attack, network, batches) of headlines; ``others`` stand beside them in tables. ``participants`` of
+    CAP's tracing; ``failures`` says what could not be computed, and why.
+    """
 
     name: str
     title: str
@@ -61,11 +80,43 @@ class InversionHead:
     strengths: Mapping[str, int]
     fast: bool
     config_hash: str
+    participants: int = 2
+    others: tuple[Other, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def headline(self) -> str:
         """The adversary who knows most."""
         return self.adversaries[-1]
+
+
+def views(head: InversionHead, rows: Sequence[Row]) -> Iterator[tuple[str, InversionHead, list[Row]]]:
+    """Yield each attacker's variant, first that of headlines, with its part of the head and of the rows.
+
+    Rows that no attacker has made, accuracies for one, are in every part.
+    """
+    yield MAIN, replace(head, others=()), of_variant(rows, MAIN)
+    for other in head.others:
+        place = (other.attack, other.network, other.batches)
+        own = replace(head, attacks=(place,), adversaries=other.adversaries, others=())
+        yield other.variant, own, of_variant(rows, other.variant)
+
+
+def of_variant(rows: Sequence[Row], variant: str) -> list[Row]:
+    """Return the rows of an attacker, and those that none has made."""
+    return [row for row in rows if row.get("attack_variant") in (None, variant)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layers:
+    """Quantiles at ``levels`` of the entries of B (``gradient``) and of E_B (``added``) by layer, of a secret head."""
+
+    network: str
+    batch: int
+    strength: float
+    gradients: int
+    levels: tuple[float, ...]
+    quantiles: Mapping[str, Mapping[str, Sequence[float]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,9 +200,21 @@ def places(head: InversionHead) -> Iterator[tuple[str, str, int, str]]:
                 yield attack, network, batch, adversary
 
 
+def attacked(head: InversionHead, rows: Sequence[Row]) -> Iterator[tuple[str, list[Row], tuple[str, str, int, str]]]:
+    """Yield, for every attacker and each of its places, the variant, its rows, and the place."""
+    for variant, part, own in views(head, rows):
+        for place in places(part):
+            yield variant, own, place
+
+
 def seen_places(head: InversionHead) -> list[tuple[str, int, str]]:
     """Return network, batch and adversary, each once, whatever the attacks that reconstruct there."""
     return list(dict.fromkeys((network, batch, adversary) for _, network, batch, adversary in places(head)))
+
+
+def attacker(attack: str, variant: str, network: str) -> str:
+    """Return an attack and its network, with its variant where it is not that of headlines."""
+    return f"{attack}, {network}" if variant == MAIN else f"{attack} ({variant}), {network}"
 
 
 def named(row: Row) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedprint.evaluation.rows import read_measurements
 from fedprint.reports.evaluations import CHOSEN, final_rows
-from fedprint.reports.inversion_rows import DEFENCES, numbers, scored
+from fedprint.reports.inversion_rows import DEFENCES, MAIN, numbers, of_variant, scored
 from fedprint.reports.page import read_summary
 from fedprint.reports.tables import AttackLine, AttackTable, attack_tables, utility_lines
 from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, TRAININGS, Estimate, interval, with_unit
@@ -113,7 +113,7 @@ def inversion_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    rows = read_measurements(folder / "measurements.jsonl")
+    rows = of_variant(read_measurements(folder / "measurements.jsonl"), MAIN)
     caption = "\n".join(
         [*summary["verdict"], f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"]
     )

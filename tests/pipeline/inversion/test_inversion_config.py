@@ -12,12 +12,14 @@ from tiny_project import CHECKOUT, Project
 from fedprint.pipeline.cli import main
 from fedprint.pipeline.config import load_experiment
 from fedprint.pipeline.config_files import kind_named
+from fedprint.pipeline.inversion import run
 from fedprint.pipeline.inversion.cells import cell_key
 from fedprint.pipeline.inversion.config import (
     CandidatesConfig,
     InversionExperiment,
     load_inversion,
 )
+from fedprint.pipeline.inversion.networks import images_of
 from fedprint.pipeline.inversion.victims import expose
 from fedprint.types import FedprintError
 
@@ -44,6 +46,10 @@ def test_too_few_images_for_strangers_are_refused(small: InversionExperiment, tm
         expose(cell, tmp_path)
 
 
+def matching(labels: str = "row-sum", **keys: Any) -> dict[str, Any]:
+    return {"network": {"name": "dlnet"}, "attack": {"name": "gradient-matching", "labels": labels}, **keys}
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -52,6 +58,24 @@ def test_too_few_images_for_strangers_are_refused(small: InversionExperiment, tm
         ({"mechanisms": [{"defence": "dp", "strengths": [1, 2]}]}, r"write \$strength"),
         ({"mechanisms": [{"defence": "noise"}]}, "mechanisms.0.defence"),
         ({"attacks": []}, "attacks: .*at least 1"),
+        (
+            {"attacks": [{"network": {"name": "mlp"}, "attack": {"name": "closed-form"}, "batches": [1, 2]}]},
+            r"batches: closed-form .* got \[1, 2\]; write \[1\]",
+        ),
+        ({"attacks": [{"network": {"name": "dlnet"}, "attack": {"name": "closed-form"}}]}, "dlnet has not; choose mlp"),
+        ({"attacks": [matching(labels="known")]}, "given no labels; choose row-sum or joint"),
+        ({"attacks": [matching(labels="sign", batches=[1, 4])]}, r"sign is for one image, but batches are \[1, 4\]"),
+        ({"attacks": [matching(labels="counts", network={"name": "dlnet", "activation": "tanh"})]}, "with tanh signs"),
+        ({"attacks": [matching(), matching()]}, "has one twice; give it a variant"),
+        ({"attacks": [matching(variant="deep-leakage")]}, "the first is variant 'deep-leakage'"),
+        (
+            {"attacks": [matching(), matching(variant="b", network={"name": "dlnet", "channels": 3})]},
+            "of one name differ",
+        ),
+        (
+            {"candidates": {"public": 50, "pairs": 40}},
+            "data.train: 60 images, but 4 are attacked, 10 are strangers and 50 are public; raise",
+        ),
         ({"image": 3}, "image: .*allowed keys: report, data, mechanisms"),
     ],
 )
@@ -60,6 +84,18 @@ def test_a_bad_file_is_refused_in_one_line(project: Project, changed: dict[str, 
     with pytest.raises(FedprintError, match=words) as caught:
         load_inversion(project.root, "bad")
     assert "\n" not in str(caught.value)
+
+
+def test_too_few_images_in_the_folder_are_noticed_before_anything_runs(
+    project: Project, blobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder has 80 training images, whatever the file asks for."""
+    monkeypatch.setenv("FEDPRINT_DATA", str(blobs))
+    images_of.cache_clear()
+    project.write("few", {**SMALL, "data": {"name": "blobs", "train": 500}, "candidates": {"public": 70, "pairs": 40}})
+    monkeypatch.setattr(run, "run_all", None)
+    with pytest.raises(FedprintError, match=r"data.train: 80 images, but 4 are attacked, 10 are strangers"):
+        run.run_cells(load_inversion(project.root, "few"))
 
 
 def test_the_experiments_of_the_spn_paper_have_its_grids() -> None:

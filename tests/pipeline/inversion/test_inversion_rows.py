@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tiny_inversion import where
 from fedprint.evaluation.rows import Row
 from fedprint.pipeline.inversion import run
 from fedprint.pipeline.inversion.cells import model_of
+from fedprint.pipeline.inversion.rows import all_rows
 from fedprint.pipeline.inversion.scene import Place, Results
 
 
@@ -76,7 +78,7 @@ def test_a_lead_has_the_strengths_of_spn_and_not_of_the_last_mechanism(
     finished: tuple[Results, list[Row], Path],
 ) -> None:
     _, rows, _ = finished
-    found = where(rows, metric="cap_difference")
+    found = where(rows, metric="cap_difference", defence="spn", variant="main")
     assert found
     for row in found:
         place = {key: row[key] for key in ("attack", "attack_batch", "adversary", "pixels", "matching")}
@@ -84,6 +86,70 @@ def test_a_lead_has_the_strengths_of_spn_and_not_of_the_last_mechanism(
         (other,) = where(rows, metric="cap_reconstruction", defence=row["against"], variant="main", **place)
         assert row["strengths"] == own["strengths"] == 1 and row["variant"] == "main"
         assert row["value"] == pytest.approx(own["value"] - other["value"])
+
+
+def test_an_ablation_is_set_against_its_mechanism_image_by_image(finished: tuple[Results, list[Row], Path]) -> None:
+    results, rows, _ = finished
+    names = [(s.defence, s.variant) for s in results.experiment.settings]
+    one, other = (names.index(("spn", variant)) for variant in ("16 bits", "main"))
+    place = {"variant": "16 bits", "adversary": "adaptive", "attack": "gradient-matching", "pixels": "clipped"}
+    (row,) = where(rows, metric="rmse_difference", **place)
+    errors = [
+        results.exposures[Place(attack=0, setting=i, batch=1)].judged["adaptive"].by_matching["assignment/error"]
+        for i in (one, other)
+    ]
+    assert row["value"] == pytest.approx((errors[0] - errors[1]).mean()) and row["against"] == "spn"
+    assert row["lo"] <= row["value"] <= row["hi"] and row["strength"] == 0.5 and row["n_questions"] == 4
+    (cap,) = where(rows, metric="cap_difference", **place)
+    caps = [
+        where(rows, metric="cap_reconstruction", defence="spn", matching="assignment", **{**place, "variant": variant})
+        for variant in ("16 bits", "main")
+    ]
+    own, main = (next(r for r in found if r["attack_batch"] == 1) for found in caps)
+    assert cap["value"] == pytest.approx(own["value"] - main["value"])
+
+
+def test_every_batch_is_traced_among_as_many_participants(finished: tuple[Results, list[Row], Path]) -> None:
+    results, rows, _ = finished
+    assert results.experiment.config.traced_among == 2, "batches of 2 have two victims, batches of 1 have four"
+    caps = where(rows, metric="cap_tracing", level="participant", attack="gradient-matching")
+    assert {(row["attack_batch"], row["participants"]) for row in caps} == {(1, 2), (2, 2)}
+    for batch in (1, 2):
+        (row,) = where(caps, defence="none", attack_batch=batch, adversary="naive")
+        assert row["chance"] == pytest.approx(results.accuracy(0, 0).value / 2), "a blind adversary's is the same"
+    alone = where(rows, metric="tracing_accuracy", attack="gradient-matching", level="participant", attack_batch=1)
+    assert {row["participants"] for row in alone} == {2, 4}
+
+
+def test_a_strength_of_zero_perturbs_nothing_and_has_no_ratio(finished: tuple[Results, list[Row], Path]) -> None:
+    results, _, _ = finished
+    silent = [i for i, s in enumerate(results.experiment.settings) if (s.defence, s.strength) == ("dp", 0.0001)]
+    untouched = {
+        place: replace(one, perturbation=[{"ratio": None, "layers": {}}] * len(one.perturbation))
+        for place, one in results.exposures.items()
+        if place.setting in silent
+    }
+    rows = all_rows(replace(results, exposures={**results.exposures, **untouched}))
+    ratios = [row for row in where(rows, metric="perturbation_ratio", defence="dp") if not row.get("region")]
+    assert ratios and {row["strength"] for row in ratios} == {0.5}
+    regions = where(rows, metric="reconstruction_rmse", defence="dp", pixels="raw", matching="assignment")
+    assert {row.get("region") for row in regions} & {"white", "red"}, "images without a perturbation have a region"
+    assert all(math.isfinite(row["value"]) for row in where(rows, metric="perturbation_ratio"))
+
+
+def test_a_setting_that_failed_leaves_the_rest(finished: tuple[Results, list[Row], Path]) -> None:
+    results, _, _ = finished
+    diverged = next(i for i, s in enumerate(results.experiment.settings) if (s.defence, s.strength) == ("dp", 0.5))
+    hits = {key: found for key, found in results.hits.items() if key[1] != diverged}
+    gone = Place(attack=1, setting=diverged, batch=1)
+    exposures = {place: one for place, one in results.exposures.items() if place != gone}
+    rows = all_rows(replace(results, hits=hits, exposures=exposures))
+    assert {row["strength"] for row in where(rows, metric="accuracy", defence="dp")} == {0.0001}
+    assert not where(rows, metric="cap_reconstruction", defence="dp"), "no mean over a part of the grid"
+    assert where(rows, metric="cap_reconstruction", defence="spn") and where(
+        rows, metric="label_accuracy", strength=0.5
+    )
+    assert where(rows, metric="reconstruction_rmse", defence="dp", attack="closed-form", strength=None)
 
 
 def test_blind_labels_have_the_chance_of_their_matching(finished: tuple[Results, list[Row], Path]) -> None:

@@ -62,14 +62,15 @@ _NAMES: Mapping[type[Cell], str] = {UtilityCell: "utility", ExposureCell: "expos
 class Exposure:
     """What an exposure cell found: :class:`Judged` per adversary, and what a figure shows.
 
-    ``perturbation`` per victim. ``labels`` (n,) are the true ones. ``pictures`` (n, c, h, w) uint8 under "truth" and
-    each adversary's name, best assigned.
+    ``perturbation`` per victim; ``layers`` maps a layer to quantiles of B and E_B (victims.py). ``labels`` (n,) are the
+    true ones. ``pictures`` (n, c, h, w) uint8 under "truth" and each adversary's name, best assigned.
     ``trajectories`` map an adversary to evaluations (s,) and values (s, v), none for the closed form. ``seconds`` of
     processor time that each adversary took.
     """
 
     judged: Mapping[str, Judged]
     perturbation: list[dict[str, Any]]
+    layers: Mapping[str, Mapping[str, list[float]]]
     labels: NDArray[np.int64]
     pictures: Mapping[str, NDArray[np.uint8]]
     trajectories: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]]
@@ -134,7 +135,7 @@ def attack_cell(cell: ExposureCell, folder: Path) -> None:
         flat[f"{adversary}|picture"] = _picture(rearranged(answers["images"], assignment(answers["images"], truth)))
         flat |= {f"{adversary}|{name}": answers[name] for name in ("at", "values") if name in answers}
     np.savez(folder / "outcome.npz", **flat)
-    outcome = {"perturbation": read_perturbation(folder / "truth"), "seconds": seconds}
+    outcome = {**read_perturbation(folder / "truth"), "seconds": seconds}
     (folder / "outcome.json").write_text(json.dumps(outcome, sort_keys=True) + "\n", encoding="utf-8")
     for name in ("observed", "public", "truth", "queries", "candidates", "found", "traced"):
         shutil.rmtree(folder / name)
@@ -152,7 +153,8 @@ def read_exposure(folder: Path) -> Exposure:
     }
     return Exposure(
         judged={adversary: _judged(found) for adversary, found in of.items()},
-        perturbation=outcome["perturbation"],
+        perturbation=outcome["victims"],
+        layers=outcome["layers"],
         labels=arrays["labels"],
         pictures={"truth": arrays["truth"]} | {adversary: found["picture"] for adversary, found in of.items()},
         trajectories={a: (found["at"], found["values"]) for a, found in of.items() if "at" in found},

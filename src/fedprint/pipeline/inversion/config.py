@@ -30,7 +30,10 @@ from fedprint.types import AdversaryName, FedprintError
 
 DefenceName = Literal["none", "dp", "ppdl_0.05", "ppdl_0.3", "spn"]
 MAIN = "main"
-"""The variant of a mechanism that the papers' tables are about."""
+"""The variant of a mechanism that the papers' tables are about, and of an attack that headlines are about."""
+
+VARIANT = r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$"
+Adversaries = Annotated[tuple[AdversaryName, ...], AfterValidator(all_differ), Field(min_length=1)]
 
 Mechanic = Annotated[Noise | Laplace | TopK | SecretHead, Field(discriminator="name")]
 Network = Annotated[DlNet | AlexNet | Vgg16 | SmallCnn | FullyConnected, Field(discriminator="name")]
@@ -47,7 +50,7 @@ class MechanismConfig(Component):
     """
 
     defence: DefenceName
-    variant: str = Field(default=MAIN, pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$")
+    variant: str = Field(default=MAIN, pattern=VARIANT)
     defences: tuple[Mapping[str, Any], ...] = ()
     strengths: Annotated[tuple[float, ...], AfterValidator(all_differ), Field(min_length=1)] = (0.0,)
 
@@ -68,20 +71,56 @@ class MechanismConfig(Component):
 class AttackConfig(Component):
     """An attack on one network, on gradients of ``batches`` images.
 
-    ``row-sum`` labels are counted for several images; where the last layer's inputs are signed (tanh), where sums of
-    rows say nothing, they come from the signs of one image and from the bias of several.
+    ``variant`` tells other attackers from the one of headlines (``main``); they attack the papers' grid, no ablations.
+    ``adversaries`` stand in for the experiment's, where given. ``row-sum`` labels are counted for several images; where
+    the last layer's inputs are signed (tanh), where sums of rows say nothing, they come from the signs of one image and
+    from the bias of several.
     """
 
     network: Network
     attack: Inversion
     batches: Annotated[tuple[Annotated[int, Field(ge=1)], ...], AfterValidator(all_differ), Field(min_length=1)] = (1,)
+    variant: str = Field(default=MAIN, pattern=VARIANT)
+    adversaries: Adversaries | None = None
+
+    @model_validator(mode="after")
+    def _fits_its_network(self) -> AttackConfig:
+        wrong = self._closed_form_needs() if isinstance(self.attack, ClosedForm) else self._labels_need(self.attack)
+        if wrong:
+            raise ValueError(wrong)
+        return self
+
+    def _closed_form_needs(self) -> str | None:
+        if not isinstance(self.network, FullyConnected):
+            return f"closed-form needs a fully connected first layer, which {self.network.name} has not; choose mlp"
+        if self.batches != (1,):
+            return f"batches: closed-form solves gradients of one image, got {list(self.batches)}; write [1]"
+        return None
+
+    def _labels_need(self, attack: GradientMatching) -> str | None:
+        if attack.labels == "known":
+            return "attack.labels: known, but adversaries of an experiment are given no labels; choose row-sum or joint"
+        if attack.labels == "sign" and max(self.batches) > 1:
+            return f"attack.labels: sign is for one image, but batches are {list(self.batches)}; choose row-sum"
+        if attack.labels == "counts" and self._signed:
+            return f"attack.labels: counts adds up inputs, which {self.network.name} with tanh signs; choose row-sum"
+        return None
+
+    @property
+    def label(self) -> str:
+        """The attack, with its variant where it is not the one of headlines."""
+        return self.attack.name if self.variant == MAIN else f"{self.attack.name} ({self.variant})"
+
+    @property
+    def _signed(self) -> bool:
+        """Whether the last layer's inputs may be negative."""
+        return isinstance(self.network, DlNet) and self.network.activation == "tanh"
 
     def attack_on(self, batch: int) -> GradientMatching | ClosedForm:
         """Return the attack as a gradient of ``batch`` images needs it."""
         attack = self.attack
         if isinstance(attack, GradientMatching) and attack.labels == "row-sum":
-            signed = isinstance(self.network, DlNet) and self.network.activation == "tanh"
-            one, several = ("sign", "bias") if signed else ("row-sum", "counts")
+            one, several = ("sign", "bias") if self._signed else ("row-sum", "counts")
             return attack.model_copy(update={"labels": one if batch == 1 else several})
         return attack
 
@@ -114,6 +153,16 @@ class CandidatesConfig(Component):
         """Return how many strangers so many gradients take."""
         return -(-self.pairs // victims)
 
+    def lacking(self, images: int, victims: int, batch: int) -> str | None:
+        """Return what is wrong where so many training images are too few for gradients of ``batch``, else None."""
+        inside, strangers = victims * batch, self.strangers(victims)
+        if inside + strangers + self.public <= images:
+            return None
+        return (
+            f"data.train: {images} images, but {inside} are attacked, {strangers} are strangers and {self.public} are "
+            "public; raise it, or lower candidates.pairs or candidates.public"
+        )
+
 
 class InversionConfig(Component):
     """The file: what is attacked and how. ``images`` of each attack batch are the first of one random order.
@@ -126,10 +175,7 @@ class InversionConfig(Component):
     data: LabelledImages
     mechanisms: Annotated[tuple[MechanismConfig, ...], Field(min_length=1)]
     attacks: Annotated[tuple[AttackConfig, ...], Field(min_length=1)]
-    adversaries: Annotated[tuple[AdversaryName, ...], AfterValidator(all_differ), Field(min_length=1)] = (
-        "naive",
-        "adaptive",
-    )
+    adversaries: Adversaries = ("naive", "adaptive")
     images: int = Field(default=16, ge=2)
     victims: int = Field(default=3, ge=2)
     participants: Annotated[tuple[int, ...], AfterValidator(all_differ)] = (2, 4, 8)
@@ -144,10 +190,36 @@ class InversionConfig(Component):
             raise ValueError(f"mechanisms: two are the same, got {names}; give an ablation a variant of its own")
         if ("none", MAIN) not in names:
             raise ValueError("mechanisms: add {defence: none}, beside which the others are read")
-        kinds = [one.attack.name for one in self.attacks]
+        kinds = [(one.attack.name, one.variant) for one in self.attacks]
         if len(set(kinds)) < len(kinds):
-            raise ValueError(f"attacks: {kinds} has one twice; another network is another experiment (--set)")
+            raise ValueError(f"attacks: {kinds} has one twice; give it a variant, or --set another network")
+        if self.attacks[0].variant != MAIN:
+            raise ValueError(f"attacks: the first is variant '{self.attacks[0].variant}'; headlines need one of {MAIN}")
+        networks = {one.network.name: one.network for one in self.attacks}
+        if any(one.network != networks[one.network.name] for one in self.attacks):
+            raise ValueError("attacks: two networks of one name differ; another network is another experiment (--set)")
         return self
+
+    @model_validator(mode="after")
+    def _has_images_enough(self) -> InversionConfig:
+        if lacking := self.lacking(self.data.train):
+            raise ValueError(lacking)
+        return self
+
+    def lacking(self, images: int) -> str | None:
+        """Return what is wrong where so many training images are too few for some batch, else None."""
+        batches = (batch for one in self.attacks for batch in one.batches)
+        wrong = (self.candidates.lacking(images, self.victims_of(batch), batch) for batch in batches)
+        return next((one for one in wrong if one), None)
+
+    @property
+    def traced_among(self) -> int:
+        """Among how many participants CAP's tracing asks: the most that every batch has victims for."""
+        return min(self.victims_of(batch) for one in self.attacks for batch in one.batches)
+
+    def adversaries_of(self, attack: int) -> tuple[AdversaryName, ...]:
+        """Return who makes an attack."""
+        return self.attacks[attack].adversaries or self.adversaries
 
     def victims_of(self, batch: int) -> int:
         """Return how many gradients of ``batch`` images are attacked."""

@@ -21,6 +21,9 @@ Numbers = NDArray[Any]
 MATCHINGS = ("index", "assignment")
 """How reconstructions of one gradient are held against its images: in the order found, or in the best one."""
 
+PIXELS: Mapping[str, str] = {"raw": "raw-error", "clipped": "error"}
+"""How images are measured -> the name of their errors: as the search left them (papers.md 4.1), or cut to [0, 1]."""
+
 DEAL = 0
 """The seed by which victims are dealt out to participants: one deal for every attack on them."""
 
@@ -81,6 +84,11 @@ def judge(truth: Path, found: Path, traced: Path, participants: Sequence[int], c
     )
 
 
+def largest_error(judged: Judged, pixels: str) -> float | None:
+    """Return the largest error that there can be: none for pixels that may be anything."""
+    return None if pixels == "raw" else float(judged.blind["top"].max())
+
+
 def owners_of(sought: Numbers, victims: int, batch: int) -> Numbers:
     """Return the victim (q,) whose image each candidate is, -1 for a stranger; ``sought`` (q,) are places of images."""
     owners: Numbers = np.where(sought < victims * batch, sought // batch, -1)
@@ -113,7 +121,7 @@ def _traced(
     return hits, chance
 
 
-def read_perturbation(truth: Path) -> list[dict[str, Any]]:
-    """Return |B| / |E_B| and the cosines of every victim."""
-    found: list[dict[str, Any]] = json.loads((truth / PERTURBATION).read_text(encoding="utf-8"))
+def read_perturbation(truth: Path) -> dict[str, Any]:
+    """Return ``victims``: |B| / |E_B| and the cosines of each; and ``layers``: quantiles of both (victims.py)."""
+    found: dict[str, Any] = json.loads((truth / PERTURBATION).read_text(encoding="utf-8"))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,14 @@ from fedprint.pipeline.inversion.networks import images_of
 from fedprint.pipeline.inversion.rows import all_rows
 from fedprint.pipeline.inversion.scene import Place, Reading, Results
 from fedprint.pipeline.inversion.utility import UtilityCell, hits
-from fedprint.pipeline.inversion.victims import ExposureCell
+from fedprint.pipeline.inversion.victims import LEVELS, ExposureCell
 from fedprint.pipeline.point_pool import run_all
 from fedprint.pipeline.workspace import workspace_lock
-from fedprint.reports.inversion_rows import InversionHead, Sample, Trail
+from fedprint.reports.inversion_rows import InversionHead, Layers, Other, Sample, Trail
 from fedprint.types import FedprintError
+
+PUBLISHED_ALPHA2 = 0.1
+"""The secret head's strength outside of the papers' grids (papers.md 4.5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +64,8 @@ def exposure_cell(experiment: InversionExperiment, place: Place) -> ExposureCell
         network=chosen.network,
         defences=experiment.settings[place.setting].defences,
         attack=chosen.attack_on(place.batch),
-        adversaries=config.adversaries,
-        participants=tuple(sorted(config.participants)),
+        adversaries=config.adversaries_of(place.attack),
+        participants=tuple(sorted({*config.participants, config.traced_among})),
         candidates=config.candidates,
         batch=place.batch,
         victims=config.victims_of(place.batch),
@@ -73,7 +76,7 @@ def exposure_cell(experiment: InversionExperiment, place: Place) -> ExposureCell
 def places_of(experiment: InversionExperiment) -> list[Place]:
     """Return where attacks are made: small batches first, so that a stopped run has whole tables.
 
-    Ablations are attacked in the first batch size of an attack only.
+    Ablations are attacked by main attacks only, and in their first batch size.
     """
     attacks = experiment.config.attacks
     batches = sorted({batch for chosen in attacks for batch in chosen.batches})
@@ -83,42 +86,77 @@ def places_of(experiment: InversionExperiment) -> list[Place]:
         for attack, chosen in enumerate(attacks)
         if batch in chosen.batches
         for place, setting in enumerate(experiment.settings)
-        if setting.variant == MAIN or batch == chosen.batches[0]
+        if setting.variant == MAIN or (chosen.variant == MAIN and batch == chosen.batches[0])
     ]
 
 
 def run_cells(experiment: InversionExperiment, jobs: int | None = None) -> Results:
-    """Compute every cell, ``jobs`` at a time (default: one per core); FedprintError for the first that cannot be."""
-    settings, attacks = experiment.settings, experiment.config.attacks
-    trained = [(attack, setting) for attack in range(len(attacks)) for setting in range(len(settings))]
+    """Compute every cell, ``jobs`` at a time (default: one per core).
+
+    What fails, a federation that diverges under large noise, is left out and named. Raises FedprintError for too few
+    images, and where nothing is left to set beside the rest: a cell without a mechanism failed.
+    """
+    config, settings, attacks = experiment.config, experiment.settings, experiment.config.attacks
+    images = images_of(config.data, config.seed)
+    if lacking := config.lacking(len(images.y)):
+        raise FedprintError(lacking)
+    networks = [chosen.network for chosen in attacks]
+    first = [networks.index(network) for network in networks]  # attacks on one network share its federations
+    trained = [(attack, setting) for attack in dict.fromkeys(first) for setting in range(len(settings))]
     places = places_of(experiment)
     requests = [
-        CellRequest(cell=utility_cell(experiment, *one), label=f"accuracy {settings[one[1]].label}") for one in trained
+        CellRequest(cell=utility_cell(experiment, *one), label=_label(experiment, *one, "accuracy")) for one in trained
     ]
     requests += [
         CellRequest(
             cell=exposure_cell(experiment, place),
-            label=f"{attacks[place.attack].attack.name}, batch {place.batch}, {settings[place.setting].label}",
+            label=_label(
+                experiment, place.attack, place.setting, f"{attacks[place.attack].label}, batch {place.batch}"
+            ),
         )
         for place in places
     ]
     found = run_all(compute, requests, jobs=jobs or os.cpu_count() or 1, title=experiment.name)
-    for one in found:
+    owners = [*(setting for _, setting in trained), *(place.setting for place in places)]
+    failures = {}
+    for owner, request, one in zip(owners, requests, found, strict=True):
         if isinstance(one, FedprintError):
-            raise one
-    right = {key: np.asarray(one) for key, one in zip(trained, found[: len(trained)], strict=True)}
+            if settings[owner].defence == "none":
+                raise one
+            failures[request.label] = str(one)
+    right = {
+        key: np.asarray(one)
+        for key, one in zip(trained, found[: len(trained)], strict=True)
+        if not isinstance(one, FedprintError)
+    }
     exposures = {
         place: one for place, one in zip(places, found[len(trained) :], strict=True) if isinstance(one, Exposure)
     }
     undefended = next(i for i, one in enumerate(settings) if (one.defence, one.variant) == ("none", MAIN))
     models = [model_of(utility_cell(experiment, attack, undefended)) for attack in range(len(attacks))]
-    blind = images_of(experiment.config.data, experiment.config.seed).test_x.mean(0)
+    blind = images.test_x.mean(0)
     readings = {
         (place, adversary): reading_of(models[place.attack], exposure, adversary, blind)
         for place, exposure in exposures.items()
         for adversary in exposure.judged
     }
-    return Results(experiment=experiment, hits=right, exposures=exposures, readings=readings)
+    return Results(
+        experiment=experiment,
+        hits={
+            (attack, setting): right[first[attack], setting]
+            for attack in range(len(attacks))
+            for setting in range(len(settings))
+            if (first[attack], setting) in right
+        },
+        exposures=exposures,
+        readings=readings,
+        failures=failures,
+    )
+
+
+def _label(experiment: InversionExperiment, attack: int, setting: int, what: str) -> str:
+    """Return what progress and failures call a cell."""
+    return f"{what}, {experiment.config.attacks[attack].network.name}, {experiment.settings[setting].label}"
 
 
 def reading_of(model: FedModule, exposure: Exposure, adversary: str, blind: Tensor) -> Reading:
@@ -132,10 +170,9 @@ def run_named(root: Path, name: str, line: tuple[bool, Sequence[str]], dry_run: 
     """Run the experiment of a file under ``--fast`` and assignments; return whether there is a report now."""
     experiment = load_inversion(root, name, fast=line[0], assignments=line[1])
     if dry_run:
-        attacks, settings = experiment.config.attacks, len(experiment.settings)
-        print(
-            f"{name}: {settings * len(attacks)} federations and {len(places_of(experiment))} sets of attacked gradients"
-        )
+        networks = len({chosen.network.name for chosen in experiment.config.attacks})
+        federations = networks * len(experiment.settings)
+        print(f"{name}: {federations} federations and {len(places_of(experiment))} sets of attacked gradients")
         return False
     run_inversion(root, experiment, jobs)
     return True
@@ -157,16 +194,17 @@ def publish(results: Results, rows: list[Row], folder: Path) -> None:
     from fedprint.reports.inversion import write_inversion
 
     write_inversion(
-        head=head_of(results.experiment),
+        head=head_of(results.experiment, results.failures),
         rows=rows,
         samples=samples_of(results),
+        layers=layers_of(results),
         trails=trails_of(results),
         config_text=results.experiment.text(),
         out=folder,
     )
 
 
-def head_of(experiment: InversionExperiment) -> InversionHead:
+def head_of(experiment: InversionExperiment, failures: Mapping[str, str]) -> InversionHead:
     """Return what holds for the whole page."""
     config = experiment.config
     return InversionHead(
@@ -174,7 +212,22 @@ def head_of(experiment: InversionExperiment) -> InversionHead:
         title=config.report.title,
         dataset=config.data.name,
         adversaries=config.adversaries,
-        attacks=tuple((one.attack.name, one.network.name, one.batches) for one in config.attacks),
+        attacks=tuple(
+            (one.attack.name, one.network.name, one.batches) for one in config.attacks if one.variant == MAIN
+        ),
+        others=tuple(
+            Other(
+                variant=one.variant,
+                attack=one.attack.name,
+                network=one.network.name,
+                batches=one.batches,
+                adversaries=config.adversaries_of(place),
+            )
+            for place, one in enumerate(config.attacks)
+            if one.variant != MAIN
+        ),
+        participants=config.traced_among,
+        failures=failures,
         images=config.images,
         strengths={m.defence: len(m.strengths) for m in config.mechanisms if m.variant == MAIN},
         fast=experiment.fast,
@@ -185,10 +238,8 @@ def head_of(experiment: InversionExperiment) -> InversionHead:
 def samples_of(results: Results) -> list[Sample]:
     """Return every attacked image of the papers' grid with the numbers of its region."""
     config, found = results.experiment.config, []
-    for place, exposure in results.exposures.items():
+    for place, exposure in _shown(results):
         setting = results.experiment.settings[place.setting]
-        if setting.variant != MAIN:
-            continue
         ratios = np.repeat(exposure.ratios, place.batch)
         for adversary, judged in exposure.judged.items():
             found += [
@@ -228,10 +279,40 @@ def trails_of(results: Results) -> list[Trail]:
             evaluations=evaluations,
             values=values,
         )
-        for place, exposure in results.exposures.items()
-        if settings[place.setting].variant == MAIN
+        for place, exposure in _shown(results)
         for adversary, (evaluations, values) in exposure.trajectories.items()
     ]
+
+
+def layers_of(results: Results) -> Layers | None:
+    """Return how gradients are distributed at the secret head's strength nearest to the papers', None without one."""
+    settings = results.experiment.settings
+    found = [
+        (place, exposure)
+        for place, exposure in _shown(results)
+        if settings[place.setting].defence == "spn" and place.attack == 0
+    ]
+    if not found:
+        return None
+    place, exposure = min(
+        found, key=lambda one: (abs(settings[one[0].setting].strength - PUBLISHED_ALPHA2), one[0].batch)
+    )
+    return Layers(
+        network=results.experiment.config.attacks[place.attack].network.name,
+        batch=place.batch,
+        strength=settings[place.setting].strength,
+        gradients=len(exposure.perturbation),
+        levels=LEVELS,
+        quantiles=exposure.layers,
+    )
+
+
+def _shown(results: Results) -> Iterator[tuple[Place, Exposure]]:
+    """Yield what figures show: the papers' grid before the attackers of headlines."""
+    for place, exposure in results.exposures.items():
+        attack, setting = results.experiment.config.attacks[place.attack], results.experiment.settings[place.setting]
+        if attack.variant == setting.variant == MAIN:
+            yield place, exposure
 
 
 def _log(root: Path, experiment: InversionExperiment, rows: list[Row], folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """All cells of an experiment.
+    """All cells of an experiment but for ``failures``: what could not be computed, and why.
 
     ``hits`` maps (attack, setting) to test hits (n,) of that attack's network. ``readings`` maps a place and an
     adversary to the labels that a trained model reads from the reconstructions.
@@ -47,6 +47,7 @@ class Results:
     hits: Mapping[tuple[int, int], NDArray[np.float64]]
     exposures: Mapping[Place, Exposure]
     readings: Mapping[tuple[Place, str], Reading]
+    failures: Mapping[str, str] = field(default_factory=dict)
 
     def accuracy(self, attack: int, setting: int) -> Interval:
         """Return Acc(m) with its interval."""
@@ -110,4 +111,10 @@ def setting_keys(results: Results, setting: Setting) -> dict[str, Any]:
 def attack_keys(results: Results, attack: int, batch: int) -> dict[str, Any]:
     """Return what tells one attack on one kind of gradient from another."""
     chosen = results.experiment.config.attacks[attack]
-    return {"attack": chosen.attack.name, "network": chosen.network.name, "attack_batch": batch, "view": "local"}
+    return {
+        "attack": chosen.attack.name,
+        "attack_variant": chosen.variant,
+        "network": chosen.network.name,
+        "attack_batch": batch,
+        "view": "local",
+    }

@@ -22,7 +22,7 @@ def rows_of_sought(scene: Scene, sought: Sought, participants: Sequence[int]) ->
     """Yield example-level membership over all pairs of a candidate and a gradient, and tracing of the members."""
     scores, own = sought.scores, sought.own
     updates = scores.shape[1]
-    here = scene.with_keys(attack=ALIGNMENT)
+    here = scene.with_keys(attack=ALIGNMENT, attack_variant=None)
     of_pair = np.broadcast_to(np.arange(updates), scores.shape)
     pairs = replace(here, victims=of_pair.ravel())
     member = own[:, None] == of_pair

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -24,6 +26,8 @@ from fedprint.types import AdversaryName, FedprintError, Params
 
 GRADIENTS, SETTING, MECHANISM = "gradients.safetensors", "setting.json", "mechanism.json"
 IMAGES, PERTURBATION = "images.safetensors", "perturbation.json"
+LEVELS = tuple(round(float(level), 3) for level in np.linspace(0.01, 0.99, 50))
+"""Of the quantiles by which a layer's entries are told, first and last per cent aside."""
 
 
 class ExposureCell(Component):
@@ -84,7 +88,8 @@ def expose(cell: ExposureCell, folder: Path) -> None:
         "public_y": others.y[strangers:].contiguous(),
     }
     save_file(held, folder / "candidates" / IMAGES)
-    _write(folder / "truth" / PERTURBATION, [perturbation(victim) for victim in victims])
+    told = {"victims": [perturbation(victim) for victim in victims], "layers": distributions(victims)}
+    _write(folder / "truth" / PERTURBATION, told)
 
 
 def attacked(images: LabelledSet, cell: ExposureCell) -> tuple[Tensor, Tensor]:
@@ -102,12 +107,9 @@ def beside(images: LabelledSet, cell: ExposureCell) -> Labelled:
 def _drawn(images: LabelledSet, cell: ExposureCell) -> Tensor:
     """Return the places of all images that a cell needs; FedprintError where there are too few."""
     inside, strangers = cell.victims * cell.batch, cell.candidates.strangers(cell.victims)
+    if wrong := cell.candidates.lacking(len(images.y), cell.victims, cell.batch):
+        raise FedprintError(wrong)
     count = inside + strangers + cell.candidates.public
-    if count > len(images.y):
-        raise FedprintError(
-            f"data.train: {len(images.y)} images, but {inside} are attacked, {strangers} are strangers and "
-            f"{cell.candidates.public} are public; raise it, or lower candidates.pairs or candidates.public"
-        )
     return torch.randperm(len(images.y), generator=torch_rng(cell.seed, "attacked"))[:count]
 
 
@@ -127,6 +129,25 @@ def perturbation(victim: Sent) -> dict[str, object]:
         if bool((tensor != 0).any())
     }
     return {"ratio": size / size_added if size_added else None, "layers": layers}
+
+
+def distributions(victims: Sequence[Sent]) -> dict[str, dict[str, list[float]]]:
+    """Return quantiles at :data:`LEVELS` of the entries of B (``gradient``) and of E_B (``added``), layer by layer.
+
+    Over all victims; layers with a perturbation only (papers.md 4.3).
+    """
+    found = {}
+    for name in victims[0].clean:
+        clean = torch.stack([victim.clean[name] for victim in victims])
+        added = torch.stack([victim.sent[name] for victim in victims]) - clean
+        if bool((added != 0).any()):
+            found[name] = {"gradient": _quantiles(clean), "added": _quantiles(added)}
+    return found
+
+
+def _quantiles(tensor: Tensor) -> list[float]:
+    found: list[float] = np.quantile(tensor.numpy(), LEVELS).tolist()
+    return found
 
 
 def _victim(cell: ExposureCell, images: LabelledSet, place: int, x: Tensor, y: Tensor) -> Sent:
