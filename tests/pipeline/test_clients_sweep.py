@@ -226,7 +226,7 @@ def test_rows_and_page_come_from_the_hits_and_name_what_diverged(tmp_path: Path)
     out.print(summary_table(tmp_path / "report"))
     text = out.export_text()
     assert "30 % [25, 36]" in text and "40 % [34, 46]" in text and "training diverged in round 3" in text
-    assert "Hold: FedAvg is more accurate than clients alone" in " ".join(text.split())
+    assert "Hold: FedAvg is more accurate than clients alone (iid, dirichlet); " in " ".join(text.split())
 
 
 def test_differences_are_paired_over_the_test_images() -> None:
