@@ -17,8 +17,9 @@ from fedprint.attacks.inversion.shadows import with_secret_head
 from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.victims import Victims
 from fedprint.data.examples import CODE, CODE_WEIGHT
-from fedprint.models.components import FullyConnected
-from fedprint.models.dual_head import DualHead
+from fedprint.defences.secret_head import SecretHead
+from fedprint.models.components import DlNet, FullyConnected
+from fedprint.models.dual_head import DualHead, polarization
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError
 
@@ -61,6 +62,28 @@ def test_a_push_on_the_features_is_all_that_a_private_head_does_to_public_layers
     without = simulation(public)(params, x, functional.one_hot(y, cases.CLASSES).double())
     assert torch.equal(without["head.weight"], found["head.weight"])
     assert float((without["conv1.weight"] - found["conv1.weight"]).norm()) > 0.1 * float(found["conv1.weight"].norm())
+
+
+@pytest.mark.parametrize("public", [DlNet(channels=6, bound=0.3), DlNet(channels=6, bound=None), FullyConnected()])
+def test_an_imagined_head_perturbs_as_the_defence_does(public: DlNet | FullyConnected) -> None:
+    net = public.build(cases.SHAPE, cases.CLASSES, False)
+    net.reset(torch_rng(0))
+    params = {name: p.detach().clone() for name, p in net.named_parameters()}
+    x, y = (part[0] for part in cases.images(1, 3))
+    x = x.float()
+    known = {"shape": cases.SHAPE, "classes": cases.CLASSES, "images": 3}
+    nobody = Victims(model=net, params=params, descents={name: p[None] for name, p in params.items()}, **known)
+    clean, sent = (with_secret_head(nobody, bits=64, alpha2=a)(params, x, y, torch_rng(1)) for a in (0.0, 0.1))
+    added = torch.cat([(sent[name] - clean[name]).flatten() for name in params])
+    ratio = float(torch.cat([d.flatten() for d in clean.values()]).norm() / added.norm())
+
+    rng = torch_rng(1)
+    dual = DualHead(net, bits=64)
+    head = dual.draw_private(rng)
+    classes = {"x": x, "y": functional.one_hot(y, cases.CLASSES).float()}
+    codes = SecretHead(bits=64, alpha2=0.1).on_data(classes, {}, rng)
+    found = polarization(dual, {**params, **head}, {"x": x, "y": y, CODE: codes[CODE], CODE_WEIGHT: codes[CODE_WEIGHT]})
+    assert ratio == pytest.approx(found[""].ratio, rel=1e-4)
 
 
 def test_fitting_the_push_recovers_what_the_secret_head_hides_from_the_naive() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,21 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from rich.console import Console
 from tiny_project import CHECKOUT, Project
 
 from fedprint.data.labelled_images import LabelledSet
 from fedprint.defences.schedules import Step
-from fedprint.evaluation.rows import read_measurements
+from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.pipeline.cli import main
 from fedprint.pipeline.clients import cells as cells_module
 from fedprint.pipeline.clients import run as sweep
 from fedprint.pipeline.clients.cells import result_of, trained_hits
-from fedprint.pipeline.clients.config import Cell, Method, load_clients
+from fedprint.pipeline.clients.config import Cell, ClientsExperiment, Method, load_clients
 from fedprint.pipeline.config_files import kind_named
 from fedprint.reports.clients import write_clients
+from fedprint.reports.clients_claims import judge_clients
+from fedprint.reports.terminal import summary_table
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError
 
@@ -46,6 +50,7 @@ def cell(method: dict[str, Any], clients: int = 4, rounds: int = 4, partition: s
     return Cell.model_validate(
         {
             "data": {"name": "made-up"},
+            "data_seed": 0,
             "partition": {"name": partition},
             "clients": clients,
             "network": {"name": "mlp", "hidden": 16},
@@ -99,7 +104,7 @@ def test_noise_is_on_gradients_and_on_nothing_else() -> None:
     assert masked.noise == 0 and [d.name for d in masked.on_updates] == ["top-k"]
     assert cell(METHODS["dp-0.1"]).training.local(noised.noise).noise == 0.1
     with pytest.raises(ValueError, match="one number for all clients, got"):
-        Method.model_validate({"name": "mixed", "defences": [{"name": "noise", "sigma": [0, 0.1]}]})
+        Method.model_validate({"name": "mixed", "defence": "dp", "defences": [{"name": "noise", "sigma": [0, 0.1]}]})
 
 
 def test_the_learning_rate_follows_its_schedule_together_and_alone() -> None:
@@ -156,6 +161,15 @@ def test_the_shipped_file_covers_the_issue() -> None:
     assert renamed.digest("0", "a") == one.digest("0", "a")
 
 
+def test_a_method_says_which_defence_of_the_papers_it_is() -> None:
+    with pytest.raises(ValueError, match=r"'x': defence none with defences \['top-k'\]; name them \(dp, ppdl_0.05, "):
+        Method.model_validate({"name": "x", "defences": [{"name": "top-k", "share": 0.3}]})
+    with pytest.raises(ValueError, match=r"'x': defence dp with defences \[\]; name them"):
+        Method.model_validate({"name": "x", "defence": "dp"})
+    with pytest.raises(ValueError, match=r"Input should be 'none', 'dp', 'ppdl_0\.05', 'ppdl_0\.3' or 'spn'"):
+        Method.model_validate({"name": "x", "defence": "noise", "defences": [{"name": "noise", "sigma": 0.1}]})
+
+
 def test_settings_that_make_no_sense_are_one_line(project: Project) -> None:
     with pytest.raises(FedprintError, match="clients that train alone send nothing; leave defences out"):
         load_clients(project.root, NAME, assignments=["methods.3.alone=true"])
@@ -163,38 +177,138 @@ def test_settings_that_make_no_sense_are_one_line(project: Project) -> None:
         load_clients(project.root, NAME, assignments=["clients=[8, 8]"])
 
 
+def found_for(
+    experiment: ClientsExperiment, shares: dict[str, float], n: int = 300
+) -> list[list[float] | FedprintError]:
+    """Return hits of which every method gets its share right, the same images first; seeds differ by 2 points."""
+
+    def hits(cell: Cell) -> list[float]:
+        right = round(n * (shares[cell.method.name] + 0.02 * cell.seed))
+        return [1.0] * right + [0.0] * (n - right)
+
+    return [hits(cell) for cell in experiment.cells]
+
+
+SHARES = {"standalone": 0.3, "fedavg": 0.4, "spn": 0.4, "ppdl-0.3": 0.4, "ppdl-0.05": 0.35, "dp-0.1": 0.25}
+
+
 def test_rows_and_page_come_from_the_hits_and_name_what_diverged(tmp_path: Path) -> None:
     experiment = load_clients(CHECKOUT, NAME, assignments=["network={name: dlnet}"])
-    cells = experiment.cells
-    share = {method: 0.3 + 0.05 * i for i, method in enumerate(METHODS)}
-    found: list[list[float] | FedprintError] = [[share[c.method.name]] * 500 for c in cells]
+    cells, found = experiment.cells, found_for(experiment, SHARES)
     found[-1] = FedprintError("training diverged in round 3; lower federation.lr")
     rows = sweep.rows_of(experiment, cells, found, classes=4)
-    assert len(rows) == 47 and {row["training"] for row in rows} == {"standalone", "mean"}
-    spn = next(row for row in rows if (row["method"], row["clients"], row["partition"]) == ("spn", 8, "iid"))
-    assert (
-        spn["value"] == pytest.approx(0.4)
-        and spn["lo"] < 0.36 < 0.44 < spn["hi"]
-        and spn["defence"] == "spn"
-        and spn["chance"] == 0.25
-    )
+    accuracies = [row for row in rows if row["metric"] == "accuracy"]
+    assert len(accuracies) == 47 and {row["training"] for row in accuracies} == {"standalone", "mean"}
+    spn = next(row for row in accuracies if (row["method"], row["clients"], row["partition"]) == ("spn", 8, "iid"))
+    assert spn["value"] == pytest.approx(0.4) and spn["lo"] < 0.35 < 0.45 < spn["hi"] and spn["chance"] == 0.25
+    names = {row["method"]: row["defence"] for row in accuracies}
+    assert names == {"standalone": "none", "fedavg": "none", "spn": "spn", "ppdl-0.3": "ppdl_0.3",
+                     "ppdl-0.05": "ppdl_0.05", "dp-0.1": "dp"}  # fmt: skip
     head = sweep.head_of(experiment, {cells[-1].label: str(found[-1])})
     stepped = load_clients(CHECKOUT, NAME, assignments=["training.lr_schedule={name: step, at: [9], factors: [0.5]}"])
     assert "momentum at 0.01 (step: at [9], factors [0.5]), aggregation" in sweep.head_of(stepped, {}).training
     write_clients(head=head, rows=rows, config_text=experiment.text(), out=tmp_path / "report")
     page = (tmp_path / "report" / "index.html").read_text()
     assert "dp-0.1, 100 clients, dirichlet, seed 0" in page and "training diverged in round 3" in page
-    assert "iid: FedAvg over standalone, in points: +5.0 at 8, +5.0 at 20, +5.0 at 50, +5.0 at 100 clients." in page
+    assert "iid: FedAvg over standalone: +10.0 [" in page and "] at 100 clients, in points." in page
+    assert "no number at 100 (diverged)" in page
     assert "published spn" in page and "69.0" in page, "spn's accuracy of DLNet on CIFAR-10 at alpha2 = .1"
     plain = sweep.head_of(SHIPPED, {})
     write_clients(head=plain, rows=rows, config_text=SHIPPED.text(), out=tmp_path / "plain")
     assert "published spn" not in (tmp_path / "plain" / "index.html").read_text(), "another network is not comparable"
-    assert len(read_measurements(tmp_path / "report" / "measurements.jsonl")) == 47
+    assert len(read_measurements(tmp_path / "report" / "measurements.jsonl")) == len(rows)
     assert yaml.safe_load((tmp_path / "report" / "config.yaml").read_text())["clients"] == [8, 20, 50, 100]
     assert {path.name for path in (tmp_path / "report" / "figures").iterdir()} == {
         "accuracy-by-clients.svg",
         "accuracy-by-clients.png",
     }
+    out = Console(width=200, record=True, file=StringIO())
+    out.print(summary_table(tmp_path / "report"))
+    text = out.export_text()
+    assert "30 % [25, 36]" in text and "40 % [34, 46]" in text and "training diverged in round 3" in text
+    assert "Hold: FedAvg is more accurate than clients alone (iid, dirichlet); " in " ".join(text.split())
+
+
+def test_differences_are_paired_over_the_test_images() -> None:
+    experiment = load_clients(CHECKOUT, NAME, assignments=["clients=[8, 20]", "partitions=[{name: iid}]"])
+    found = found_for(experiment, SHARES)
+    rows = sweep.rows_of(experiment, experiment.cells, found, classes=4)
+    gain = row_of(rows, "accuracy_difference", "fedavg", "standalone")
+    accuracy = next(row for row in rows if (row["method"], row["clients"]) == ("fedavg", 8))
+    assert gain["value"] == pytest.approx(0.1) and gain["chance"] == 0 and gain["n_questions"] == 300
+    assert gain["hi"] - gain["lo"] < 0.75 * (accuracy["hi"] - accuracy["lo"]), "the same images: narrower"
+    assert row_of(rows, "accuracy_difference", "spn", "dp-0.1")["value"] == pytest.approx(0.15)
+    grown = row_of(rows, "accuracy_gain_difference", "fedavg", "standalone", clients=20)
+    assert grown["value"] == pytest.approx(0.0) and grown["versus_clients"] == 8
+    with_more = [
+        [1.0] * 150 + [0.0] * 150 if (cell.method.name, cell.clients) == ("fedavg", 20) else hits
+        for cell, hits in zip(experiment.cells, found, strict=True)
+    ]
+    rows = sweep.rows_of(experiment, experiment.cells, with_more, classes=4)
+    grown = row_of(rows, "accuracy_gain_difference", "fedavg", "standalone", clients=20)
+    assert grown["value"] == pytest.approx(0.1) and grown["lo"] > 0
+
+
+def row_of(rows: list[Row], metric: str, method: str, versus: str, clients: int = 8) -> Row:
+    place = (metric, method, versus, clients)
+    keys = ("metric", "method", "versus_method", "clients")
+    (found,) = [row for row in rows if tuple(row.get(key) for key in keys) == place]
+    return found
+
+
+def test_seeds_share_their_images_and_widen_the_interval(tmp_path: Path) -> None:
+    several = load_clients(CHECKOUT, NAME, assignments=["clients=[8]", "partitions=[{name: iid}]", "seeds=[0, 1, 5]"])
+    assert {(cell.data_seed, cell.seed) for cell in several.cells} == {(0, 0), (0, 1), (0, 5)}
+    found = found_for(several, SHARES)
+    rows = sweep.rows_of(several, several.cells, found, classes=4)
+    fedavg = {r["seed"]: r for r in rows if (r["metric"], r["method"]) == ("accuracy", "fedavg")}
+    assert list(fedavg) == [0, 1, 5, "all"] and fedavg["all"]["n_seeds"] == 3
+    assert fedavg["all"]["value"] == pytest.approx(0.44)
+    widths = {seed: row["hi"] - row["lo"] for seed, row in fedavg.items()}
+    assert widths["all"] > 1.05 * max(widths[seed] for seed in (0, 1, 5)), "seeds lie 10 points apart"
+    found[1] = FedprintError("diverged")  # fedavg of the first seed
+    left = sweep.rows_of(several, several.cells, found, classes=4)
+    pooled = [r for r in left if (r["metric"], r["method"], r["seed"]) == ("accuracy", "fedavg", "all")]
+    assert pooled[0]["n_seeds"] == 2
+    write_clients(head=sweep.head_of(several, {}), rows=rows, config_text=several.text(), out=tmp_path / "report")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "intervals over 300 test images and 3 seeds" in page
+    assert "44.0" in page and "FedAvg over standalone: +10.0 [" in page
+
+
+def test_a_cell_loads_the_images_of_the_data_seed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def load(_: Any, __: Any, seed: int) -> LabelledSet:
+        seeds.append(seed)
+        return images()
+
+    one = cell(METHODS["fedavg"], rounds=1, seed=3)
+    monkeypatch.setattr(type(one.data), "fingerprint", lambda *_: "0" * 64)
+    monkeypatch.setattr(type(one.data), "load", load)
+    result_of(one)
+    assert seeds == [0] and one.data_seed == 0
+
+
+def judged(shares: dict[str, float], *assignments: str) -> dict[tuple[str, str], str]:
+    experiment = load_clients(CHECKOUT, NAME, assignments=assignments)
+    rows = sweep.rows_of(experiment, experiment.cells, found_for(experiment, shares, 1000), classes=4)
+    return {(v.claim, v.member): v.state for v in judge_clients(sweep.head_of(experiment, {}), rows)}
+
+
+def test_claims_are_judged_on_paired_differences() -> None:
+    found = judged(SHARES)
+    assert found["fedavg-over-standalone", "iid"] == "holds" and found["gain-grows", "iid"] == "fails"
+    assert found["spn-over-fedavg", "iid"] == "fails" and found["collapse", "dirichlet"] == "holds"
+    assert found["spn-over-ppdl", "iid"] == "fails", "no more accurate than PPDL-0.3"
+    assert found["spn-over-dp", "iid"] == "holds"
+    assert found["fail-at-100", "iid"] == "fails", "PPDL-0.3 is above chance"
+    assert found["par-at-100", "dirichlet"] == "holds" and found["par-at-100", "iid"] == "untested"
+    apart = judged({**SHARES, "spn": 0.403, "ppdl-0.3": 0.25}, "clients=[8, 100]")
+    assert apart["spn-over-fedavg", "iid"] in ("unclear", "holds") and apart["par-at-100", "dirichlet"] == "fails"
+    assert apart["fail-at-100", "iid"] == "holds", "both are at chance"
+    few = judged(SHARES, "clients=[8]")
+    assert few["fail-at-100", "iid"] == few["gain-grows", "iid"] == few["par-at-100", "dirichlet"] == "untested"
 
 
 def test_a_dry_run_says_what_it_would_do(

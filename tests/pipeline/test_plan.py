@@ -128,7 +128,8 @@ def test_the_plane_of_writers_is_near_what_was_measured() -> None:
     model = plane.config.model.build((1, 28, 28), 10, False)
     params = {name: p.detach() for name, p in model.public_parameters().items()}
     found = Sample(users=100, background=300, examples=10219, prior=5104, seconds=0.0003, params=params)
-    points = [(place.config, len(plane.settings.seeds)) for place in plane.places]
+    measured = [place for place in plane.places if place.strategy != "spn"]  # it came later
+    points = [(place.config, len(plane.settings.seeds)) for place in measured]
     assert sum(number for _, number in points) == 99
     assert 80 / 1.5 < minutes_of_points(points, 2, found) < 60 * 1.5
     undefended = minutes_of_points([(plane.config, 99)], 2, found)

@@ -65,6 +65,14 @@ METRICS: Mapping[str, MetricInfo] = {
     "unseen_ap": MetricInfo(description="average precision of calling users unseen who are"),
     "unseen_auroc": MetricInfo(description="area under the ROC curve of calling users unseen who are"),
     "accuracy": MetricInfo(description="share of test examples classified right"),
+    "accuracy_difference": MetricInfo(
+        description="accuracy of one method minus that of another, paired over the same test examples", low=-1.0
+    ),
+    "accuracy_gain_difference": MetricInfo(
+        description="a difference of accuracies among many clients minus that among few, over the same test examples",
+        low=-2.0,
+        high=2.0,
+    ),
     "mean_ap": MetricInfo(description="average precision per class, averaged over classes"),
     "top5_accuracy": MetricInfo(description="share of words among the model's five best guesses"),
     "normalised_utility": MetricInfo(

@@ -62,8 +62,8 @@ def run(
         case "clients":
             from fedprint.pipeline.clients.run import run_named as run_clients
 
-            if (folder := run_clients(root, config, line, dry_run, jobs)) is not None:
-                print(f"Report: {folder / 'index.html'}")
+            if run_clients(root, config, line, dry_run, jobs):
+                _print_summary(root, config)
         case "federation":
             _run_federation(root, config, line, dry_run)
 

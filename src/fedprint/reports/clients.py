@@ -1,18 +1,21 @@
-"""The report on accuracy by the number of clients: a figure, a table, and the published accuracies beside them."""
+"""The report on accuracy by the number of clients: the papers' claims, a figure, and a table beside the published."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from fedprint.evaluation.rows import Row, plain_value, write_measurements
 from fedprint.reports import wording
 from fedprint.reports.analysis_tables import Cell, ResultTable, TableLine
+from fedprint.reports.claims import Verdict
+from fedprint.reports.clients_claims import CLAIMS, judge_clients, sentences
+from fedprint.reports.clients_rows import ALONE, ClientsHead, accuracies, final
 from fedprint.reports.drawing import Drawing, finish, style
-from fedprint.reports.page import environment, fresh_folder, swap, write_drawings, write_tables
+from fedprint.reports.page import environment, fresh_folder, swap, write_claims, write_drawings, write_tables
 from fedprint.reports.panels import WIDTH, blank_figure, finish_panels, interval_line, number_axis, points_of
 from fedprint.reports.reference import reference_table
 from fedprint.reports.wording import estimate, number
@@ -34,52 +37,35 @@ COLUMNS: Mapping[str, str] = {
 }
 """Our data set -> its column there."""
 
-ALONE = "standalone"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClientsHead:
-    """What holds for the whole page; ``failures`` says which federations diverged, and how."""
-
-    name: str
-    title: str
-    dataset: str
-    network: str
-    training: str
-    examples: tuple[int, int]
-    methods: tuple[str, ...]
-    partitions: tuple[str, ...]
-    seeds: tuple[int, ...]
-    fast: bool
-    config_hash: str
-    failures: Mapping[str, str]
-
 
 def write_clients(*, head: ClientsHead, rows: Sequence[Row], config_text: str, out: Path) -> None:
-    """Write the folder ``out``: index.html, measurements, table, figure, config.yaml and summary.json.
+    """Write the folder ``out``: index.html, measurements, claims, table, figure, config.yaml and summary.json.
 
     The folder appears as a whole; equal input gives equal bytes.
     """
-    drawing, table = draw(head, rows), accuracy_table(head, rows)
+    chosen = final(rows)
+    drawing, table, verdicts = draw(head, chosen), accuracy_table(head, chosen), judge_clients(head, chosen)
+    said = sentences(head, chosen, verdicts)
     partial = fresh_folder(Path(out))
     try:
         write_measurements(partial / "measurements.jsonl", partial / "measurements.csv", rows)
-        summary = {
-            **asdict(head),
-            "clients": sorted({int(row["clients"]) for row in rows}),
-            "verdict": said(head, rows),
-        }
+        summary = {"clients_sweep": head.name, **asdict(head), "verdict": said}
         text = json.dumps(plain_value(summary), indent=1, ensure_ascii=False)
         (partial / "summary.json").write_text(text + "\n", encoding="utf-8")
         (partial / "config.yaml").write_text(config_text, encoding="utf-8")
-        page = (
-            environment()
-            .get_template("clients.html")
-            .render(head=head, drawing=drawing, table=table, said=said(head, rows), wording=wording)
-        )
+        page = environment().get_template("clients.html").render(
+            head=head,
+            drawing=drawing,
+            table=table,
+            said=said,
+            verdicts=verdicts,
+            claims=_grouped(verdicts),
+            wording=wording,
+        )  # fmt: skip
         (partial / "index.html").write_text(page, encoding="utf-8")
         write_drawings(partial, [drawing])
         write_tables(partial, [table])
+        write_claims(partial, verdicts)
         swap(partial, Path(out))
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -93,21 +79,24 @@ def draw(head: ClientsHead, rows: Sequence[Row]) -> Drawing:
         for axes, partition in zip(panels, head.partitions, strict=True):
             axes.set_title(partition)
             for position, method in enumerate(head.methods):
-                of_line = [row for row in rows if (row["partition"], row["method"]) == (partition, method)]
+                own = accuracies(rows)
+                of_line = [row for row in own if (row["partition"], row["method"]) == (partition, method)]
                 interval_line(axes, points_of(of_line, "clients"), method, position)
-            number_axis(axes, sorted({float(row["clients"]) for row in rows}), log=True)
+            number_axis(axes, [float(clients) for clients in sorted(head.clients)], log=True)
             axes.set_xlabel("clients")
         finish_panels(figure, list(panels), "accuracy on test images")
+        images = max(int(row["n_questions"]) // int(row.get("n_seeds") or 1) for row in accuracies(rows))
+        seeds = f" and {len(head.seeds)} seeds" if len(head.seeds) > 1 else ""
         caption = (
             f"{head.dataset}, {head.network}; the same training images dealt out among more clients. Bars: 95 % "
-            f"intervals over the {head.examples[1]} test images; {ALONE}: mean over the clients' own models."
+            f"intervals over {images} test images{seeds}; {ALONE}: mean over the clients' own models."
         )
         return finish(figure, "accuracy-by-clients", "Accuracy by the number of clients", caption)
 
 
 def accuracy_table(head: ClientsHead, rows: Sequence[Row]) -> ResultTable:
     """Return a line per partition and number of clients, a column per method; a published column where there is one."""
-    found = {(row["partition"], int(row["clients"]), row["method"]): row for row in rows}
+    found = {(row["partition"], int(row["clients"]), row["method"]): row for row in accuracies(rows)}
     places = sorted({(head.partitions.index(p), n) for p, n, _ in found})
     heads = [column for method in head.methods for column in (method, *_published_head(head, method))]
     lines = []
@@ -130,26 +119,9 @@ def accuracy_table(head: ClientsHead, rows: Sequence[Row]) -> ResultTable:
     )
 
 
-def said(head: ClientsHead, rows: Sequence[Row]) -> list[str]:
-    """Return what the numbers say of the papers' claims, from the rows alone."""
-    sentences = []
-    for partition in head.partitions:
-        found = {(int(r["clients"]), r["method"]): r for r in rows if r["partition"] == partition}
-        counts = sorted({clients for clients, _ in found})
-        for better, worse, what in (
-            ("fedavg", ALONE, "FedAvg over standalone"),
-            ("spn", "fedavg", "federated SPN over FedAvg"),
-            ("spn", "dp-0.1", "federated SPN over DP-0.1"),
-        ):
-            both = [n for n in counts if (n, better) in found and (n, worse) in found]
-            if not both:
-                continue
-            gains = ", ".join(
-                f"{100 * (float(found[n, better]['value']) - float(found[n, worse]['value'])):+.1f} at {n}"
-                for n in both
-            )
-            sentences.append(f"{partition}: {what}, in points: {gains} clients.")
-    return sentences
+def _grouped(verdicts: Sequence[Verdict]) -> list[tuple[Verdict, list[Verdict]]]:
+    groups = [[each for each in verdicts if each.claim == name] for name, *_ in CLAIMS]
+    return [(group[0], group) for group in groups if any(each.state != "untested" for each in group)]
 
 
 def _published_head(head: ClientsHead, method: str) -> tuple[str, ...]:

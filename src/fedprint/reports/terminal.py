@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedprint.evaluation.rows import read_measurements
+from fedprint.reports.clients_rows import accuracy_of, final
 from fedprint.reports.evaluations import CHOSEN, final_rows
-from fedprint.reports.inversion_rows import DEFENCES, MAIN, numbers, of_variant, scored
+from fedprint.reports.inversion_rows import DEFENCES, MAIN, numbers, of_variant, percent, scored
 from fedprint.reports.page import read_summary
 from fedprint.reports.tables import AttackLine, AttackTable, attack_tables, utility_lines
 from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, TRAININGS, Estimate, interval, with_unit
@@ -39,6 +40,8 @@ def summary_table(report_folder: Path) -> Table:
         return plane_table(folder, summary)
     if "inversion" in summary:
         return inversion_table(folder, summary)
+    if "clients_sweep" in summary:
+        return clients_table(folder, summary)
     rows = final_rows(read_measurements(folder / "measurements.jsonl"))
     caption = _caption(folder, summary, rows)
     table = Table(title=escape(summary["title"]), caption=caption, caption_justify="left", box=SIMPLE_HEAD)
@@ -127,6 +130,28 @@ def inversion_table(folder: Path, summary: Mapping[str, Any]) -> Table:
                 found = scored(rows, "cap_reconstruction", attack, batch, adversary)
                 cells = [attack, str(batch), adversary, *(numbers(found.get(name)) for name in names)]
                 table.add_row(*map(escape, cells))
+    return table
+
+
+def clients_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return every method's accuracy by partition and number of clients."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    rows = final(read_measurements(folder / "measurements.jsonl"))
+    diverged = [f"{label}: {reason}" for label, reason in summary["failures"].items()]
+    caption = "\n".join(
+        [*summary["verdict"], *diverged, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"]
+    )
+    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
+    for column in ("partition", "clients", *summary["methods"]):
+        table.add_column(escape(column), overflow="fold")
+    for partition in summary["partitions"]:
+        for clients in summary["clients"]:
+            found = [accuracy_of(rows, partition, method, clients) for method in summary["methods"]]
+            cells = [partition, str(clients), *(percent(row) for row in found)]
+            table.add_row(*map(escape, cells))
     return table
 
 

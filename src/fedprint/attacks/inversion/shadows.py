@@ -15,6 +15,7 @@ from torch.func import functional_call
 from fedprint.attacks.inversion.alignment import as_targets
 from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.victims import Labelled, Victims
+from fedprint.models.dual_head import DualHead
 from fedprint.rng import torch_rng
 from fedprint.types import Params
 
@@ -82,17 +83,18 @@ def plain(victims: Victims) -> Client:
 def with_secret_head(victims: Victims, *, bits: int, alpha2: float, margin: float = 1.0) -> Client:
     """Return a client with a private head of its own (SPN), fresh and with fresh codes at every call.
 
-    Its loss adds ``alpha2 * L_P`` (spn, eq. 18), of which the public layers get the gradient at the features.
+    Its loss adds ``alpha2 * L_P`` (spn, eq. 18), of which the public layers get the gradient at the features. The head
+    begins as the defence's does (models/dual_head.py). FedprintError where the victims' model takes none.
     """
+    dual = DualHead(victims.model, bits=bits)
     simulate = simulation(victims.model, multi_label=victims.multi_label, steps=victims.steps)
 
     def send(params: Params, x: Tensor, y: Tensor, rng: Generator) -> Params:
         targets = as_targets(victims, y, x)
         features = _features(victims, params, x)
-        bound = features.shape[1] ** -0.5
-        weight = bound * (2 * torch.rand(bits, features.shape[1], generator=rng).to(x) - 1)
+        weight, bias = (p.to(x) for p in dual.draw_private(rng).values())
         codes = targets @ (2.0 * torch.randint(2, (victims.classes, bits), generator=rng) - 1).to(x)
-        below = (margin - (features @ weight.T) * codes > 0).to(x)
+        below = (margin - (features @ weight.T + bias) * codes > 0).to(x)
         return simulate(params, x, targets, -alpha2 * (below * codes) @ weight)
 
     return send

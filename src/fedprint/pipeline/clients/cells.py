@@ -50,7 +50,7 @@ def result_of(cell: Cell) -> list[float]:
     if path.is_file():
         return [float(value) for value in json.loads(path.read_text())]
     torch.set_num_threads(1)
-    hits = [round(float(value), 6) for value in trained_hits(cell, cell.data.load(data_root(None), cell.seed))]
+    hits = [round(float(value), 6) for value in trained_hits(cell, cell.data.load(data_root(None), cell.data_seed))]
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{seed_for(0, cell.label)}.tmp")
     partial.write_text(json.dumps(hits))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -26,6 +26,7 @@ from fedprint.defences.strength import one
 from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
 from fedprint.pipeline.config import ReportConfig, all_differ, names_differ
 from fedprint.pipeline.config_files import apply_assignments, experiment_file, merge, one_line, read_yaml
+from fedprint.pipeline.inversion.config import DefenceName
 from fedprint.types import FedprintError, LocalOptimiser, LocalTraining
 
 Network = Annotated[DlNet | AlexNet | Vgg16 | SmallCnn | FullyConnected, Field(discriminator="name")]
@@ -35,17 +36,29 @@ Mechanism = Annotated[Noise | TopK | SecretHead, Field(discriminator="name")]
 class Method(Component):
     """How clients train: ``alone``, each with a model of its own, or together under ``defences``.
 
-    ``noise`` is on every gradient that a client steps along, as in the paper, not on its update.
+    ``noise`` is on every gradient that a client steps along, as in the paper, not on its update. ``defence`` is what
+    the papers call these defences; it says nothing about numbers.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     alone: bool = False
+    defence: DefenceName = "none"
     defences: tuple[Mechanism, ...] = ()
 
     @model_validator(mode="after")
     def _nothing_is_sent_alone(self) -> Method:
         if self.alone and any(not isinstance(defence, SecretHead) for defence in self.defences):
             raise ValueError(f"method '{self.name}': clients that train alone send nothing; leave defences out")
+        return self
+
+    @model_validator(mode="after")
+    def _defences_have_a_name(self) -> Method:
+        if (self.defence == "none") != (not self.defences):
+            names = ", ".join(name for name in get_args(DefenceName) if name != "none")
+            listed = [defence.name for defence in self.defences]
+            raise ValueError(
+                f"method '{self.name}': defence {self.defence} with defences {listed}; name them ({names}), or neither"
+            )
         return self
 
     @model_validator(mode="after")
@@ -88,7 +101,10 @@ class ClientTraining(Component):
 
 
 class ClientsConfig(Component):
-    """The file: every method on every partition among every number of clients."""
+    """The file: every method on every partition among every number of clients.
+
+    The first of ``seeds`` draws the images for all of them; each deals these out, and trains, anew.
+    """
 
     report: ReportConfig
     data: LabelledImages
@@ -101,9 +117,13 @@ class ClientsConfig(Component):
 
 
 class Cell(Component):
-    """One federation, and all that its result depends on."""
+    """One federation, and all that its result depends on.
+
+    ``data_seed`` draws the images, ``seed`` all else.
+    """
 
     data: LabelledImages
+    data_seed: int
     partition: Partition
     clients: int
     network: Network
@@ -119,9 +139,9 @@ class Cell(Component):
     def digest(self, data_sha256: str, code: str) -> str:
         """Return 16 hex digits of the cell, its data and the ``code`` that computes it.
 
-        The method's name says nothing about its numbers.
+        The method's names say nothing about its numbers.
         """
-        values = self.model_dump(mode="json", exclude={"method": {"name"}})
+        values = self.model_dump(mode="json", exclude={"method": {"name", "defence"}})
         return _hash({**values, "sha256": data_sha256, "code": code})
 
 
@@ -141,6 +161,7 @@ class ClientsExperiment:
         return tuple(
             Cell(
                 data=config.data,
+                data_seed=config.seeds[0],
                 partition=partition,
                 clients=clients,
                 network=config.network,

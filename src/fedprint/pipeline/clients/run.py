@@ -6,28 +6,28 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from fedprint.data.locate import data_root
 from fedprint.defences.schedules import Constant, Schedule
-from fedprint.evaluation.intervals import proportion_interval
-from fedprint.evaluation.rows import Row, to_row
+from fedprint.evaluation.rows import Row
 from fedprint.pipeline.clients.cells import result_of
-from fedprint.pipeline.clients.config import Cell, ClientsExperiment, load_clients
+from fedprint.pipeline.clients.config import ClientsExperiment, load_clients
+from fedprint.pipeline.clients.rows import rows_of
 from fedprint.pipeline.point_pool import run_all
 from fedprint.pipeline.workspace import workspace_lock
-from fedprint.reports.clients import ClientsHead, write_clients
-from fedprint.types import FedprintError, Measurement
+from fedprint.reports.clients import write_clients
+from fedprint.reports.clients_rows import ClientsHead, accuracies, final
+from fedprint.types import FedprintError
 
 
-def run_named(root: Path, name: str, line: tuple[bool, Sequence[str]], dry_run: bool, jobs: int | None) -> Path | None:
-    """Run the experiment of a file under ``--fast`` and assignments; return its report, None for a dry run."""
+def run_named(root: Path, name: str, line: tuple[bool, Sequence[str]], dry_run: bool, jobs: int | None) -> bool:
+    """Run the experiment of a file under ``--fast`` and assignments; return whether there is a report now."""
     experiment = load_clients(root, name, fast=line[0], assignments=line[1])
     if dry_run:
         rounds = experiment.config.training.rounds
         print(f"{name}: {len(experiment.cells)} federations of {rounds} rounds; nothing written")
-        return None
-    return run_clients(root, experiment, jobs)
+        return False
+    run_clients(root, experiment, jobs)
+    return True
 
 
 def run_clients(root: Path, experiment: ClientsExperiment, jobs: int | None = None) -> Path:
@@ -51,64 +51,6 @@ def run_clients(root: Path, experiment: ClientsExperiment, jobs: int | None = No
         return folder
 
 
-def rows_of(
-    experiment: ClientsExperiment, cells: Sequence[Cell], found: Sequence[list[float] | FedprintError], classes: int
-) -> list[Row]:
-    """Return one row per method, partition and number of clients: accuracy on the test images, a mean over seeds.
-
-    The interval is over test images, which all seeds share; chance is that of a guess among ``classes``.
-    """
-    places: dict[tuple[str, int, str], list[np.ndarray]] = {}
-    for cell, hits in zip(cells, found, strict=True):
-        if not isinstance(hits, FedprintError):
-            places.setdefault((cell.partition.name, cell.clients, cell.method.name), []).append(np.asarray(hits))
-    config = experiment.config
-    methods = {method.name: method for method in config.methods}
-    alphas: dict[str, float | None] = {
-        partition.name: getattr(partition, "alpha", None) for partition in config.partitions
-    }
-    return [
-        to_row(
-            _measured(
-                hits,
-                1 / classes,
-                clients,
-                {
-                    "experiment": experiment.name,
-                    "dataset": config.data.name,
-                    "network": config.network.name,
-                    "partition": partition,
-                    "alpha": alphas[partition],
-                    "clients": clients,
-                    "training": "standalone" if methods[method].alone else config.training.aggregation,
-                    "method": method,
-                    "defence": "+".join(defence.name for defence in methods[method].defences) or "none",
-                    "config_hash": experiment.digest(),
-                    "seed": config.seeds[0] if len(config.seeds) == 1 else "all",
-                    "n_seeds": len(hits),
-                },
-            )
-        )
-        for (partition, clients, method), hits in places.items()
-    ]
-
-
-def _measured(hits: Sequence[np.ndarray], chance: float, clients: int, keys: dict[str, object]) -> Measurement:
-    mean = np.mean(hits, axis=0)
-    interval = proportion_interval(float(mean.sum()), len(mean))
-    return Measurement(
-        metric="accuracy",
-        unit="fraction",
-        value=interval.value,
-        lo=interval.lo,
-        hi=interval.hi,
-        chance=chance,
-        n_questions=len(mean),
-        n_users=clients,
-        keys=keys,
-    )
-
-
 def head_of(experiment: ClientsExperiment, failures: dict[str, str]) -> ClientsHead:
     """Return what holds for the whole page."""
     config = experiment.config
@@ -125,6 +67,7 @@ def head_of(experiment: ClientsExperiment, failures: dict[str, str]) -> ClientsH
         examples=(config.data.train, config.data.test),
         methods=tuple(method.name for method in config.methods),
         partitions=tuple(partition.name for partition in config.partitions),
+        clients=config.clients,
         seeds=config.seeds,
         fast=experiment.fast,
         config_hash=experiment.digest(),
@@ -145,6 +88,7 @@ def _log(root: Path, experiment: ClientsExperiment, rows: Sequence[Row], folder:
 
     key = {"experiment": experiment.name, "config": experiment.digest()}
     points = [
-        (f"accuracy/{row['partition']}/{row['method']}", float(row["value"]), int(row["clients"])) for row in rows
+        (f"accuracy/{row['partition']}/{row['method']}", float(row["value"]), int(row["clients"]))
+        for row in accuracies(final(rows))
     ]
     log_report(root, experiment.name, key, folder, points=points, tags={"fast": experiment.fast})
