@@ -152,10 +152,10 @@ def sentences(head: ClientsHead, rows: Sequence[Row], verdicts: Sequence[Verdict
         if (found := gains(rows, partition, better, worse))
     ]
     for state, words in (("holds", "Hold"), ("unclear", "Hold in order only"), ("fails", "Fail")):
-        found: dict[str, list[str]] = {}
+        where: dict[str, list[str]] = {}
         for verdict in verdicts:
             if verdict.state == state:
-                found.setdefault(verdict.text.partition(" (")[0], []).append(verdict.member)
-        listed = "; ".join(f"{text} ({', '.join(members)})" for text, members in found.items())
+                where.setdefault(verdict.text.partition(" (")[0], []).append(verdict.member)
+        listed = "; ".join(f"{text} ({', '.join(members)})" for text, members in where.items())
         said.append(f"{words}: {listed or 'none'}.")
     return said
