@@ -42,6 +42,16 @@ def test_the_search_ends_at_the_constrained_optimum(tmp_path: Path) -> None:
     assert best.utility == max(t.utility for t in found if t.feasible and t.utility is not None)
 
 
+def test_what_is_measured_and_told_has_three_digits(tmp_path: Path) -> None:
+    made, log = plan(tmp_path, 6, sampler="random"), tmp_path / "asked.txt"
+    run_worker(made, Toy(log=str(log)))
+    asked = [float(line) for line in log.read_text().splitlines()]
+    assert asked == [trial.values["sigma"] for trial in records(study_of(made))]
+    assert asked == [float(f"{trial.params['sigma']:.3g}") for trial in study_of(made).get_trials()]
+    narrow = Parameter(low=0.12345, high=0.12349)
+    assert (narrow.rounded(0.12346), Parameter(low=1, high=9999, integer=True).rounded(1234)) == (0.12345, 1234)
+
+
 def test_where_nothing_is_feasible_the_nearest_comes_first(tmp_path: Path) -> None:
     made = plan(tmp_path, 6)
     run_worker(made, Toy(ceiling=-0.5))
@@ -60,7 +70,7 @@ def test_the_constraint_is_set_on_every_path(tmp_path: Path, monkeypatch: pytest
     assert {trial.state for trial in found.values()} == {"complete", "pruned", "fail"}
     for trial in trials:
         failed = found[trial.number].state == "fail"
-        expected = worker.BROKEN if failed else 1 - trial.params["sigma"] + 0.01 - 0.4
+        expected = worker.BROKEN if failed else 1 - found[trial.number].values["sigma"] + 0.01 - 0.4
         assert trial.constraints == {CONSTRAINT: pytest.approx(expected)}
         assert found[trial.number].error == ("training diverged" if failed else None)
 

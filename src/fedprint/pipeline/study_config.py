@@ -105,7 +105,8 @@ class Study:
         return [(self.config, len(s.seeds) + len(s.fresh_seeds)), *((config, each) for config in middles)]
 
     def defended(self, strategy: Strategy, values: Values) -> Experiment:
-        """Return the experiment under a strategy at ``values``. Raises FedprintError for values it cannot have."""
+        """Return the experiment under a strategy at ``values``, rounded. Raises FedprintError for impossible ones."""
+        values = strategy.rounded(values)
         origin = f"{self.name}: {strategy.name} at {dict(values)}"
         base = merge(self.config.model_dump(mode="json"), strategy.changed(values))
         return defended(check_experiment(base, origin), strategy.filled(values), origin)

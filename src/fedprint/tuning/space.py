@@ -20,6 +20,10 @@ MARK = "$"
 """A setting ``$alpha`` stands for the parameter ``alpha``."""
 
 
+DIGITS = 3
+"""Significant digits of what is measured: a search that ends at a bound asks for 19.99 after 20, which is known."""
+
+
 class Parameter(Component):
     """One parameter: a number from ``low`` to ``high``, uniform in its logarithm when ``log``, whole when ``integer``.
 
@@ -51,6 +55,12 @@ class Parameter(Component):
         """Return the middle, on the scale that is searched."""
         middle = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
         return round(middle) if self.integer else middle
+
+    def rounded(self, value: Value) -> Value:
+        """Return the value to ``DIGITS`` digits, within the range."""
+        if self.integer:
+            return value
+        return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
     def grid(self, places: int) -> tuple[Value, ...]:
         """Return ``places`` values from end to end, evenly on the scale that is searched; whole ones once each."""
@@ -85,6 +95,10 @@ class Strategy(Component):
     def filled(self, values: Values) -> list[dict[str, Any]]:
         """Return the defences with ``values`` in place of the placeholders."""
         return [dict(filled(defence, values)) for defence in self.defences]
+
+    def rounded(self, values: Values) -> dict[str, Value]:
+        """Return the values as they are measured and reported."""
+        return {name: self.space[name].rounded(value) for name, value in values.items()}
 
     def changed(self, values: Values) -> dict[str, Any]:
         """Return the other settings with ``values`` in place of the placeholders."""

@@ -34,8 +34,8 @@ POLL_S = 0.5
 NAMELESS_S = 60.0
 """A running trial without a worker's name this long after its start was left between the two writes of a claim."""
 
-WORKER, RETRY, ERROR, STATE = "worker", "retry_of", "error", "state"
-"""User attributes of a trial; ``state`` is how it ended: ``complete``, ``pruned`` or ``fail``.
+WORKER, RETRY, ERROR, STATE, VALUES = "worker", "retry_of", "error", "state", "values"
+"""User attributes of a trial; ``state`` is how it ended (``complete``, ``pruned``, ``fail``), ``values`` were measured.
 
 Optuna is told that all of them are complete, because its Gaussian process looks at nothing else: it would ask for a
 place where training diverges, or which is not worth finishing, again and again. Failed for Optuna are the trials of
@@ -148,7 +148,7 @@ def record(trial: FrozenTrial) -> Finished:
     attrs = trial.user_attrs
     return Finished(
         number=trial.number,
-        values=dict(trial.params),
+        values=attrs[VALUES],
         state=attrs[STATE],
         **{name: attrs.get(name) for name in _NUMBERS},
         excess=trial.constraints.get(CONSTRAINT),
@@ -180,8 +180,10 @@ def _measure(study: Study, task: Task, trial: Trial, told: Told) -> None:
     """Run the objective to its end, to the pruner's verdict or to its failure; the constraint is set on every path."""
     score: Score | None = None
     state = "complete"
+    values = task.plan.strategy.rounded(trial.params)
+    trial.set_user_attr(VALUES, values)
     try:
-        for step, found in enumerate(task.objective(dict(trial.params))):
+        for step, found in enumerate(task.objective(values)):
             score = found
             trial.report(score.utility, step)
             if step + 1 < task.plan.steps and trial.should_prune():
