@@ -118,7 +118,11 @@ def in_use(root: Path) -> bool:
 
 
 def start_worker(root: str, log: str) -> None:
-    """Prepare a worker process: the project's root, a sign that it lives, and a file for what the stages print."""
+    """Prepare a worker process: the project's root, a sign that it lives, and a file for what the stages print.
+
+    It ends with the process that started it, whatever it is doing.
+    """
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     keep_freed_memory()
     os.environ["FEDPRINT_ROOT"] = root
     _process_locks(Path(root)).mkdir(parents=True, exist_ok=True)
@@ -131,11 +135,6 @@ def start_worker(root: str, log: str) -> None:
         stream.flush()
         os.dup2(sink, stream.fileno())
     os.close(sink)
-
-
-def _start_pool_worker(root: str, log: str) -> None:
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    start_worker(root, log)
 
 
 def _end_with(parent: int) -> None:
@@ -162,4 +161,4 @@ def _pool(jobs: int, title: str) -> ProcessPoolExecutor:
     # spawn: a forked copy of a process that has run torch's threads hangs
     context = multiprocessing.get_context("spawn")
     arguments = (str(root), str(root / "work" / "logs" / title))
-    return ProcessPoolExecutor(jobs, mp_context=context, initializer=_start_pool_worker, initargs=arguments)
+    return ProcessPoolExecutor(jobs, mp_context=context, initializer=start_worker, initargs=arguments)

@@ -160,7 +160,7 @@ def search(root: Path, study: Study, tasks: Sequence[Task], jobs: int) -> None:
     context = multiprocessing.get_context("spawn")
     with one_thread():
         processes = [
-            context.Process(target=_worker, args=(tasks, study, str(root), str(log), os.getpid()), daemon=True)
+            context.Process(target=_worker, args=(tasks, study, str(root), str(log)), daemon=True)
             for _ in range(min(jobs, _left(tasks)))
         ]
         for process in processes:
@@ -271,12 +271,12 @@ def _standing(tasks: Sequence[Task]) -> str:
     return ", ".join(notes)
 
 
-def _worker(tasks: Sequence[Task], study: Study, root: str, log: str, parent: int) -> None:
-    """Be one worker process; it ends with its parent, and its last trial is taken over at the next start."""
+def _worker(tasks: Sequence[Task], study: Study, root: str, log: str) -> None:
+    """Be one worker process; its last trial is taken over at the next start."""
     from fedprint.pipeline.tune_tracking import log_trial
 
     start_worker(root, log)
-    work(tasks, lambda plan, trial: log_trial(Path(root), study, plan, trial), lambda: os.getppid() != parent)
+    work(tasks, lambda plan, trial: log_trial(Path(root), study, plan, trial))
 
 
 def _importances(plan: StudyPlan) -> dict[str, float]:

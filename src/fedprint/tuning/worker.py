@@ -87,12 +87,8 @@ class Task:
 Told = Callable[[StudyPlan, Finished], None]
 
 
-def work(
-    tasks: Sequence[Task],
-    told: Told = lambda plan, trial: None,
-    stop: Callable[[], bool] = lambda: False,
-) -> None:
-    """Measure trials until every budget is spent or ``stop``; each time one of the study that is furthest behind.
+def work(tasks: Sequence[Task], told: Told = lambda plan, trial: None) -> None:
+    """Measure trials until every budget is spent; each time one of the study that is furthest behind.
 
     Waits for other workers' running trials, to take over those that get lost. ``told`` hears of every trial that this
     worker measured, before the storage does: it may hear twice of a trial whose worker was killed in between.
@@ -100,8 +96,6 @@ def work(
     studies = {task.plan.name: open_study(task.plan.url, task.plan.name) for task in tasks}
     with _alive(tasks[0].plan.locks) as name:
         while open_tasks := [task for task in tasks if _is_open(studies[task.plan.name], task.plan.budget)]:
-            if stop():
-                return
             for task in sorted(open_tasks, key=lambda task: _begun(studies[task.plan.name])):
                 study = studies[task.plan.name]
                 if trial := _claim(study, task.plan, name):
