@@ -82,6 +82,6 @@ def test_a_model_without_classes_is_refused_before_anything_runs(project: Projec
 
 
 @pytest.mark.parametrize("name", ["albums-plane", "mnist-writers-plane"])
-def test_shipped_planes_have_it_at_the_papers_strengths(project: Project, name: str) -> None:
+def test_shipped_planes_have_it_at_strengths_of_the_papers(project: Project, name: str) -> None:
     (spn,) = [strategy for strategy in load_plane(project.root, name).settings.strategies if strategy.name == "spn"]
-    assert spn.strengths == (0.001, 0.01, 0.1, 0.5)
+    assert {0.01, 0.1} <= set(spn.strengths)
