@@ -64,7 +64,7 @@ def test_a_plane_shows_the_secret_head_before_both_adversaries(
     folder = run_plane(project.root, load_plane(project.root, "sweep"), jobs=1)
     _, place = json.loads((folder / "plane.json").read_text())["places"]
     assert (place["strategy"], place["strength"], place["error"]) == ("spn", 0.5, None)
-    assert set(place["adversaries"]) == {"naive", "adaptive"} and place["utility"]["value"] > 0
+    assert set(place["adversaries"]) == {"naive", "adaptive", "best"} and place["utility"]["value"] > 0
     assert all(np.isfinite(found["ap_over_chance"]["value"]) for found in place["adversaries"].values())
     assert any(heads) and not all(heads), "the adaptive adversary's devices have heads, the naive one's have none"
     metric = {row["metric"] for row in map(json.loads, (folder / "measurements.jsonl").read_text().splitlines())}
