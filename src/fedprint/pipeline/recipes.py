@@ -135,6 +135,7 @@ def server_rule(config: Experiment, devices: int, norms: Sequence[float] = ()) -
     divisors = tuple(1.0 if in_turn else float(plan.expected(t)) for t in range(plan.rounds))
     return ServerRule(
         equal=guarantee or f.aggregation != "fedavg",
+        devices=devices,
         rates=tuple(plan.expected(t) / devices for t in range(plan.rounds)),
         noise=noise_of_sums(private_defence(config.defences), plan, norms),
         divisors=divisors if fixed else None,
