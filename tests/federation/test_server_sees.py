@@ -127,6 +127,9 @@ def test_the_rule_is_read_off_the_configuration() -> None:
 
 
 def test_the_noise_of_every_sum_is_public_where_there_is_any() -> None:
+    announced = configured([{"name": "dp-fedavg", "clip": {"name": "median"}, "z": 1.5}], sampling="poisson")
+    assert recipes.server_rule(announced, 12, [0.1, 0.2, 0.3, 0.4, 0.5]).norms == (0.1, 0.2, 0.3, 0.4, 0.5)
+
     def noise(norms: Sequence[float] = (), federation: Mapping[str, Any] | None = None, **changes: Any) -> Any:
         config = configured([{"name": "dp-fedavg", **changes}], **(federation or {"sampling": "poisson"}))
         return recipes.server_rule(config, 12, norms).noise
