@@ -143,8 +143,7 @@ def shared_directions(view: AttackerView, t: int) -> Doubles:
     updates = _updates(view, some, t, "background")
     values, vectors = np.linalg.eigh(updates @ updates.T)
     leading = np.flatnonzero(values > 1e-9 * values.max())[::-1][: min(_SHARED, len(some) // 2)]
-    directions: Doubles = (vectors[:, leading] / np.sqrt(values[leading])).T @ updates
-    return directions
+    return np.asarray((vectors[:, leading] / np.sqrt(values[leading])).T @ updates, dtype=np.float64)
 
 
 def _updates(view: AttackerView, examples: Mapping[int, Examples], t: int, tag: str) -> Doubles:
