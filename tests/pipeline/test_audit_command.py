@@ -189,7 +189,7 @@ def test_private_places_of_a_sweep_are_audited_at_every_seed(project: Project, m
     assert {(setting.canaries, setting.delta) for setting in asked} == {(20, 1e-3)}
     project.write("sweep", {name: value for name, value in sweep.items() if name != "audit"})
     assert planes.audits(load_plane(project.root, "sweep")) == {}
-    both = {"name": "signs too", "defences": [{"name": "sign"}, dp], "strengths": [1.0]}
+    both = {"name": "signs-too", "defences": [{"name": "sign"}, dp], "strengths": [1.0]}
     project.write("sweep", {**sweep, "strategies": [both]})
     with pytest.raises(FedprintError, match="also has sign, which canaries do not go through"):
         load_plane(project.root, "sweep")  # and not after hours of training

@@ -121,7 +121,7 @@ class Candidates:
         """
         inner = self.inner.copy()
         inner[np.diag_indices_from(inner)] += max(penalty * np.trace(inner) / len(inner), 1e-30)
-        weights: Doubles = np.linalg.solve(inner, self.updates @ rest)
+        weights = np.asarray(np.linalg.solve(inner, self.updates @ rest), dtype=np.float64)
         scaled: Doubles = weights / np.maximum(weights.std(0), 1e-30)
         return scaled
 
