@@ -14,8 +14,8 @@ from scipy.stats import norm
 from tiny_project import TINY, Project, make_project
 
 from fedprint.analyses import membership
-from fedprint.analyses.membership import Calibration, Level, Membership, calibrated, level
-from fedprint.analyses.participation import PENALTIES, explain, rests
+from fedprint.analyses.membership import Membership
+from fedprint.analyses.sums import PENALTIES, Calibration, Candidates, Level, best_calibration, calibrated, level, rests
 from fedprint.analyses.trials import AnswerSet, Trial
 from fedprint.attacks.view import ServerRule
 from fedprint.data.prepared import load_users
@@ -132,24 +132,60 @@ def test_the_ratio_by_hand() -> None:
     assert (np.diff(found.ratios(np.linspace(-5, 5, 50), 0.3)) > 0).all()
 
 
-def test_rehearsals_see_the_noise_and_the_rate_of_every_round(half: Job) -> None:
+def test_where_members_scored_lower_in_rehearsals_scores_say_nothing() -> None:
+    """Otherwise a high score would speak against a member, and the answer turn round."""
+    rng = np.random.default_rng(4)
+    inside = rng.random(400) < 0.3
+    reversed_ = {p: [rng.normal(size=400) - 2 * inside] for p in PENALTIES}
+    found = best_calibration(reversed_, inside)
+    assert found.separation < 0
+    assert not found.ratios(np.linspace(-5, 5, 50), 0.3).any() and not found.ratios(np.ones(3), 1.0).any()
+
+
+def test_rehearsals_see_the_noise_and_the_size_of_every_sum(half: Job) -> None:
     view, _ = open_view(half, "naive")
-    clean, noisy, whole = Level(rate=0.5, noise=0.0), Level(rate=0.5, noise=10.0), Level(rate=1.0, noise=0.0)
+    clean = Level(rate=0.5, members=3.0, noise=0.0)
+    noisy, whole = replace(clean, noise=10.0), replace(clean, members=6.0)
     found = calibrated(view, 10, [clean, noisy, whole])
-    first = found[clean]
-    assert first["central"].separation == pytest.approx(first["aggregate"].separation), "nothing is known of a noise"
-    assert first["aggregate"].separation > 0.2
-    assert found[noisy]["aggregate"].separation == pytest.approx(first["aggregate"].separation)
-    assert found[noisy]["central"].separation < 0.5 * first["central"].separation
-    assert found[whole]["aggregate"].inside != pytest.approx(first["aggregate"].inside), "larger cohorts"
-    assert calibrated(view, 10, [clean])[clean]["aggregate"].inside == pytest.approx(first["aggregate"].inside)
+    assert found[clean].separation > 0.2
+    assert found[noisy].separation < 0.5 * found[clean].separation
+    assert found[whole].inside != pytest.approx(found[clean].inside), "larger cohorts"
+    assert calibrated(view, 10, [clean])[clean].inside == pytest.approx(found[clean].inside)
+
+
+def test_rehearsed_sums_weigh_devices_as_the_server_does(half: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they are weighted by examples, a user with many times as many is alone in every sum that holds it."""
+    view, _ = open_view(half, "naive")
+    seen: list[np.ndarray] = []
+    explain = Candidates.explain
+
+    def spy(self: Candidates, rest: np.ndarray, penalty: float) -> np.ndarray:
+        seen.append(rest)
+        return explain(self, rest, penalty)
+
+    monkeypatch.setattr(Candidates, "explain", spy)
+    at = Level(rate=0.5, members=6.0, noise=0.0)
+    calibrated(view, 1, [at])
+    calibrated(replace(view, rule=replace(view.rule, equal=True)), 1, [at])
+    weighted, plain = (np.linalg.norm(rest) for rest in (seen[0], seen[len(seen) // 2]))
+    examples = np.mean([len(user.examples["y"]) / 2 for user in view.prior_users])
+    assert weighted / plain == pytest.approx(examples, rel=0.4)
+
+
+def test_a_level_is_of_the_anonymous_devices_that_may_come() -> None:
+    """Of 120 devices a quarter comes: of 40 anonymous ones 10, though 80 users are asked about."""
+    rule = ServerRule(equal=True, devices=120, rates=(0.25,), noise=(2.0,))
+    view: Any = SimpleNamespace(rule=rule, defences=("dp-fedavg",), prior_users=range(80))
+    assert level(view, 0, "central") == Level(rate=0.25, members=10.0, noise=2.0)
+    assert level(view, 0, "aggregate") == Level(rate=0.25, members=10.0, noise=0.0), "sums are seen before the noise"
+    assert level(view, 0, "aggregate", groups=4).members == 2.5
 
 
 def test_the_chosen_penalty_separates_best() -> None:
     rng = np.random.default_rng(1)
     inside = rng.random(400) < 0.3
     scores = {p: [rng.normal(size=400) + inside * gain] for p, gain in zip(PENALTIES, (1, 3, 2, 0), strict=True)}
-    found = membership._best(scores, inside)
+    found = best_calibration(scores, inside)
     assert found.penalty == PENALTIES[1] and found.separation == pytest.approx(3, abs=0.5)
 
 
@@ -163,7 +199,7 @@ def test_who_stays_away_is_not_counted_when_a_sum_is_read_off_the_models(project
     for stage in (prepare, federate, ask):
         stage.run(job)
     view, _ = open_view(job, "adaptive")
-    assert view.rule.divisors == (9.0,) * 10 and level(view, 3) == Level(rate=0.5, noise=100.0 * 1e-9)
+    assert view.rule.divisors == (9.0,) * 10 and level(view, 3, "central").noise == 100.0 * 1e-9
     found = [rests(view, t) for t in range(10)]
     errors = [np.linalg.norm(rest["central"] - rest["aggregate"]) for rest in found]
     sums = [np.linalg.norm(rest["aggregate"]) for rest in found]
@@ -171,10 +207,12 @@ def test_who_stays_away_is_not_counted_when_a_sum_is_read_off_the_models(project
 
 
 def test_only_who_knows_of_the_defence_knows_its_noise() -> None:
-    rule = ServerRule(equal=True, rates=(0.2, 0.3), noise=(1.0, 2.0))
-    naive, adaptive = (SimpleNamespace(rule=rule, defences=defences) for defences in (None, ("dp-fedavg",)))
-    assert level(naive, 1) == Level(rate=0.3, noise=0.0)  # type: ignore[arg-type]
-    assert level(adaptive, 1) == Level(rate=0.3, noise=2.0)  # type: ignore[arg-type]
+    rule = ServerRule(equal=True, devices=20, rates=(0.2, 0.3), noise=(1.0, 2.0))
+    naive, adaptive = (
+        SimpleNamespace(rule=rule, defences=defences, prior_users=range(10)) for defences in (None, ("dp-fedavg",))
+    )
+    assert level(naive, 1, "central").noise == 0.0  # type: ignore[arg-type]
+    assert level(adaptive, 1, "central").noise == 2.0  # type: ignore[arg-type]
 
 
 def test_rounds_count_by_their_own_noise(half: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +224,7 @@ def test_rounds_count_by_their_own_noise(half: Job, monkeypatch: pytest.MonkeyPa
         asked.extend(levels)
         told = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
         mute = Calibration(penalty=1.0, inside=(0.0, 1.0), outside=(0.0, 1.0))
-        return {at: dict.fromkeys(("aggregate", "central"), mute if at.noise > 5 else told) for at in levels}
+        return {at: mute if at.noise > 5 else told for at in levels}
 
     rule = replace(view.rule, noise=tuple(0.1 if t < 5 else 10.0 for t in range(10)))
     monkeypatch.setattr(membership, "calibrated", seen)
@@ -195,7 +233,7 @@ def test_rounds_count_by_their_own_noise(half: Job, monkeypatch: pytest.MonkeyPa
     desk: Any = SimpleNamespace(view=replace(view, rule=rule, defences=()), progress=lambda note: None)
     users = np.array(sorted(user.user_id for user in view.prior_users))
     scores = {name: (by_round, total) for name, by_round, total in found._scores(desk, [1, 8], users)}
-    assert [at.noise for at in asked] == [0.1, 10.0]
+    assert [at.noise for at in asked] == [0.0, 0.1, 10.0]
     by_round, total = scores["central"]
     told = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
     assert total == pytest.approx(told.ratios(by_round[0], 0.5)), "round 8 adds nothing"
@@ -210,7 +248,7 @@ def test_members_add_up_over_rounds() -> None:
     for _ in range(30):
         there = members & (rng.random(40) < 0.3)
         rest = candidates[there].sum(0) + 15 * rng.normal(size=300)
-        by_round.append(explain(rest, candidates, found.penalty))
+        by_round.append(Candidates.of(candidates).explain(rest, found.penalty))
     ratios = found.ratios(np.stack(by_round), 0.3)
     totals = ratios.sum(0)
     wins = (totals[members][:, None] > totals[~members]).mean()

@@ -19,6 +19,8 @@ from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import Workspace
 from fedprint.attacks.shadow import ShadowDevice, shadow_updates
 from fedprint.attacks.view import AttackerView
+from fedprint.defences.clipping import MedianClip, QuantileClip
+from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.backends import Sequential
 from fedprint.pipeline.stages import ask, federate, prepare
 from fedprint.pipeline.stages.attack import effort_of, open_view
@@ -159,6 +161,22 @@ def test_defended_draws_differ_from_each_other_and_from_the_clean_device(
     assert np.array_equal(made[1], made[3])
     for i, j in ((0, 1), (1, 2), (0, 2)):
         assert np.abs(made[i] - made[j]).max() > 1e-4
+
+
+@pytest.mark.parametrize("rule", [MedianClip(), QuantileClip(start=5.0)])
+def test_devices_off_line_clip_at_the_norm_that_the_server_announced(
+    asked: tuple[AttackerView, Questions], rule: MedianClip | QuantileClip
+) -> None:
+    norms = tuple(0.01 * (t + 1) for t in range(asked[0].store.rounds))
+    view = replace(asked[0], defences=(DpFedAvg(clip=rule, z=1.0),), rule=replace(asked[0].rule, norms=norms))
+    user = view.prior_users[0]
+    plan = [
+        ShadowDevice(user_id=user.user_id, examples=user.examples, round=t, defended=True) for t in range(len(norms))
+    ]
+    made = np.linalg.norm(shadow_updates(view, plan).values, axis=1)
+    plain = np.linalg.norm(shadow_updates(view, [replace(d, defended=False) for d in plan]).values, axis=1)
+    assert (plain > norms).any(), "some have to be clipped"
+    np.testing.assert_allclose(made, np.minimum(plain, norms), rtol=1e-4)
 
 
 def test_shadow_randomness_is_not_the_federations(asked: tuple[AttackerView, Questions], job: Job) -> None:

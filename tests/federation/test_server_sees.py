@@ -13,7 +13,7 @@ import pytest
 import torch
 from tiny_project import TINY
 
-from fedprint.analyses.participation import rests, sums
+from fedprint.analyses.sums import rests, sums
 from fedprint.attacks.view import ServerRule
 from fedprint.defences.points import Defence
 from fedprint.params import flatten
@@ -113,11 +113,13 @@ def test_sums_are_those_of_the_groups(size: int | None, groups: int) -> None:
 
 def test_the_rule_is_read_off_the_configuration() -> None:
     half = (0.5,) * 5
-    assert recipes.server_rule(CASES["fedavg"], 12) == ServerRule(equal=False, rates=half)
-    assert recipes.server_rule(CASES["mean"], 12) == ServerRule(equal=True, rates=half)
-    assert recipes.server_rule(CASES["momentum"], 12) == ServerRule(equal=False, rates=half, momentum=0.7)
-    assert recipes.server_rule(CASES["poisson"], 12) == ServerRule(equal=False, rates=half)
-    assert recipes.server_rule(CASES["in turn"], 12) == ServerRule(equal=True, rates=half, divisors=(1.0,) * 5)
+    assert recipes.server_rule(CASES["fedavg"], 12) == ServerRule(equal=False, devices=12, rates=half)
+    assert recipes.server_rule(CASES["mean"], 12) == ServerRule(equal=True, devices=12, rates=half)
+    assert recipes.server_rule(CASES["momentum"], 12) == ServerRule(equal=False, devices=12, rates=half, momentum=0.7)
+    assert recipes.server_rule(CASES["poisson"], 12) == ServerRule(equal=False, devices=12, rates=half)
+    assert recipes.server_rule(CASES["in turn"], 12) == ServerRule(
+        equal=True, devices=12, rates=half, divisors=(1.0,) * 5
+    )
     assert recipes.server_rule(CASES["poisson, guarantee"], 12).divisors == (6.0,) * 5
     growing = recipes.server_rule(CASES["growth, guarantee"], 12)
     assert growing.divisors == (3.0, 4.0, 4.0, 5.0, 6.0)
@@ -125,6 +127,9 @@ def test_the_rule_is_read_off_the_configuration() -> None:
 
 
 def test_the_noise_of_every_sum_is_public_where_there_is_any() -> None:
+    announced = configured([{"name": "dp-fedavg", "clip": {"name": "median"}, "z": 1.5}], sampling="poisson")
+    assert recipes.server_rule(announced, 12, [0.1, 0.2, 0.3, 0.4, 0.5]).norms == (0.1, 0.2, 0.3, 0.4, 0.5)
+
     def noise(norms: Sequence[float] = (), federation: Mapping[str, Any] | None = None, **changes: Any) -> Any:
         config = configured([{"name": "dp-fedavg", **changes}], **(federation or {"sampling": "poisson"}))
         return recipes.server_rule(config, 12, norms).noise

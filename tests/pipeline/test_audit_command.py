@@ -17,7 +17,7 @@ from fedprint.defences.on_update import DpFedAvg
 from fedprint.evaluation.rows import COLUMNS
 from fedprint.pipeline import audit as auditing
 from fedprint.pipeline import plane as planes
-from fedprint.pipeline.audit import audit_row, cached_audit, mechanism_of, with_delta
+from fedprint.pipeline.audit import audit_row, cached_audit, delta_of, mechanism_of
 from fedprint.pipeline.cli import app
 from fedprint.pipeline.plane import audits, load_plane
 from fedprint.types import FedprintError, Params
@@ -49,7 +49,7 @@ def test_json_states_everything_and_the_bound_stays_below_the_promise() -> None:
 
 def test_too_few_canaries_would_be_another_mechanism() -> None:
     asked = auditing.Asked(clients=1000, cohort=7, rounds=2, sigma=2.0, delta=1e-5, sampling=None)
-    mechanism = mechanism_of(asked)
+    mechanism, _ = mechanism_of(asked)
     with pytest.raises(FedprintError, match=r"--canaries 100: a cohort of 1 samples at q = 0\.01, ") as stopped:
         auditing.audit_mechanism(mechanism, replace(SETTING, canaries=100))
     assert "--cohort 7 of --clients 1000 at q = 0.007; raise --canaries to 141" in str(stopped.value)
@@ -61,7 +61,7 @@ def test_too_few_canaries_would_be_another_mechanism() -> None:
 
 
 def test_rates_of_a_growing_cohort_are_told_from_end_to_end() -> None:
-    found = auditing.audit_mechanism(mechanism_of(ASKED), replace(SETTING, canaries=40))
+    found = auditing.audit_mechanism(mechanism_of(ASKED)[0], replace(SETTING, canaries=40))
     shown = Console(width=150, record=True, file=StringIO())
     shown.print(auditing.table(replace(found, q=(0.25, 0.5)), "audit"))
     assert "0.25 to 0.5" in shown.export_text()
@@ -97,9 +97,9 @@ def test_what_is_missing_or_makes_no_sense_is_said_in_one_line() -> None:
         ({"cohort": 2, "sigma": 0.0}, "--sigma 0.0 is no noise"),
     ):
         with pytest.raises(FedprintError, match=words):
-            auditing.audit_mechanism(mechanism_of(replace(whole, **changes)), SETTING)  # type: ignore[arg-type]
+            auditing.audit_mechanism(mechanism_of(replace(whole, **changes))[0], SETTING)  # type: ignore[arg-type]
     with pytest.raises(FedprintError, match=r"--confidence 1\.0 is no probability"):
-        auditing.audit_mechanism(mechanism_of(replace(whole, cohort=2)), replace(SETTING, confidence=1.0))
+        auditing.audit_mechanism(mechanism_of(replace(whole, cohort=2))[0], replace(SETTING, confidence=1.0))
 
 
 def test_an_experiment_trains_with_canaries_among_its_devices(
@@ -135,14 +135,30 @@ def test_an_experiment_trains_with_canaries_among_its_devices(
 def test_only_experiments_that_promise_something_are_audited(project: Project) -> None:
     project.write("tiny", TINY)
     with pytest.raises(FedprintError, match="'tiny' has no dp-fedavg"):
-        with_delta(replace(SETTING, delta=0.0), project.job("tiny").config)
+        delta_of(None, project.job("tiny").config)
     project.write("half", {**PRIVATE, "threat": {"defended": "anonymous"}})
     with pytest.raises(FedprintError, match="devices of one role are not clipped"):
         auditing.audit_experiment(project.job("half").config, "random", SETTING)
     project.write("private", {**PRIVATE, "defences": [{"name": "dp-fedavg", "z": 1.0}]})
     with pytest.raises(FedprintError, match=r"has no budget\.delta; give --delta"):
-        with_delta(replace(SETTING, delta=0.0), project.job("private").config)
-    assert with_delta(replace(SETTING, delta=1e-4), project.job("private").config).delta == 1e-4
+        delta_of(None, project.job("private").config)
+    assert delta_of(1e-4, project.job("private").config) == 1e-4
+    project.write("both", {**PRIVATE, "defences": [{"name": "sign"}, *PRIVATE["defences"]]})
+    with pytest.raises(FedprintError, match="'both' also has sign, which canaries do not go through; audit it with dp"):
+        auditing.audit_experiment(project.job("both").config, "random", SETTING)
+
+
+def test_a_delta_of_0_is_refused_and_not_taken_for_none(project: Project) -> None:
+    project.write("private", PRIVATE)
+    for words in (["private"], LINE[1:-2]):
+        done = CliRunner().invoke(app, ["audit", *words, "--delta", "0"])
+        assert isinstance(done.exception, FedprintError) and "--delta 0.0 is no probability" in str(done.exception)
+
+
+def test_a_model_on_fixed_features_is_audited_on_them(project: Project) -> None:
+    project.write("features", {**PRIVATE, "model": {"name": "oriented-gradients"}})
+    found = auditing.audit_experiment(project.job("features").config, "random", SETTING)
+    assert found.holds and found.rounds == 3
 
 
 def test_private_places_of_a_sweep_are_audited_at_every_seed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,3 +189,7 @@ def test_private_places_of_a_sweep_are_audited_at_every_seed(project: Project, m
     assert {(setting.canaries, setting.delta) for setting in asked} == {(20, 1e-3)}
     project.write("sweep", {name: value for name, value in sweep.items() if name != "audit"})
     assert planes.audits(load_plane(project.root, "sweep")) == {}
+    both = {"name": "signs-too", "defences": [{"name": "sign"}, dp], "strengths": [1.0]}
+    project.write("sweep", {**sweep, "strategies": [both]})
+    with pytest.raises(FedprintError, match="also has sign, which canaries do not go through"):
+        load_plane(project.root, "sweep")  # and not after hours of training

@@ -72,6 +72,23 @@ def test_a_plot_by_rounds(quick: None, tmp_path: Path) -> None:
     assert "moments" in svg and "epsilon at delta 0.001" in svg
     with pytest.raises(FedprintError, match=r"choose \.png or \.svg"):
         budget.write_plot(found, tmp_path / "b.pdf")
+    assert "sigma for epsilon" not in svg, "rounds were asked for"
+
+
+def test_a_plot_shows_the_sigma_of_every_accountant_where_one_is_asked_for(quick: None, tmp_path: Path) -> None:
+    found = budget.answer(replace(PUBLISHED, epsilon=8.0))
+    svg = budget.draw(found, points=2).svg.decode()
+    assert "sigma for epsilon 8" in svg and len(found.sigmas) > 1
+    for name, sigma in found.sigmas.items():
+        assert f"{sigma:.4f}" in svg and name in svg
+
+
+def test_the_ending_of_a_plot_is_checked_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "answer", lambda question: pytest.fail("computed"))
+    done = CliRunner().invoke(app, [*LINE, "--sigma", "1", "--plot", str(tmp_path / "b.pdf")])
+    assert isinstance(done.exception, FedprintError) and "choose .png or .svg" in str(done.exception)
 
 
 @pytest.mark.parametrize(

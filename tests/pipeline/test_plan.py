@@ -41,6 +41,8 @@ def test_a_federation_costs_its_examples_once_an_epoch() -> None:
     assert plain.updates == 64 and plain.devices == 16, "8 rounds of half of 16 devices"
     assert plain.seconds_per_update == pytest.approx(0.01 * 100)
     assert plain.federate_s == pytest.approx(64.0)
+    half = estimated(federation={**TINY["federation"], "central_epochs": 0, "absent": 0.5})
+    assert half.updates == 48 and half.devices == 12, "4 of 8 anonymous devices stay away"
     twice = estimated(federation={**TINY["federation"], "central_epochs": 0, "epochs": 2})
     assert twice.federate_s == pytest.approx(128.0)
     central = estimated(federation={**TINY["federation"], "central_epochs": 3})

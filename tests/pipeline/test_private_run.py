@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny_project import TINY, Project
 
 from fedprint.accounting.accountants import accountant_named, epsilon_of
-from fedprint.accounting.events import PoissonGaussian, repeated
+from fedprint.accounting.events import Composition, PoissonGaussian, repeated
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.cohorts import FederationPlan
-from fedprint.federation.ledger import read_ledger
-from fedprint.federation.privacy import DIVERSITY, LOSS, SECOND_DEVICE, not_covered
+from fedprint.federation.ledger import Entry, read_ledger
+from fedprint.federation.privacy import DIVERSITY, LOSS, OTHER_RUNS, SECOND_DEVICE, UTILITY, not_covered
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline.config import check_experiment
+from fedprint.pipeline.recipes import make_plan
 from fedprint.pipeline.stages import federate, prepare
 from fedprint.pipeline.stages.paths import Job, read_json
 from fedprint.types import FedprintError, LocalTraining
@@ -44,10 +47,13 @@ def run(project: Project, values: dict[str, Any]) -> Job:
     return job
 
 
-def test_training_ends_with_the_budget_and_says_what_it_spent(project: Project) -> None:
+def test_training_ends_with_the_budget_and_says_what_it_spent(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
     job = run(project, PRIVATE)
     found = read_json(job.paths.updates / "utility" / "privacy.json")
     rounds = UpdateStore.open(job.paths.updates / "observed").rounds
+    assert f"random-0: the budget allows {rounds} of 30 rounds" in capsys.readouterr().err
     moments = accountant_named("moments")
     costs = [epsilon_of(moments, repeated(PoissonGaussian(q=0.25, sigma=1.0), t), 1e-3) for t in (rounds, rounds + 1)]
     assert costs[0] <= 8 < costs[1]
@@ -56,7 +62,9 @@ def test_training_ends_with_the_budget_and_says_what_it_spent(project: Project) 
     assert first == {
         "accountant": "moments", "value": costs[0], "delta": 1e-3, "sampling": "poisson", "adjacency": "add-remove",
         "rounds": rounds, "not_covered": [
-            "the logged training loss", "a user's second device (group privacy only)", "the choice of the settings",
+            "the logged training loss", "the logged test utility, where test examples are the clients' own",
+            "a user's second device (group privacy only)",
+            "other runs on the same clients (seeds, priors, strengths)", "the choice of the settings",
         ],
     }  # fmt: skip
     assert {"prv", "rdp"} <= {epsilon["accountant"] for epsilon in others}
@@ -84,8 +92,10 @@ def test_what_a_run_logs_of_raw_updates_is_named_as_not_covered() -> None:
         rounds=1, cohort=1, training=LocalTraining(epochs=1, batch_size=1, lr=1.0), seed=0
     )  # fmt: skip
     assert not_covered(defence) == ()
-    assert not_covered(defence, plan) == (LOSS, SECOND_DEVICE)
-    assert not_covered(defence, replace(plan, diagnostics=True)) == (LOSS, DIVERSITY, SECOND_DEVICE)
+    assert not_covered(defence, plan) == (LOSS, UTILITY, SECOND_DEVICE, OTHER_RUNS)
+    assert not_covered(defence, replace(plan, diagnostics=True)) == (
+        LOSS, UTILITY, DIVERSITY, SECOND_DEVICE, OTHER_RUNS,
+    )  # fmt: skip
 
 
 def test_a_ledger_that_was_cut_stops_the_stage(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +137,28 @@ def test_where_some_are_not_clipped_epsilon_is_infinite(project: Project) -> Non
     job = run(project, {**values, "federation": {**PRIVATE["federation"], "rounds": 3}})
     found = read_json(job.paths.updates / "utility" / "privacy.json")
     assert {epsilon["value"] for epsilon in found["epsilons"]} == {None}
+    lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
+    entries = [Entry(**json.loads(line)["body"]) for line in lines]
+    assert [entry.sigma for entry in entries] == [0.0] * 3
+    for name in ("prv", "rdp", "moments"):  # whoever reads the ledger alone finds no promise in it
+        whole = Composition(events=tuple(entry.event for entry in entries))
+        assert epsilon_of(accountant_named(name), whole, 1e-3) == math.inf
+
+
+def test_runs_of_one_seed_share_no_noise(project: Project) -> None:
+    """From the same draw at two strengths, the difference of two models would tell the noise."""
+    values = private(budget=None)
+    project.write("private", values)
+    config = project.job("private").config
+    plan = make_plan(config, 16, 0, "random")
+    stronger = config.model_copy(update={"defences": (config.defences[0].model_copy(update={"z": 2.0}),)})
+    draws = [
+        float(torch.randn((), generator=found.server_rng("defence", 0, 3)))
+        for found in (plan, make_plan(config, 16, 0, "chrono"), make_plan(stronger, 16, 0, "random"))
+    ]
+    assert len(set(draws)) == 3
+    again = make_plan(config.model_copy(update={"seeds": (0, 5), "attacks": ()}), 16, 0, "random")
+    assert float(torch.randn((), generator=again.server_rng("defence", 0, 3))) == draws[0]
 
 
 @pytest.mark.parametrize(

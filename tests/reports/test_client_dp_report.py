@@ -152,6 +152,11 @@ def test_the_dot_is_explained_and_the_diversity_drawn_where_rounds_have_it(
     history = [{"round": t, "between_clients_variance": 0.1 + t, "update_scale": 0.0 if t == 1 else 0.5}
                for t in range(4)]  # fmt: skip
     private = [replace(plain[0], details={**plain[0].details, "budget": SPENT, "history": history})]
+    assert budget_note(private) == (
+        " 54 rounds and 1188 updates, as planned, cost epsilon 7.98 at delta 0.001 (prv, poisson sampling, add-remove)."
+        " Not covered: the logged training loss; the choice of the settings."
+    )
+    private = [replace(private[0], details={**private[0].details, "stopped_by_budget": True})]
     assert (
         budget_note(private)
         == " The dot: epsilon 7.98 at delta 0.001 (prv, poisson sampling, add-remove) is spent, after 54 rounds and "

@@ -12,6 +12,7 @@ from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import concat, take
 from fedprint.data.splits import num_albums, split_albums
+from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.points import Defence, defend_data, send, settle
 from fedprint.params import flatten
 from fedprint.rng import numpy_rng, seed_for, torch_rng
@@ -151,8 +152,17 @@ class _Defend:
         """Return what the device sends."""
         if not device.defended:
             return update
-        settled = settle(self.defences, device.device_id, self._seed(device))
+        settled = settle(self._known_in(device.round), device.device_id, self._seed(device))
         return send(update, settled, self._seed(device), device.round, device.device_id)
+
+    def _known_in(self, t: int) -> tuple[Defence, ...]:
+        """Return the defences of round ``t``: dp-fedavg at the norm that the server announced, where a rule found it.
+
+        Without such a norm (only rounds with noise are in the ledger) its devices are not clipped.
+        """
+        if not (norms := self.view.rule.norms):
+            return self.defences
+        return tuple(d.model_copy(update={"clip": norms[t]}) if isinstance(d, DpFedAvg) else d for d in self.defences)
 
     def _seed(self, device: ShadowDevice) -> int:
         return seed_for(self.view.seed, "shadow-defence", device.round)

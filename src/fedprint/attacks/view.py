@@ -23,14 +23,17 @@ class ServerRule:
 
     Devices count as much as they have examples, or all are ``equal``. Their weighted sum is divided by the weights of
     those who came, or by ``divisors`` (rounds,) that were fixed before. ``momentum`` times the last step is added.
-    ``rates`` (rounds,) are the share of all devices that a round samples. ``noise`` (rounds,) is the standard deviation
-    of the server's noise on a round's sum, per coordinate; empty without any. It is a parameter of the defence: an
-    adversary that knows of none leaves it unread.
+    ``rates`` (rounds,) are the share of all ``devices`` that a round samples. ``noise`` (rounds,) is the standard
+    deviation of the server's noise on a round's sum, per coordinate, and ``norms`` (rounds,) are the clipping norms
+    that the server announced; each empty without any. They are parameters of the defence: an adversary that knows of
+    none leaves them unread.
     """
 
     equal: bool
+    devices: int
     rates: tuple[float, ...]
     noise: tuple[float, ...] = ()
+    norms: tuple[float, ...] = ()
     divisors: tuple[float, ...] | None = None
     momentum: float = 0.0
 

@@ -25,6 +25,8 @@ class FederationPlan:
     of which a privacy budget may allow only the first ``rounds``; ``lr_schedule`` multiplies the clients' learning rate
     over the same ones. ``slots`` are the rows a round may take in the store
     (0: M). ``momentum`` is the server's. ``diagnostics`` records V_c and U_s of each round (papers.md, section 3).
+    ``condition`` (prior and defences) gives the server's noise to this run alone: were it the same draw at several
+    strengths, two released models of one seed would tell what it was.
     """
 
     rounds: int
@@ -39,6 +41,11 @@ class FederationPlan:
     slots: int = 0
     momentum: float = 0.0
     diagnostics: bool = False
+    condition: str = ""
+
+    def server_rng(self, *place: str | int) -> torch.Generator:
+        """Return what the server draws its noise from at a ``place`` of the run."""
+        return torch_rng(self.seed, "server", self.condition, *place)
 
     def expected(self, t: int) -> int:
         """Return m_t, the planned number of devices of round ``t``."""

@@ -13,9 +13,9 @@ from fedprint.accounting.design import rounds_within, sampled_gaussian
 from fedprint.accounting.events import Event, Infinite, Sampling
 from fedprint.defences.clipping import MedianClip, QuantileClip
 from fedprint.defences.on_update import DpFedAvg
+from fedprint.defences.points import ROLES
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import Entry
-from fedprint.rng import torch_rng
 from fedprint.types import FedprintError, Role
 
 CLIP, SHARE = "clip", "clip_share"
@@ -23,8 +23,10 @@ CLIP, SHARE = "clip", "clip_share"
 
 MEDIAN = "the median of the norms"
 LOSS = "the logged training loss"
+UTILITY = "the logged test utility, where test examples are the clients' own"
 DIVERSITY = "the logged V_c and U_s"
 SECOND_DEVICE = "a user's second device (group privacy only)"
+OTHER_RUNS = "other runs on the same clients (seeds, priors, strengths)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,23 +59,30 @@ def planned_events(
 def _event(defence: DpFedAvg | None, plan: FederationPlan, devices: int, roles: Collection[Role], t: int) -> Event:
     if defence is None or defence.z == 0:
         return Infinite(reason="no noise")
-    if len(set(roles)) < 2:
+    if not _all_clipped(roles):
         return Infinite(reason="devices of one role are not clipped")
     expected = plan.expected(t)
     return sampled_gaussian(plan.sampling, expected / devices, defence.multiplier(t, plan.planned, expected))
 
 
+def _all_clipped(roles: Collection[Role]) -> bool:
+    return set(roles) == set(ROLES)
+
+
 def not_covered(defence: DpFedAvg, plan: FederationPlan | None = None) -> tuple[str, ...]:
     """Return what the guarantee is silent about: of the mechanism alone, or of a whole run by ``plan``.
 
-    A run also writes its history, which the server reads off raw updates, and a user owns a device for each half of the
-    data, while a client is one device (docs/adr/0006).
+    A run also writes its history, which the server reads off raw updates; a user owns a device for each half of the
+    data, while a client is one device; and runs of several seeds, priors or strengths train on the same clients, each
+    with a ledger of its own (docs/adr/0006).
     """
     silent = {
         MEDIAN: isinstance(defence.clip, MedianClip),
         LOSS: plan is not None,
+        UTILITY: plan is not None,
         DIVERSITY: plan is not None and plan.diagnostics,
         SECOND_DEVICE: plan is not None,
+        OTHER_RUNS: plan is not None,
     }
     return tuple(what for what, so in silent.items() if so)
 
@@ -121,13 +130,20 @@ def rounds_allowed(defence: DpFedAvg | None, plan: FederationPlan, devices: int,
 class Privacy:
     """dp-fedavg in a running federation; holds the norm that a private quantile has come to.
 
-    ``history`` are the metrics of the rounds done: with them a resumed run goes on as if it had never stopped.
+    ``history`` are the metrics of the rounds done: with them a resumed run goes on as if it had never stopped. Where
+    not all ``roles`` are clipped, nothing bounds what a device adds to the sum: its lines in the ledger have sigma 0,
+    whose epsilon is infinite.
     """
 
     def __init__(
-        self, defence: DpFedAvg, plan: FederationPlan, devices: int, history: Sequence[Mapping[str, Any]]
+        self,
+        defence: DpFedAvg,
+        plan: FederationPlan,
+        devices: int,
+        history: Sequence[Mapping[str, Any]],
+        roles: Collection[Role] = ROLES,
     ) -> None:
-        self._defence, self._plan, self._devices = defence, plan, devices
+        self._defence, self._plan, self._devices, self._hides = defence, plan, devices, _all_clipped(roles)
         self._norm: float | None = history[-1][CLIP] if history and CLIP in history[-1] else None
         rule = defence.clip
         if isinstance(rule, QuantileClip):
@@ -146,14 +162,14 @@ class Privacy:
             self._norm = rule.norm(norms) if norms else self._norm or 0.0
             return self._settled(t, self._norm, {CLIP: self._norm})
         norm = self._norm or rule.start
-        share = rule.share(norms, norm, self._plan.expected(t), torch_rng(self._plan.seed, "clip-share", t))
+        share = rule.share(norms, norm, self._plan.expected(t), self._plan.server_rng("clip-share", t))
         self._norm = rule.following(norm, share)
         return self._settled(t, norm, {CLIP: norm, SHARE: share})
 
     def _settled(self, t: int, norm: float, metrics: Mapping[str, float]) -> PrivateRound:
         plan, rule = self._plan, self._defence.clip
         expected = plan.expected(t)
-        sigma = self._defence.multiplier(t, plan.planned, expected)
+        sigma = self._defence.multiplier(t, plan.planned, expected) if self._hides else 0.0
         event = sampled_gaussian(plan.sampling, expected / self._devices, sigma)
         entry = Entry(
             round=t,

@@ -20,7 +20,7 @@ from fedprint.federation.client_state import ClientState
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import Ledger
 from fedprint.federation.privacy import Privacy, PrivateRound
-from fedprint.rng import seed_for, torch_rng
+from fedprint.rng import seed_for
 from fedprint.types import Backend, ClientJob, ClientResult, Device, FedprintError, Params, UpdateDefence
 
 DIVERGED = 20.0
@@ -154,7 +154,7 @@ class RoundEngine:
         mean = algebra.weighted_mean(sent, weights, total=float(expected) if secret else None)
         mean = mean or {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         for position, defence in reversed(list(enumerate(defences))):
-            mean = dict(defence.on_server(mean, expected, torch_rng(plan.seed, "defence-server", position, *place)))
+            mean = dict(defence.on_server(mean, expected, plan.server_rng("defence", position, *place)))
         return mean
 
 

@@ -87,7 +87,7 @@ def federate(
         },
         updates=updates,
         private=private,
-        privacy=None if noised is None else Privacy(noised, plan, len(population), history),
+        privacy=None if noised is None else Privacy(noised, plan, len(population), history, roles),
         ledger=ledger,
     )
     with _recording(writer) as record:

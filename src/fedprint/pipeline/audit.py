@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import count as numbers_from
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -101,7 +101,7 @@ def _cohort_of_canaries(m: Mechanism, canaries: int) -> int:
 def audit_experiment(config: Experiment, prior: Prior, setting: Setting) -> Audit:
     """Train the experiment once more with canaries among its devices. The audit's seed is that of the experiment.
 
-    Raises FedprintError where it has no dp-fedavg, or not everybody is clipped.
+    Raises FedprintError where it has no dp-fedavg, has other defences besides, or not everybody is clipped.
     """
     check_setting(setting)
     defence = auditable(config)
@@ -120,6 +120,11 @@ def auditable(config: Experiment) -> DpFedAvg:
         raise FedprintError(f"audit: '{config.name}' has no dp-fedavg; --set 'defences=[{{name: dp-fedavg, z: 1}}]'")
     if config.threat.defended != "everyone":
         raise FedprintError("audit: devices of one role are not clipped; --set threat.defended=everyone")
+    if others := [other.name for other in config.defences if other is not defence]:
+        raise FedprintError(
+            f"audit: '{config.name}' also has {', '.join(others)}, which canaries do not go through; audit it with "
+            "dp-fedavg alone"
+        )
     return defence
 
 
@@ -127,11 +132,13 @@ def _audit_job(job: Job, defence: DpFedAvg, setting: Setting) -> Audit:
     config, seed = job.config, recipes.federation_seed(job.seed)
     dtype = recipes.DTYPES[config.federation.dtype]
     meta = load_meta(job.paths.prepared)
-    prior, private = (recipes.ready(load_users(job.paths.prepared / name), dtype) for name in ("prior", "private"))
+    prior, private = (
+        recipes.ready(load_users(job.paths.prepared / name), dtype, model=config.model) for name in ("prior", "private")
+    )
     absent = recipes.absent_users(private, config.federation.absent, seed)
     devices = recipes.make_devices(prior, private, absent)
     model = recipes.build_model(config, meta, prior, seed)
-    plan = recipes.make_plan(config, len(devices), seed)
+    plan = recipes.make_plan(config, len(devices), seed, job.prior)
     budget = defence.budget or Budget(delta=setting.delta)
     return audit(
         devices=devices,
@@ -266,21 +273,21 @@ def check_named(experiment: str, asked: Asked) -> None:
         )
 
 
-def mechanism_of(asked: Asked) -> Mechanism:
-    """Return the mechanism, Poisson sampled unless said otherwise. Raises FedprintError, naming what is missing."""
+def mechanism_of(asked: Asked) -> tuple[Mechanism, float]:
+    """Return the mechanism, Poisson sampled unless said otherwise, and delta. FedprintError names what is missing."""
     needed = {name: getattr(asked, name) for name in ("clients", "cohort", "rounds", "sigma", "delta")}
     missing = [f"--{name}" for name, value in needed.items() if value is None]
     if missing:
         raise FedprintError(f"audit: give {', '.join(missing)}, or the name of an experiment with dp-fedavg")
-    del needed["delta"]
-    return Mechanism(**needed, sampling=asked.sampling or "poisson")
+    delta = needed.pop("delta")
+    return Mechanism(**needed, sampling=asked.sampling or "poisson"), delta
 
 
-def with_delta(setting: Setting, config: Experiment) -> Setting:
-    """Return the setting with the delta of the experiment's budget where it has none of its own (0)."""
-    if setting.delta:
-        return setting
+def delta_of(asked: float | None, config: Experiment) -> float:
+    """Return the delta that was ``asked`` for, or that of the experiment's budget where nothing was said."""
+    if asked is not None:
+        return asked
     budget = auditable(config).budget
     if budget is None:
         raise FedprintError(f"audit: '{config.name}' has no budget.delta; give --delta")
-    return replace(setting, delta=budget.delta)
+    return budget.delta

@@ -152,36 +152,67 @@ def table(found: Answer) -> Table:
     return out
 
 
-def write_plot(found: Answer, path: Path) -> None:
-    """Write the figure; the ending of ``path``, .png or .svg, says how."""
+def check_plot(path: Path) -> None:
+    """Raise FedprintError for a file whose ending is no kind of figure."""
     if path.suffix not in (".png", ".svg"):
         raise FedprintError(f"--plot {path}: the file's ending says its kind; choose .png or .svg")
+
+
+def write_plot(found: Answer, path: Path) -> None:
+    """Write the figure; the ending of ``path``, .png or .svg, says how."""
+    check_plot(path)
     drawing = draw(found)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(drawing.png if path.suffix == ".png" else drawing.svg)
 
 
 def draw(found: Answer, points: int = 12) -> Drawing:
-    """Draw epsilon by rounds for every accountant, to twice the planned rounds, at ``points`` numbers of rounds."""
+    """Draw epsilon by rounds for every accountant, to twice the planned rounds, at ``points`` numbers of rounds.
+
+    Where sigmas were asked for, they stand in a second panel.
+    """
     from matplotlib.figure import Figure
 
+    from fedprint.reports import drawing
+
+    with drawing.style():
+        width = 9.2 if found.sigmas else 6.4
+        figure = Figure(figsize=(width, 4.0), layout="constrained")
+        panels: Any = figure.subplots(1, 2 if found.sigmas else 1, squeeze=False)[0]
+        _draw_rounds(panels[0], found, points)
+        caption = "What a number of rounds costs by each accountant; dotted: the planned rounds, dashed: the budget."
+        if found.sigmas:
+            _draw_sigmas(panels[1], found)
+            caption += " Right: the least noise that keeps the planned rounds within the budget."
+        return drawing.finish(figure, "budget", "Privacy budget", caption)
+
+
+def _draw_rounds(axes: Any, found: Answer, points: int) -> None:
     from fedprint.reports import drawing
 
     question = found.question
     most = 2 * question.rounds
     at = sorted({max(1, round(most * i / points)) for i in range(1, points + 1)} | {1, question.rounds})
-    with drawing.style():
-        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-        axes: Any = figure.subplots()
-        for position, accountant in enumerate(accountants_for(question.sampling)[0]):
-            costs = [epsilon_of(accountant, repeated(question.event(found.sigma), t), question.delta) for t in at]
-            look = {"color": drawing.SERIES[position], "marker": drawing.MARKERS[position], "markersize": 3}
-            axes.plot(at, costs, label=accountant.name, **look)
-        if question.epsilon is not None:
-            axes.axhline(question.epsilon, color=drawing.MUTED, linewidth=1, linestyle="--")
-        axes.axvline(question.rounds, color=drawing.MUTED, linewidth=1, linestyle=":")
-        axes.set(xlabel="rounds", ylabel=f"epsilon at delta {question.delta:g}", ylim=(0, None), xlim=(0, most))
-        axes.set_title(f"{question.cohort} of {question.clients} clients, sigma {found.sigma:g}, {question.sampling}")
-        axes.legend(title="accountant")
-        caption = "What a number of rounds costs by each accountant; dotted: the planned rounds, dashed: the budget."
-        return drawing.finish(figure, "budget", "Privacy budget", caption)
+    for position, accountant in enumerate(accountants_for(question.sampling)[0]):
+        costs = [epsilon_of(accountant, repeated(question.event(found.sigma), t), question.delta) for t in at]
+        look = {"color": drawing.SERIES[position], "marker": drawing.MARKERS[position], "markersize": 3}
+        axes.plot(at, costs, label=accountant.name, **look)
+    if question.epsilon is not None:
+        axes.axhline(question.epsilon, color=drawing.MUTED, linewidth=1, linestyle="--")
+    axes.axvline(question.rounds, color=drawing.MUTED, linewidth=1, linestyle=":")
+    axes.set(xlabel="rounds", ylabel=f"epsilon at delta {question.delta:g}", ylim=(0, None), xlim=(0, most))
+    axes.set_title(f"{question.cohort} of {question.clients} clients, sigma {found.sigma:g}, {question.sampling}")
+    axes.legend(title="accountant")
+
+
+def _draw_sigmas(axes: Any, found: Answer) -> None:
+    from fedprint.reports import drawing
+
+    question = found.question
+    for position, sigma in enumerate(found.sigmas.values()):
+        axes.plot(sigma, position, color=drawing.SERIES[position], marker=drawing.MARKERS[position], linestyle="")
+        axes.annotate(f"{sigma:.4f}", (sigma, position), xytext=(0, 7), textcoords="offset points", ha="center")
+    axes.set_yticks(range(len(found.sigmas)), list(found.sigmas))
+    axes.set(xlabel="sigma (noise on the sum over the clipping norm)", ylim=(len(found.sigmas) - 0.5, -0.7))
+    axes.margins(x=0.2)
+    axes.set_title(f"sigma for epsilon {question.epsilon:g} after {question.rounds} rounds")

@@ -102,7 +102,7 @@ def sample(config: Experiment) -> Sample:
 
 def costs(config: Experiment, found: Sample) -> Estimate:
     """Return what an experiment costs on the data of ``found``, whatever its defences."""
-    devices = 2 * found.users
+    devices = config.federation.device_count(found.users)
     plan = recipes.make_plan(config, devices, 0)
     layout = recipes.make_layout(config, plan, found.params, "dry-run")
     items = len(config.split.priors) * len(config.seeds)

@@ -132,7 +132,20 @@ def load_plane(root: Path, name: str, *, fast: bool = False, assignments: Sequen
             defences = [filled(defence, {STRENGTH: strength}) for defence in strategy.defences]
             made = defended(config, defences, f"{name}: {strategy.name} at {strength:g}")
             places.append(Place(strategy=strategy.name, strength=float(strength), config=made))
-    return Plane(name=name, settings=settings, places=tuple(places))
+    plane = Plane(name=name, settings=settings, places=tuple(places))
+    _check_audits(plane)
+    return plane
+
+
+def _check_audits(plane: Plane) -> None:
+    """Raise FedprintError where a private place cannot be audited: now, and not after all have trained."""
+    if plane.settings.audit is None:
+        return
+    from fedprint.pipeline.audit import auditable
+
+    for place in plane.places:
+        if _private(place.config):
+            auditable(place.config)
 
 
 def run_plane(root: Path, plane: Plane, jobs: int | None = None) -> Path:

@@ -27,7 +27,9 @@ def budget(
         str, typer.Option("--sampling", help="poisson (add/remove) or fixed (replace one).")
     ] = "poisson",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    plot: Annotated[Optional[Path], typer.Option("--plot", help="Draw epsilon by rounds to a .png or .svg.")] = None,
+    plot: Annotated[
+        Optional[Path], typer.Option("--plot", help="Draw epsilon by rounds, and sigma for --epsilon, to .png or .svg.")
+    ] = None,
 ) -> None:
     """Price client-level differential privacy: noise for a budget, epsilon of a noise, or with both the rounds."""
     from fedprint.pipeline import budget as design
@@ -36,6 +38,8 @@ def budget(
         clients=clients, cohort=cohort, rounds=rounds, delta=delta, epsilon=epsilon, sigma=sigma,
         sampling=design.sampling_named(sampling),
     )  # fmt: skip
+    if plot is not None:
+        design.check_plot(plot)  # before minutes of computing
     found = design.answer(question)
     if plot is not None:
         design.write_plot(found, plot)
@@ -86,18 +90,22 @@ def audit(
         clients=clients, cohort=cohort, rounds=rounds, sigma=sigma, delta=delta,
         sampling=None if sampling is None else sampling_named(sampling),
     )  # fmt: skip
-    setting = Setting(delta=delta or 0.0, canaries=canaries, confidence=confidence, seed=seed)
+
+    def setting(delta: float) -> Setting:
+        return Setting(delta=delta, canaries=canaries, confidence=confidence, seed=seed)
+
     if experiment is None:
         if fast or assign:
             raise FedprintError("audit: --fast and --set change an experiment; name one, or leave them out")
-        found = auditing.audit_mechanism(auditing.mechanism_of(asked), setting)
+        mechanism, delta = auditing.mechanism_of(asked)
+        found = auditing.audit_mechanism(mechanism, setting(delta))
     else:
         from fedprint.pipeline.config import load_experiment
         from fedprint.pipeline.workspace import find_root
 
         auditing.check_named(experiment, asked)
         config = load_experiment(find_root(), experiment, fast=fast, assignments=assign or [])
-        found = auditing.audit_experiment(config, config.split.priors[0], auditing.with_delta(setting, config))
+        found = auditing.audit_experiment(config, config.split.priors[0], setting(auditing.delta_of(delta, config)))
     if as_json:
         print(auditing.as_json(found))
     else:

@@ -15,6 +15,7 @@ from fedprint.attacks.view import ServerRule
 from fedprint.component import Component
 from fedprint.data.examples import PooledExamples, concat
 from fedprint.data.prepared import Meta
+from fedprint.data.splits import Prior
 from fedprint.defences.on_data import CLUSTER
 from fedprint.defences.points import has_guarantee
 from fedprint.defences.secret_head import secret_head
@@ -114,9 +115,10 @@ def load_parameters(model: FedModule, params: Params) -> None:
             parameter.copy_(params[name])
 
 
-def make_plan(config: Experiment, devices: int, seed: int) -> FederationPlan:
+def make_plan(config: Experiment, devices: int, seed: int, prior: Prior | None = None) -> FederationPlan:
     """Return the federation's constants, with the rounds that a privacy budget allows."""
-    plan = _planned(config, devices, seed)
+    condition = f"{prior}-{config.section_digest('defences', 'threat.defended')}"
+    plan = replace(_planned(config, devices, seed), condition=condition)
     check_cohort(max(plan.expected(t) for t in range(plan.rounds)), devices)
     check_group(config.defences, min(plan.expected(t) for t in range(plan.rounds)))
     allowed = rounds_allowed(private_defence(config.defences), plan, devices, config.threat.defended_roles())
@@ -135,8 +137,10 @@ def server_rule(config: Experiment, devices: int, norms: Sequence[float] = ()) -
     divisors = tuple(1.0 if in_turn else float(plan.expected(t)) for t in range(plan.rounds))
     return ServerRule(
         equal=guarantee or f.aggregation != "fedavg",
+        devices=devices,
         rates=tuple(plan.expected(t) / devices for t in range(plan.rounds)),
         noise=noise_of_sums(private_defence(config.defences), plan, norms),
+        norms=tuple(norms),
         divisors=divisors if fixed else None,
         momentum=f.momentum,
     )

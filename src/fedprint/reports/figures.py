@@ -96,7 +96,7 @@ def utility_curves(evaluations: Sequence[Evaluation], lines: Sequence[UtilityLin
         for points in curves:
             axes.plot(*zip(*points, strict=True), color=SERIES[0], lw=1.6, zorder=3)
         for item in evaluations:
-            if item.prior == prior and item.details.get("budget") and (points := _series(item, key)):
+            if item.prior == prior and item.details.get("stopped_by_budget") and (points := _series(item, key)):
                 axes.plot(*points[-1], "o", color=SERIES[0], ms=6, zorder=5)
         if key == "utility" and curves:
             _baselines(axes, [line for line in lines if line.prior == prior], max(points[-1][0] for points in curves))

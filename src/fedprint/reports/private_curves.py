@@ -38,16 +38,20 @@ def diversity_curves(evaluations: Sequence[Evaluation]) -> Drawing | None:
 
 
 def budget_note(evaluations: Sequence[Evaluation]) -> str:
-    """Say what the dot at the end of an accuracy curve is; nothing where no privacy budget ended the training."""
-    spent = next((item.details["budget"] for item in evaluations if item.details.get("budget")), None)
-    if spent is None:
+    """Say what training spent of privacy, and what the dot at the end of a curve is: there the budget ended it.
+
+    Nothing without a guarantee.
+    """
+    private = [item for item in evaluations if item.details.get("budget")]
+    if not private:
         return ""
+    ended = next((item for item in private if item.details.get("stopped_by_budget")), None)
+    spent = (ended or private[0]).details["budget"]
     of = f"{spent['accountant']}, {spent['sampling']} sampling, {spent['adjacency']}"
     guarantee = f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g} ({of})"
-    return (
-        f" The dot: {guarantee} is spent, after {spent['rounds']} rounds and {spent['communication']} updates. Not "
-        f"covered: {spent['not_covered']}."
-    )
+    cost = f"{spent['rounds']} rounds and {spent['communication']} updates"
+    said = f"The dot: {guarantee} is spent, after {cost}" if ended else f"{cost}, as planned, cost {guarantee}"
+    return f" {said}. Not covered: {spent['not_covered']}."
 
 
 def _panel(axes: Axes, metric: str, lines: Sequence[Sequence[tuple[int, float]]]) -> None:

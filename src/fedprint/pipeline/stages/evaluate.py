@@ -156,6 +156,12 @@ def _guarantee(job: Job) -> dict[str, Any]:
     return {**kept, "epsilon": found["value"], "communication": spent["cost"], "not_covered": silent}
 
 
+def _stopped(job: Job) -> bool:
+    """Return whether the privacy budget ended the training before the planned last round."""
+    path = job.paths.updates / "utility" / "privacy.json"
+    return path.is_file() and bool(read_json(path)["stopped_by_budget"])
+
+
 def _privacy(job: Job) -> Iterator[Measurement]:
     """Yield what was spent of a privacy budget, one epsilon per accountant: bounds, so without an interval."""
     path = job.paths.updates / "utility" / "privacy.json"
@@ -220,6 +226,7 @@ def _details(
         "history": history["rounds"],
         "store_checksum": history["store_checksum"],
         "budget": _guarantee(job),
+        "stopped_by_budget": _stopped(job),
         "data_overhead": history["data_overhead"],
         "attacks": {
             name: {**found, "settings": readable_settings(found["settings"])}

@@ -81,7 +81,11 @@ def _train(
     tracked: TrackedRun | None,
 ) -> tuple[dict[str, torch.Tensor], UpdateStore, _Watch]:
     seed = recipes.federation_seed(job.seed)
-    plan = recipes.make_plan(job.config, len(devices), seed)
+    plan = recipes.make_plan(job.config, len(devices), seed, job.prior)
+    if plan.rounds < plan.planned:
+        print(
+            f"{job.paths.item}: the budget allows {plan.rounds} of {plan.planned} rounds", file=sys.stderr, flush=True
+        )
     initial = recipes.parameters_of(model)
     folder = checkpoint_folder(job)
     backend = recipes.choose_backend(job.config, model, devices, folder / "backend.json")
