@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from fedprint.data.dataset import IGNORED
 from fedprint.defences.counterweight import CounterAug, counterweights, describe, tilted
 from fedprint.defences.on_data import RandAug, RepeatAug
 from fedprint.rng import torch_rng
@@ -115,3 +116,13 @@ def test_the_background_of_another_type_and_small_pools_do() -> None:
     kept = CounterAug(alpha=1).on_data({**mine, "x": mine["x"].double()}, small, torch_rng(0))
     assert len(kept["y"]) == 60
     assert kept["x"].dtype == torch.float64
+
+
+def test_targets_to_be_ignored_count_no_more_than_padding() -> None:
+    generator = torch.Generator().manual_seed(0)
+    words = torch.randint(0, 9, (40, 5), generator=generator)
+    unknown = torch.where(words == 0, IGNORED, words)
+    own, pool = ({"x": words[part], "y": words[part]} for part in (slice(0, 10), slice(10, None)))
+    ignoring, others = ({**part, "y": unknown[rows]} for part, rows in ((own, slice(0, 10)), (pool, slice(10, None))))
+    for expected, found in zip(describe(own, pool, "targets"), describe(ignoring, others, "targets"), strict=True):
+        assert torch.equal(expected, found)

@@ -134,9 +134,12 @@ def _inputs(x: Tensor) -> Tensor:
 
 
 def _word_counts(tokens: Tensor) -> Tensor:
-    """Return counts of the :data:`WORDS` words that vary most between texts (padding left out): (n, words)."""
+    """Return counts of the :data:`WORDS` words that vary most between texts: (n, words).
+
+    Neither padding (0) counts nor a target that is to be ignored (below 0).
+    """
     counts = torch.zeros(len(tokens), int(tokens.max()) + 1)
-    counts.scatter_add_(1, tokens, torch.ones(tokens.shape))
+    counts.scatter_add_(1, tokens.clamp(min=0), torch.ones(tokens.shape))
     counts[:, 0] = 0
     kept = counts.var(0).argsort(descending=True, stable=True)[:WORDS]
     return counts[:, kept]
