@@ -65,7 +65,8 @@ def seek(observed: Path, public: Path | None, candidates: Path, shadows: int, ou
     victims, held = observed_victims(observed), load_file(candidates / IMAGES)
     mechanics = () if public is None else read_mechanism(public)
     images, own = Labelled(x=held["x"], y=held["y"]), Labelled(x=held["public_x"], y=held["public_y"])
-    beliefs = Beliefs(public=own, knowledge=knowledge_of(mechanics), client=client_of(victims, mechanics))
+    client = client_of(victims, mechanics) if len(held["asked"]) else None
+    beliefs = Beliefs(public=own, knowledge=knowledge_of(mechanics), client=client)
     scores = {"scores": Membership(score="alignment").run(victims, images, beliefs, seed=seed)}
     for name, attack in {"lira": Membership(shadows=shadows), "loss": Membership(score="loss")}.items():
         columns = [
