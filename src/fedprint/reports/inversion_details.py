@@ -59,7 +59,7 @@ def sought_table(rows: Sequence[Row]) -> ResultTable:
     return ResultTable(
         name="sought",
         title="Images in hand: whether they are in a gradient, and in whose",
-        note="No reconstruction, by an adversary who has an image and its label. Alignment: the image's own gradient is "
+        note="No reconstruction, by an adversary who has an image and its label. Alignment: its own gradient is "
         "held against what was sent, whitened by gradients of public images; asked of every pair of a candidate (all "
         "attacked images, and strangers) and a gradient. Lira: the likelihood ratio of that alignment under shadow "
         "clients with the image and without, who do as the adversary believes that clients do; loss: by how much the "

@@ -129,6 +129,11 @@ def test_rows_of_the_drawn_pairs_stand_beside_those_of_all(
     assert "lira (drawn)" in (folder / "tables" / "sought.csv").read_text()
 
 
+def test_single_images_may_be_left_out() -> None:
+    some = CandidatesConfig(lira=5, lira_batches=(8,))
+    assert [some.asked(batch) for batch in (1, 8)] == [0, 5] and CandidatesConfig(lira=5).asked(1) == 5
+
+
 @pytest.mark.parametrize(
     ("candidates", "words"),
     [

@@ -171,13 +171,19 @@ class CandidatesConfig(Component):
     images tell it what gradients of any images have in common (attacks/inversion/alignment.py).
 
     ``lira`` members (at most all) and as many strangers of every gradient are asked about by likelihood ratios too,
-    which cost ``2 * shadows`` gradients each (attacks/inversion/membership.py); 0 is none.
+    which cost the gradients of ``shadows`` clients each (attacks/inversion/membership.py); 0 is none. ``lira_batches``
+    are the batch sizes in which they are, None is all: a single image is its gradient's own, and seldom needs them.
     """
 
     public: int = Field(default=64, ge=1)
     pairs: int = Field(default=1000, ge=1)
     lira: int = Field(default=0, ge=0)
+    lira_batches: Annotated[tuple[int, ...], AfterValidator(all_differ)] | None = None
     shadows: int = Field(default=16, ge=2)
+
+    def asked(self, batch: int) -> int:
+        """Return ``lira`` for gradients of ``batch`` images."""
+        return self.lira if self.lira_batches is None or batch in self.lira_batches else 0
 
     def strangers(self, victims: int) -> int:
         """Return how many strangers so many gradients take."""
@@ -186,9 +192,9 @@ class CandidatesConfig(Component):
     def lacking(self, images: int, victims: int, batch: int) -> str | None:
         """Return what is wrong with so many training images for gradients of ``batch``, None where nothing is."""
         inside, strangers = victims * batch, self.strangers(victims)
-        if self.lira > strangers:
+        if self.asked(batch) > strangers:
             return f"candidates.lira: {self.lira} strangers, but there are {strangers}; raise candidates.pairs"
-        if self.lira and self.public < batch:
+        if self.asked(batch) and self.public < batch:
             return f"candidates.public: {self.public}, but shadows of lira hold {batch} each; raise it"
         if inside + strangers + self.public <= images:
             return None

@@ -107,12 +107,12 @@ def _asked(cell: ExposureCell, sought: Tensor) -> Tensor:
 
     ``sought`` (q,) are the places of the candidates: first all attacked images, then the strangers.
     """
-    inside, place = cell.victims * cell.batch, torch.argsort(sought)
+    inside, place, each = cell.victims * cell.batch, torch.argsort(sought), cell.candidates.asked(cell.batch)
     columns = []
     for victim in range(cell.victims):
         rng = torch_rng(cell.seed, "asked", victim)
-        members = victim * cell.batch + torch.randperm(cell.batch, generator=rng)[: cell.candidates.lira]
-        strangers = inside + torch.randperm(len(sought) - inside, generator=rng)[: cell.candidates.lira]
+        members = victim * cell.batch + torch.randperm(cell.batch, generator=rng)[:each]
+        strangers = inside + torch.randperm(len(sought) - inside, generator=rng)[:each]
         both = torch.cat([members, strangers])
         columns.append(place[both[torch.randperm(len(both), generator=rng)]])
     return torch.stack(columns, 1)
