@@ -78,7 +78,7 @@ def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
             if found:
                 some = next(iter(found.values()))
                 cells = [numbers(found.get(name)) for name in ("none", *DEFENCES)]
-                chance = numbers_of_chance(found.get("spn") or found["none"])
+                chance = numbers_of_chance(found.get("spn", some))
                 ours = variant == MAIN and attack == "gradient-matching" and (attack, network, batch) not in theirs
                 published = published_cap(head.dataset, score, batch) if ours or variant == PAPERS else MISSING
                 n = f"{some['n_questions']} images, {some['n_users']} gradients"

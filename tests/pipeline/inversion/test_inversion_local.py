@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from tiny_inversion import SMALL, in_this_process, of_cell, where
 from tiny_project import Project
 
 from fedprint.attacks.inversion.matching import GradientMatching
+from fedprint.attacks.inversion.objectives import Knowledge
 from fedprint.pipeline.inversion import run
 from fedprint.pipeline.inversion.attack import FOUND, observed_victims, reconstruct
 from fedprint.pipeline.inversion.config import InversionExperiment, LocalSgd, load_inversion
@@ -23,6 +24,8 @@ from fedprint.reports.inversion_details import ablation_table
 from fedprint.reports.inversion_rows import MAIN, of_variant
 from fedprint.types import FedprintError
 
+Secret = Literal["ignore", "fit"]
+KNOWN = Knowledge(secret_head=True)
 LOCAL = LocalSgd(steps=3, batch_size=1, lr=0.2)
 MATCHING = SMALL["attacks"][0]
 VARIANT = {**MATCHING, "batches": [1], "variant": "local-steps", "local": LOCAL.model_dump(), "adversaries": ["naive"],
@@ -83,6 +86,15 @@ def test_every_mechanism_acts_on_updates(small: InversionExperiment, tmp_path: P
     assert all(one["ratio"] is not None for one in told["victims"])
 
 
+def test_a_private_head_that_trains_along_is_fitted_step_by_step(small: InversionExperiment, tmp_path: Path) -> None:
+    expose(after(of_cell(small, "spn"), LocalSgd(steps=2, batch_size=1, lr=0.2), victims=2), tmp_path)
+    victims, truth = observed_victims(tmp_path / "observed"), load_file(tmp_path / "truth" / "images.safetensors")["x"]
+    ways: tuple[Secret, ...] = ("ignore", "fit")
+    found = [GradientMatching(evaluations=200, secret=secret).run(victims, KNOWN, seed=0).images for secret in ways]
+    ignored, fitted = ((images - truth).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1) for images in found)
+    assert float(fitted.mean()) < 0.7 * float(ignored.mean()), (fitted, ignored)
+
+
 def test_rows_of_updates_stand_apart_from_those_of_gradients(
     project: Project, blobs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +131,10 @@ def test_rows_of_updates_stand_apart_from_those_of_gradients(
         ({"batches": [4]}, "local: 3 steps of 1 reach 3 of 4 images; raise local.steps or local.batch_size"),
         ({"mechanisms": ["ppdl_0.05"]}, r"'gradient-matching \(local-steps\)' is to attack \['ppdl_0.05'\]; the grid"),
         ({"local": {"steps": 2}}, "local.batch_size"),
+        (
+            {"network": SMALL["attacks"][1]["network"], "attack": {"name": "closed-form"}},
+            "local: closed-form solves single gradients; choose gradient-matching",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(project: Project, changed: dict[str, Any], words: str) -> None:

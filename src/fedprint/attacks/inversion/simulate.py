@@ -87,7 +87,8 @@ def simulation(model: FedModule, *, multi_label: bool = False, steps: LocalSteps
     """Return what a client sends, as a descent: its gradient, or its update over ``-lr`` after ``steps``.
 
     Both have the same sign and, after a single step on all images, the same value. Differentiable in images and
-    targets. One ``push`` per image stands for all steps: over a few at a small rate a private head hardly moves.
+    targets. A ``push`` (b, features) is for every step the same, one (s, b, features) gives each of s steps its own: a
+    private head trains along, and what it does to the features changes.
     """
     gradient = grad(mean_loss(model, multi_label=multi_label))
     if steps is None:
@@ -97,9 +98,9 @@ def simulation(model: FedModule, *, multi_label: bool = False, steps: LocalSteps
     def unrolled(params: Params, x: Tensor, targets: Tensor, push: Tensor | None = None) -> dict[str, Tensor]:
         # The sum of gradients is the update over -lr, without the rounding of a small difference of large weights.
         total = {name: torch.zeros_like(p) for name, p in params.items()}
-        for batch in batches:
+        for step, batch in enumerate(batches):
             index = batch.to(x.device)
-            pushed = None if push is None else push[index]
+            pushed = None if push is None else (push[step] if push.dim() > 2 else push)[index]
             total = add(total, gradient(add(params, total, -steps.lr), x[index], targets[index], pushed))
         return total
 

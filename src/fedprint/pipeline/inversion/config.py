@@ -120,6 +120,8 @@ class AttackConfig(Component):
             return f"closed-form needs a fully connected first layer, which {self.network.name} has not; choose mlp"
         if self.batches != (1,):
             return f"batches: closed-form solves gradients of one image, got {list(self.batches)}; write [1]"
+        if self.local:
+            return "local: closed-form solves single gradients; choose gradient-matching for updates of local steps"
         return None
 
     def _labels_need(self, attack: GradientMatching) -> str | None:
