@@ -51,6 +51,22 @@ def test_unrolled_steps_equal_the_update_of_a_client() -> None:
     assert all(torch.allclose(found[name], observed[name], rtol=1e-9, atol=1e-12) for name in found)
 
 
+def test_a_push_may_differ_from_step_to_step() -> None:
+    net = cases.network()
+    net.reset(torch_rng(0))
+    x, y = (part[0] for part in cases.images(1, 2))
+    params = {name: p.detach() for name, p in net.named_parameters()}
+    targets = torch.nn.functional.one_hot(y, cases.CLASSES).double()
+    simulate = simulation(net, steps=LocalSteps(batches=((0, 1), (1,)), lr=0.3))
+    one = torch.ones(2, net.head.in_features).double()
+    constant, each = simulate(params, x, targets, one), simulate(params, x, targets, torch.stack([one, one]))
+    assert all(torch.equal(constant[name], each[name]) for name in each)
+    later = simulate(params, x, targets, torch.stack([one, torch.stack([-5 * one[0], one[1]])]))
+    assert all(torch.equal(later[name], each[name]) for name in each), "the second step does not take the first image"
+    other = simulate(params, x, targets, torch.stack([one, 0 * one]))
+    assert not torch.allclose(other["conv1.weight"], each["conv1.weight"])
+
+
 # ---- the distance and the prior ------------------------------------------------------------------------------------
 
 

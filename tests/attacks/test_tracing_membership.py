@@ -204,3 +204,5 @@ def test_imagined_clients_send_what_clients_send() -> None:
     assert not torch.allclose(secret["conv1.weight"], other["conv1.weight"])
     weightless = with_secret_head(victims, bits=8, alpha2=0.0)(params, x[0], y[0], torch_rng(0))
     assert all(torch.allclose(weightless[name], sent[name]) for name in sent)
+    louder = with_secret_head(victims, bits=8, alpha1=2.0, alpha2=1.0)(params, x[0], y[0], torch_rng(0))
+    assert all(torch.allclose(louder[name], 2 * secret[name]) for name in sent), "both terms count twice"

@@ -212,13 +212,21 @@ def test_images_in_hand_have_a_table_and_a_sentence_of_their_own() -> None:
     found: dict[str, Any] = {"attack": "alignment", "adversary": "adaptive", "matching": None, "others": 1264}
     rows = [
         row("example_membership_auc", 0.9, defence="dp", members=16, **found),
-        row("example_membership_tpr", 0.4, defence="dp", fpr=0.001, **{**found, "chance": 0.002}),
+        row("example_membership_tpr", 0.4, defence="dp", fpr=0.001, fpr_bound=0.003, **{**found, "chance": 0.002}),
         row("tracing_accuracy", 0.8, defence="dp", level="participant", participants=2, **found),
         row("tracing_accuracy", 0.5, defence="dp", level="participant", participants=16, **found),
     ]
-    (line,) = sought_table(HEAD, rows).lines
-    assert line.cells[:4] == ("0.900 [0.850, 0.950]", "40 % [35, 45]", "0.2 %", "50 % [45, 55]")
+    drawn = {**found, "pairs": "drawn", "others": 24}
+    few = [
+        row("example_membership_auc", 0.97, defence="dp", members=24, **{**drawn, "attack": "lira"}),
+        row("example_membership_tpr", 0.9, defence="dp", fpr_bound=0.14, **{**drawn, "attack": "lira", "chance": 0.04}),
+    ]
+    rows += [*few, *({**one, "attack": "alignment", "value": 0.93} for one in few)]
+    line, lira, same = sought_table(rows).lines
+    assert line.cells[:5] == ("0.900 [0.850, 0.950]", "40 % [35, 45]", "0.2 %", "0.3 %", "50 % [45, 55]")
     assert line.cells[-1] == "16 in, 1264 not; 16 gradients"
+    assert lira.labels[-1] == "lira (drawn)" and lira.cells[1:5] == ("90 % [85, 95]", "4.0 %", "14.0 %", "–")
+    assert same.labels[-1] == "alignment (drawn)" and same.cells[0].startswith("0.930")
     assert len(tracing_table(HEAD, rows).lines) == 2
     assert any("AUC of dp 0.90 [0.85, 0.95]," in text for text in sentences(HEAD, rows, []))
 

@@ -308,7 +308,7 @@ def sought_sentence(head: InversionHead, rows: Sequence[Row]) -> list[str]:
     """Return how well images in hand are told from strangers before the adversary who knows most, by mechanism."""
     _, network, batches = head.attacks[0]
     place = {"attack": ALIGNMENT, "network": network, "attack_batch": batches[0], "adversary": head.headline}
-    found = rows_where(rows, metric="example_membership_auc", variant=MAIN, **place)
+    found = rows_where(rows, metric="example_membership_auc", variant=MAIN, pairs=None, **place)
     shown = []
     for name in ("none", *DEFENCES):
         own = sorted((row for row in found if row["defence"] == name), key=lambda row: float(row["value"]))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fedprint.evaluation.rows import Row
 from fedprint.reports.analysis_tables import ResultTable, TableLine
 from fedprint.reports.inversion_rows import (
+    AGAINST,
     ALIGNMENT,
     BEST,
     CUT,
@@ -51,42 +52,51 @@ def image_label_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
     )  # fmt: skip
 
 
-def sought_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
-    """Return, without a reconstruction, which images in hand are found in gradients, and in whose."""
-    lines = []
-    for network, batch, adversary in seen_places(head):
-        place = {"attack": ALIGNMENT, "network": network, "attack_batch": batch, "adversary": adversary}
-        here = rows_where(rows, **place)
-        for auc in rows_where(here, metric="example_membership_auc"):
-            setting = {key: auc[key] for key in ("defence", "variant", "strength")}
-            tpr = row_where(here, metric="example_membership_tpr", **setting)
-            traced = rows_where(here, metric="tracing_accuracy", **setting)
-            last = max(traced, key=lambda row: int(row["participants"]))
-            lines.append(
-                TableLine(
-                    labels=(network, str(batch), adversary, named(auc), f"{auc['strength']:g}"),
-                    cells=(
-                        numbers(auc, 3),
-                        *((percent(tpr), fine_percent(tpr["chance"])) if tpr else (MISSING, MISSING)),
-                        percent(last),
-                        fine_percent(last["chance"]),
-                        f"{auc['members']} in, {auc['others']} not; {auc['n_users']} gradients",
-                    ),
-                )
-            )
+def sought_table(rows: Sequence[Row]) -> ResultTable:
+    """Return, without a reconstruction, which images in hand are found in messages, and in whose."""
+    asked = rows_where(rows, metric="example_membership_auc")
+    found = sorted(asked, key=lambda r: (str(r["network"]), int(r["attack_batch"]), r["adversary"] != "naive"))
     return ResultTable(
         name="sought",
         title="Images in hand: whether they are in a gradient, and in whose",
-        note="No reconstruction: the gradient of a single image is held against what was sent, whitened by gradients "
-        "of public images, by an adversary who has the image and its label. Membership asks every pair of a candidate "
-        "(all attacked images, and strangers) and a gradient; the area under the ROC curve has chance .5, and the true "
-        "positive rate is that at a false positive rate of at most .1 %. Traced: among all victims. Intervals over "
-        "gradients.",
-        labels=("network", "batch", "adversary", "mechanism", "strength"),
-        heads=("AUC", "TPR at FPR .1 %", "TPR by chance", "traced", "traced by chance", "pairs"),
-        lines=tuple(lines),
-        folded=len(lines) > 40,
+        note="No reconstruction, by an adversary who has an image and its label. Alignment: its own gradient is "
+        "held against what was sent, whitened by gradients of public images; asked of every pair of a candidate (all "
+        "attacked images, and strangers) and a gradient. Lira: the likelihood ratio of that alignment under shadow "
+        "clients with the image and without, who do as the adversary believes that clients do; loss: by how much the "
+        "message lowers the image's. These ask about some members and strangers of each gradient, and the alignment "
+        "stands beside them on the same pairs (drawn). The area under the ROC curve has chance .5; the true positive "
+        "rate is at a false positive rate of at most .1 % of the pairs that are not in. Fewer than 1,000 of these, n, "
+        "cannot resolve a rate below 1 / n: the threshold then lies above all of them, and the false positive rate of "
+        "the attack may be anything up to the end of its interval, beside it. Traced: among all victims. Intervals "
+        "over gradients.",
+        labels=("network", "batch", "adversary", "mechanism", "strength", "by"),
+        heads=("AUC", "TPR at FPR .1 %", "TPR by chance", "FPR up to", "traced", "traced by chance", "pairs"),
+        lines=tuple(_sought_line(rows, auc) for auc in found),
+        folded=len(found) > 40,
     )  # fmt: skip
+
+
+def _sought_line(rows: Sequence[Row], auc: Row) -> TableLine:
+    same = ("attack", "network", "attack_batch", "adversary", "local_steps", "defence", "variant", "strength", "pairs")
+    here = rows_where(rows, **{key: auc.get(key) for key in same})
+    (tpr,) = rows_where(here, metric="example_membership_tpr")
+    traced = rows_where(here, metric="tracing_accuracy")
+    last = max(traced, key=lambda row: int(row["participants"])) if traced else None
+    network = str(auc["network"]) + (f", {auc['local_steps']} local steps" if auc.get("local_steps") else "")
+    by = str(auc["attack"]) + (" (drawn)" if auc.get("pairs") else "")
+    setting = (str(auc["attack_batch"]), str(auc["adversary"]), named(auc), f"{auc['strength']:g}")
+    return TableLine(
+        labels=(network, *setting, by),
+        cells=(
+            numbers(auc, 3),
+            percent(tpr),
+            fine_percent(tpr["chance"]),
+            fine_percent(tpr["fpr_bound"]),
+            percent(last),
+            fine_percent(last["chance"]) if last else MISSING,
+            f"{auc['members']} in, {auc['others']} not; {auc['n_users']} gradients",
+        ),
+    )
 
 
 def fine_percent(value: float) -> str:
@@ -119,37 +129,44 @@ def tracing_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
     )  # fmt: skip
 
 
-def ablation_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
-    """Return every variant beside the papers' grid."""
-    lines = []
+def ablation_table(rows: Sequence[Row]) -> ResultTable:
+    """Return every variant of a mechanism beside the papers' grid, and attacks on updates beside those on gradients."""
+    place = ("attack", "attack_variant", "attack_batch", "adversary", "defence")
     caps = rows_where(rows, metric="cap_reconstruction", **CUT)
     varied = {row["defence"] for row in caps if row["variant"] != MAIN}
-    for row in sorted(
-        caps, key=lambda r: (str(r["attack"]), int(r["attack_batch"]), str(r["adversary"]), str(r["defence"]))
-    ):
-        if row["defence"] in varied:
-            place = {key: row[key] for key in ("attack", "attack_batch", "adversary", "defence", "variant")}
-            labels = row_where(rows, metric="cap_membership", **GRADIENT, **place)
-            apart = row_where(rows, metric="cap_difference", **CUT, **place) if row["variant"] != MAIN else None
-            shared = str(apart["strengths"]) if apart else MISSING
-            cells = (str(row["strengths"]), numbers(row), numbers(apart, 3), shared, numbers(labels))
-            lines.append(
-                TableLine(
-                    labels=(str(row["attack"]), str(row["attack_batch"]), str(row["adversary"]), named(row)),
-                    cells=cells,
-                )
-            )
+    shown = [
+        row
+        for row in caps
+        if row.get("local_steps") or (row["defence"] in varied and row.get("attack_variant") in (None, MAIN))
+    ]
+    lines = []
+    for row in sorted(shown, key=lambda r: [str(r.get(key)) for key in place]):
+        here = {key: row.get(key) for key in (*place, "variant")}
+        labels = row_where(rows, metric="cap_membership", **GRADIENT, **here)
+        against = {"against": AGAINST} if row.get("local_steps") else {}
+        varies = row["variant"] != MAIN or against
+        apart = row_where(rows, metric="cap_difference", **CUT, **here, **against) if varies else None
+        cells = (str(row["strengths"]), numbers(row), numbers(apart, 3), _strengths(apart), numbers(labels))
+        attack = str(row["attack"]) + (f", {row['local_steps']} local steps" if row.get("local_steps") else "")
+        lines.append(
+            TableLine(labels=(attack, str(row["attack_batch"]), str(row["adversary"]), named(row)), cells=cells)
+        )
     return ResultTable(
         name="ablations",
         title="Ablations",
-        note="Other noise, other numbers of private bits, and sharing without noise: CAP over the strengths of each, "
-        "of images cut to [0, 1]. The difference from the mechanism of the grid is paired image by image, over the "
-        "strengths that both have.",
+        note="Other noise, other numbers of private bits, sharing without noise, and attacks that unroll updates of "
+        "several local steps: CAP over the strengths of each, of images cut to [0, 1]. The difference is from the "
+        "mechanism of the grid or, of updates, from the attack on one gradient of the same images, which may have "
+        "other evaluations; it is paired image by image, over the strengths that both have.",
         labels=("attack", "batch", "adversary", "mechanism"),
-        heads=("strengths", "CAP reconstruction", "above the grid's", "over strengths", "CAP membership"),
+        heads=("strengths", "CAP reconstruction", "above what it varies", "over strengths", "CAP membership"),
         lines=tuple(lines),
         folded=len(lines) > 40,
     )  # fmt: skip
+
+
+def _strengths(row: Row | None) -> str:
+    return str(row["strengths"]) if row else MISSING
 
 
 def image_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:

@@ -18,6 +18,15 @@ MAIN, BEST = "main", "assignment"
 ALIGNMENT = "alignment"
 """The ``attack`` of rows that need no reconstruction: an image's own gradient beside what was sent."""
 
+ONE_BY_ONE = ("lira", "loss")
+"""The ``attack`` of rows on pairs that were asked about one by one: likelihood ratios, and the drop of loss."""
+
+DRAWN = "drawn"
+"""The ``pairs`` of these rows, and of the alignment's on the same pairs; rows over all pairs have none."""
+
+AGAINST = "gradient"
+"""What updates of local training are set ``against``: the same attack on one gradient of the same images."""
+
 RAW: Mapping[str, str] = {"matching": BEST, "pixels": "raw"}
 """The keys of the papers' relative error: images as the search left them, in the best assignment (papers.md 4.1)."""
 
@@ -54,13 +63,17 @@ PAPERS = "deep-leakage"
 
 @dataclass(frozen=True, kw_only=True)
 class Other:
-    """An attacker beside that of headlines: its ``variant``, the attack it varies, where, and what it may know."""
+    """An attacker beside that of headlines: its ``variant``, the attack it varies, where, and what it may know.
+
+    ``local_steps`` are those of the updates that it attacks, None for gradients.
+    """
 
     variant: str
     attack: str
     network: str
     batches: tuple[int, ...]
     adversaries: tuple[str, ...]
+    local_steps: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +116,12 @@ def views(head: InversionHead, rows: Sequence[Row]) -> Iterator[tuple[str, Inver
 
 
 def of_variant(rows: Sequence[Row], variant: str) -> list[Row]:
-    """Return the rows of an attacker, and those that none has made."""
-    return [row for row in rows if row.get("attack_variant") in (None, variant)]
+    """Return the rows of an attacker, and those that none has made, of single gradients."""
+    return [row for row in rows if row.get("attack_variant") == variant or _of_gradients(row)]
+
+
+def _of_gradients(row: Row) -> bool:
+    return row.get("attack_variant") is None and row.get("local_steps") is None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,9 +58,9 @@ def tables_of(head: InversionHead, rows: Sequence[Row]) -> list[ResultTable]:
         region_table(head, main),
         label_table(head, rows),
         image_label_table(head, rows),
-        sought_table(head, main),
+        sought_table(rows),
         tracing_table(head, main),
-        ablation_table(head, main),
+        ablation_table(rows),
         image_table(head, rows),
         layer_table(main),
     ]
@@ -78,9 +78,9 @@ def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
             if found:
                 some = next(iter(found.values()))
                 cells = [numbers(found.get(name)) for name in ("none", *DEFENCES)]
-                chance = numbers_of_chance(found.get("spn") or found["none"])
-                papers = variant == PAPERS or (attack == "gradient-matching" and (attack, network, batch) not in theirs)
-                published = published_cap(head.dataset, score, batch) if papers else MISSING
+                chance = numbers_of_chance(found.get("spn", some))
+                ours = variant == MAIN and attack == "gradient-matching" and (attack, network, batch) not in theirs
+                published = published_cap(head.dataset, score, batch) if ours or variant == PAPERS else MISSING
                 n = f"{some['n_questions']} images, {some['n_users']} gradients"
                 among = f" among {some['participants']} participants" if metric == "cap_tracing" else ""
                 lines.append(

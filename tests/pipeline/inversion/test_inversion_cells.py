@@ -42,7 +42,7 @@ def test_the_attack_runs_where_no_truth_exists(small: InversionExperiment, tmp_p
         shutil.move(tmp_path / "all" / name, tmp_path / "seen" / name)
     shutil.rmtree(tmp_path / "all")
     seen = tmp_path / "seen"
-    seek(seen / "observed", seen / "public", seen / "candidates", seen / "adaptive")
+    seek(seen / "observed", seen / "public", seen / "candidates", 4, seen / "adaptive", 0)
     assert load_file(seen / "adaptive" / SCORES)["scores"].shape == (4 + 10, 4)
     shutil.rmtree(seen / "candidates")
     reconstruct(quick, seen / "observed", seen / "public", seen / "adaptive", 0)
@@ -95,11 +95,13 @@ def test_tracing_is_judged_at_both_levels(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     y = torch.tensor([[0, 1], [1, 1]])
     truth = {"x": x, "y": y, "blind": x[0, 0].clone(), "order": order, "sought": torch.tensor([4, 2, 0, 5, 3])}
+    truth["asked"] = torch.zeros(0, 2)
     save_file(truth, tmp_path / "truth" / "images.safetensors")
     save_file({"x": x.flatten(0, 1)[order].contiguous()}, tmp_path / "queries" / "images.safetensors")
     found = torch.stack([torch.stack([x[0, 1], x[1, 0]]), torch.stack([x[1, 1], x[0, 0] * 0])])
     save_file({"images": found, "raw": 2 * found, "labels": y}, tmp_path / "found" / FOUND)
-    save_file({"scores": torch.rand(5, 2)}, tmp_path / "found" / SCORES)
+    scores = {"scores": torch.rand(5, 2), "lira": torch.zeros(0, 2), "loss": torch.zeros(0, 2)}
+    save_file(scores, tmp_path / "found" / SCORES)
     trace(tmp_path / "found", tmp_path / "queries", tmp_path / "traced")
     assert (tmp_path / "traced" / TRACED).is_file()
     result = judge(tmp_path / "truth", tmp_path / "found", tmp_path / "traced", (2,), 2)

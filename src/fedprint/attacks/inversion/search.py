@@ -28,7 +28,7 @@ PUSH = 0.1
 
 
 class Search:
-    """Vectors (d,): the pixels, then the logits of joint labels, then the push on the features of each image."""
+    """Vectors (d,): the pixels, then the logits of joint labels, then the push on the features, image by image."""
 
     def __init__(self, attack: GradientMatching, victims: Victims, index: Tensor, knowledge: Knowledge) -> None:
         self._attack, self._victims, self._knowledge = attack, victims, knowledge
@@ -38,6 +38,8 @@ class Search:
         self._joint = attack.labels == "joint"
         self._logits = victims.images * victims.classes if self._joint else 0
         self._features = _features(victims) if attack.secret == "fit" else 0
+        steps = () if victims.steps is None else (len(victims.steps.batches),)
+        self._push_shape = (victims.rounds, *steps, victims.images, self._features)
         self._targets = self._known_targets()
         self._simulate = simulation(victims.model, multi_label=victims.multi_label, steps=victims.steps)
         places = (0, None if victims.shared else 0, 0, 0)
@@ -59,7 +61,7 @@ class Search:
         begin = start_images(kind, victims.images, victims.shape, rng).flatten()
         if self._joint:
             begin = torch.cat([begin, torch.randn(self._logits, generator=rng)])
-        return torch.cat([begin, begin.new_zeros(victims.rounds * victims.images * self._features)])
+        return torch.cat([begin, begin.new_zeros(math.prod(self._push_shape))])
 
     def around(self, images: Tensor, targets: Tensor) -> Tensor:
         """Return points (k, d) with images (k, b, c, h, w) and targets (k, b, C) of all these victims, and no push."""
@@ -67,7 +69,7 @@ class Search:
         if self._joint:
             sure = targets.clamp(1e-6, 1 - 1e-6)
             parts.append((sure.logit() if self._victims.multi_label else sure.log()).flatten(1))
-        parts.append(images.new_zeros(len(images), self._victims.rounds * self._victims.images * self._features))
+        parts.append(images.new_zeros(len(images), math.prod(self._push_shape)))
         return torch.cat(parts, 1)
 
     def split(self, points: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,7 +105,7 @@ class Search:
         rounds = self._victims.rounds
         push = None
         if self._features:
-            push = PUSH * point[self.fixed :].reshape(rounds, len(x), self._features)
+            push = PUSH * point[self.fixed :].reshape(self._push_shape)
         if rounds == 1:
             return self._simulate(params, x, y, None if push is None else push[0])
         each = vmap(self._simulate, in_dims=(0, None, None, None if push is None else 0))

@@ -16,6 +16,7 @@ from fedprint.attacks.inversion.alignment import as_targets
 from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.victims import Labelled, Victims
 from fedprint.models.dual_head import DualHead
+from fedprint.params import scale
 from fedprint.rng import torch_rng
 from fedprint.types import Params
 
@@ -80,11 +81,12 @@ def plain(victims: Victims) -> Client:
     return send
 
 
-def with_secret_head(victims: Victims, *, bits: int, alpha2: float, margin: float = 1.0) -> Client:
+def with_secret_head(victims: Victims, *, bits: int, alpha2: float, alpha1: float = 1.0, margin: float = 1.0) -> Client:
     """Return a client with a private head of its own (SPN), fresh and with fresh codes at every call.
 
-    Its loss adds ``alpha2 * L_P`` (spn, eq. 18), of which the public layers get the gradient at the features. The head
-    begins as the defence's does (models/dual_head.py). FedprintError where the victims' model takes none.
+    Its loss is ``alpha1 * CE + alpha2 * L_P`` (spn, eq. 18), of whose second term the public layers get the gradient at
+    the features. The head begins as the defence's does (models/dual_head.py); over several local steps it is held as it
+    begins, and ``alpha1`` scales what is sent. FedprintError where the victims' model takes none.
     """
     dual = DualHead(victims.model, bits=bits)
     simulate = simulation(victims.model, multi_label=victims.multi_label, steps=victims.steps)
@@ -95,7 +97,7 @@ def with_secret_head(victims: Victims, *, bits: int, alpha2: float, margin: floa
         weight, bias = (p.to(x) for p in dual.draw_private(rng).values())
         codes = targets @ (2.0 * torch.randint(2, (victims.classes, bits), generator=rng) - 1).to(x)
         below = (margin - (features @ weight.T + bias) * codes > 0).to(x)
-        return simulate(params, x, targets, -alpha2 * (below * codes) @ weight)
+        return scale(simulate(params, x, targets, -alpha2 / alpha1 * (below * codes) @ weight), alpha1)
 
     return send
 

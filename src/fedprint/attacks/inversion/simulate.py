@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -38,6 +38,15 @@ class LocalSteps:
 
     batches: tuple[tuple[int, ...], ...]
     lr: float
+
+
+def local_batches(
+    images: int, steps: int, batch_size: int, order: Callable[[int], Sequence[int]]
+) -> tuple[tuple[int, ...], ...]:
+    """Return which of a client's ``images`` each of its ``steps`` takes, where epoch e goes through ``order(e)``."""
+    each = range(0, images, batch_size)
+    epochs = (tuple(order(epoch)) for epoch in range(-(-steps // len(each))))
+    return tuple(epoch[start : start + batch_size] for epoch in epochs for start in each)[:steps]
 
 
 class _Scores(nn.Module):
@@ -78,7 +87,8 @@ def simulation(model: FedModule, *, multi_label: bool = False, steps: LocalSteps
     """Return what a client sends, as a descent: its gradient, or its update over ``-lr`` after ``steps``.
 
     Both have the same sign and, after a single step on all images, the same value. Differentiable in images and
-    targets.
+    targets. A ``push`` (b, features) is for every step the same, one (s, b, features) gives each of s steps its own: a
+    private head trains along, and what it does to the features changes.
     """
     gradient = grad(mean_loss(model, multi_label=multi_label))
     if steps is None:
@@ -86,12 +96,13 @@ def simulation(model: FedModule, *, multi_label: bool = False, steps: LocalSteps
     batches = [torch.tensor(batch) for batch in steps.batches]
 
     def unrolled(params: Params, x: Tensor, targets: Tensor, push: Tensor | None = None) -> dict[str, Tensor]:
-        current = dict(params)
-        for batch in batches:
+        # The sum of gradients is the update over -lr, without the rounding of a small difference of large weights.
+        total = {name: torch.zeros_like(p) for name, p in params.items()}
+        for step, batch in enumerate(batches):
             index = batch.to(x.device)
-            pushed = None if push is None else push[index]
-            current = add(current, gradient(current, x[index], targets[index], pushed), -steps.lr)
-        return scale(add(current, params, -1.0), -1 / steps.lr)
+            pushed = None if push is None else (push[step] if push.dim() > 2 else push)[index]
+            total = add(total, gradient(add(params, total, -steps.lr), x[index], targets[index], pushed))
+        return total
 
     return unrolled
 

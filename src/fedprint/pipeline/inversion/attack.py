@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import TypeAdapter
@@ -23,12 +24,16 @@ from fedprint.attacks.inversion.labels import labels_from
 from fedprint.attacks.inversion.matching import GradientMatching
 from fedprint.attacks.inversion.membership import Beliefs, Membership
 from fedprint.attacks.inversion.objectives import Knowledge
+from fedprint.attacks.inversion.shadows import Client, behind, plain, with_secret_head
+from fedprint.attacks.inversion.simulate import LocalSteps, local_batches
 from fedprint.attacks.inversion.victims import Labelled, Victims
 from fedprint.defences.on_update import Laplace, Noise, TopK
-from fedprint.defences.secret_head import SecretHead
+from fedprint.defences.secret_head import SecretHead, secret_head
 from fedprint.defences.strength import one
-from fedprint.pipeline.inversion.config import Inversion, Mechanic, Network
+from fedprint.pipeline.inversion.config import Inversion, LocalSgd, Mechanic, Network
 from fedprint.pipeline.inversion.victims import GRADIENTS, IMAGES, MECHANISM, SETTING
+from fedprint.rng import seed_for
+from fedprint.types import UpdateDefence
 
 FOUND, SCORES, TRACED = "found.safetensors", "scores.safetensors", "traced.safetensors"
 
@@ -51,17 +56,27 @@ def reconstruct(attack: Inversion, observed: Path, public: Path | None, out: Pat
     save_file({name: tensor.contiguous() for name, tensor in found.items()}, out / FOUND)
 
 
-def seek(observed: Path, public: Path | None, candidates: Path, out: Path) -> None:
-    """Write scores (q, v): how likely each candidate image is in each gradient, by its own gradient (alignment.py).
+def seek(observed: Path, public: Path | None, candidates: Path, shadows: int, out: Path, seed: int) -> None:
+    """Write ``scores`` (q, v): how likely each candidate image is in each gradient, by its own gradient (alignment.py).
 
-    The adversary has the candidates with their labels, and other images of the same kind; ``public`` as above.
+    The adversary has the candidates with their labels, and other images of the same kind; ``public`` as above. Of each
+    gradient it is asked about k candidates one by one: ``lira`` and ``loss`` (k, v) of these (membership.py).
     """
     victims, held = observed_victims(observed), load_file(candidates / IMAGES)
-    knowledge = Knowledge() if public is None else knowledge_of(read_mechanism(public))
-    beliefs = Beliefs(public=Labelled(x=held["public_x"], y=held["public_y"]), knowledge=knowledge)
-    scores = Membership(score="alignment").run(victims, Labelled(x=held["x"], y=held["y"]), beliefs, seed=0)
+    mechanics = () if public is None else read_mechanism(public)
+    images, own = Labelled(x=held["x"], y=held["y"]), Labelled(x=held["public_x"], y=held["public_y"])
+    client = client_of(victims, mechanics) if len(held["asked"]) else None
+    beliefs = Beliefs(public=own, knowledge=knowledge_of(mechanics), client=client)
+    scores = {"scores": Membership(score="alignment").run(victims, images, beliefs, seed=seed)}
+    for name, attack in {"lira": Membership(shadows=shadows), "loss": Membership(score="loss")}.items():
+        columns = [
+            attack.run(victims.of_one_model(v), images[asked], beliefs, seed=seed_for(seed, name, v))
+            for v, asked in enumerate(held["asked"].T)
+            if len(asked)
+        ]
+        scores[name] = torch.cat(columns, 1) if columns else held["asked"].double()
     out.mkdir(parents=True, exist_ok=True)
-    save_file({"scores": scores.contiguous()}, out / SCORES)
+    save_file({name: tensor.contiguous() for name, tensor in scores.items()}, out / SCORES)
 
 
 def trace(found: Path, queries: Path, out: Path) -> None:
@@ -77,7 +92,7 @@ def nearest(queries: Tensor, images: Tensor) -> Tensor:
 
 
 def observed_victims(observed: Path) -> Victims:
-    """Return what the server has of the victims."""
+    """Return what the server has of the victims. Of the order of local batches it assumes that of the images."""
     setting = json.loads((observed / SETTING).read_text(encoding="utf-8"))
     tensors = load_file(observed / GRADIENTS)
     channels, height, width = setting["shape"]
@@ -90,7 +105,16 @@ def observed_victims(observed: Path) -> Victims:
         classes=setting["classes"],
         images=setting["images"],
         shared=False,
+        steps=_steps(setting["local"], setting["images"]),
     )
+
+
+def _steps(told: Mapping[str, Any] | None, images: int) -> LocalSteps | None:
+    if told is None:
+        return None
+    local = LocalSgd.model_validate(told)
+    batches = local_batches(images, local.steps, local.batch_size, lambda _: range(images))
+    return LocalSteps(batches=batches, lr=local.lr)
 
 
 def read_mechanism(public: Path) -> tuple[Mechanic, ...]:
@@ -104,6 +128,20 @@ def knowledge_of(defences: Sequence[Mechanic]) -> Knowledge:
     masked = any(isinstance(defence, TopK) and one(defence.share) < 1 for defence in defences)
     secret = any(isinstance(defence, SecretHead) for defence in defences)
     return Knowledge(sigma=math.hypot(*noise), masked=masked, secret_head=secret)
+
+
+def client_of(victims: Victims, defences: Sequence[Mechanic]) -> Client:
+    """Return what an adversary who knows the settings of ``defences`` takes a client for; none is a plain one."""
+    secret = secret_head(defences)
+    client = plain(victims)
+    if secret is not None:
+        client = with_secret_head(
+            victims, bits=secret.bits, alpha1=secret.alpha1, alpha2=one(secret.alpha2), margin=secret.margin
+        )
+    for defence in defences:
+        if isinstance(defence, UpdateDefence):
+            client = behind(client, defence.on_device)
+    return client
 
 
 def _matched(attack: GradientMatching, victims: Victims, knowledge: Knowledge, seed: int) -> dict[str, Tensor]:

@@ -123,8 +123,9 @@ def attack_cell(cell: ExposureCell, folder: Path) -> None:
         # without a mechanism there is nothing to know, and both adversaries are one
         public = folder / "public" if adversary == "adaptive" and cell.defences else None
         if cell.defences or not seconds:
-            reconstruct(cell.attack, folder / "observed", public, found, seed_for(cell.seed, "attack"))
-            seek(folder / "observed", public, folder / "candidates", found)
+            seed = seed_for(cell.seed, "attack")
+            reconstruct(cell.attack, folder / "observed", public, found, seed)
+            seek(folder / "observed", public, folder / "candidates", cell.candidates.shadows, found, seed)
         else:
             shutil.copytree(folder / "found" / cell.adversaries[0], found)
         seconds[adversary] = time.process_time() - started
@@ -166,7 +167,7 @@ def _flat(judged: Judged) -> dict[str, Any]:
     flat = {f"by_matching|{name}": array for name, array in judged.by_matching.items()}
     flat |= {f"blind|{name}": array for name, array in judged.blind.items()}
     flat |= {f"traced|{number}": array for number, array in judged.traced.items()}
-    flat |= {"sought|scores": judged.sought.scores, "sought|own": judged.sought.own}
+    flat |= {f"sought|{name}": array for name, array in vars(judged.sought).items()}
     return flat | {f"traced_chance|{number}": array for number, array in judged.traced_chance.items()}
 
 

@@ -68,17 +68,31 @@ class MechanismConfig(Component):
         return _MECHANICS.validate_python(filled(self.defences, {STRENGTH: strength}))
 
 
-class AttackConfig(Component):
-    """An attack on one network, on gradients of ``batches`` images.
+class LocalSgd(Component):
+    """What a client trains before it sends: ``steps`` of plain SGD on batches of ``batch_size``, epoch by epoch.
 
-    ``variant`` tells other attackers from the one of headlines (``main``); they attack the papers' grid, no ablations.
-    ``adversaries`` stand in for the experiment's, where given. ``row-sum`` labels are counted for several images; where
-    the last layer's inputs are signed (tanh), where sums of rows say nothing, they come from the signs of one image and
-    from the bias of several.
+    It sends its update over ``-lr``, so that a single step on all images sends their gradient, and the noise of a
+    mechanism is as large beside an update as it is beside a gradient. The server knows all three: it set them.
+    """
+
+    steps: int = Field(ge=1)
+    batch_size: int = Field(ge=1)
+    lr: float = Field(gt=0)
+
+
+class AttackConfig(Component):
+    """An attack on one network, on gradients of ``batches`` images or, with ``local``, on updates of local training.
+
+    ``variant`` tells other attackers from the one of headlines (``main``), which is on gradients; others attack the
+    papers' grid, or the ``mechanisms`` of it that are named, and no ablations. ``adversaries`` stand in for the
+    experiment's, where given. ``row-sum`` labels are counted for several images; where the last layer's inputs are
+    signed (tanh), where sums of rows say nothing, they come from the signs of one image and from the bias of several.
     """
 
     network: Network
     attack: Inversion
+    local: LocalSgd | None = None
+    mechanisms: Annotated[tuple[DefenceName, ...], AfterValidator(all_differ), Field(min_length=1)] | None = None
     batches: Annotated[tuple[Annotated[int, Field(ge=1)], ...], AfterValidator(all_differ), Field(min_length=1)] = (1,)
     variant: str = Field(default=MAIN, pattern=VARIANT)
     adversaries: Adversaries | None = None
@@ -86,15 +100,28 @@ class AttackConfig(Component):
     @model_validator(mode="after")
     def _fits_its_network(self) -> AttackConfig:
         wrong = self._closed_form_needs() if isinstance(self.attack, ClosedForm) else self._labels_need(self.attack)
-        if wrong:
+        if wrong := wrong or self._a_variant_needs():
             raise ValueError(wrong)
         return self
+
+    def _a_variant_needs(self) -> str | None:
+        """Return what is wrong with what only variants may do."""
+        if self.variant == MAIN and (self.local or self.mechanisms):
+            what = "local" if self.local else "mechanisms"
+            return f"{what}: headlines are of single gradients under every mechanism; give this attack a variant"
+        local, most = self.local, max(self.batches)
+        if local and local.steps * local.batch_size < most:
+            reach = f"{local.steps} steps of {local.batch_size} reach {local.steps * local.batch_size} of {most} images"
+            return f"local: {reach}; raise local.steps or local.batch_size"
+        return None
 
     def _closed_form_needs(self) -> str | None:
         if not isinstance(self.network, FullyConnected):
             return f"closed-form needs a fully connected first layer, which {self.network.name} has not; choose mlp"
         if self.batches != (1,):
             return f"batches: closed-form solves gradients of one image, got {list(self.batches)}; write [1]"
+        if self.local:
+            return "local: closed-form solves single gradients; choose gradient-matching for updates of local steps"
         return None
 
     def _labels_need(self, attack: GradientMatching) -> str | None:
@@ -144,18 +171,33 @@ class CandidatesConfig(Component):
 
     ``pairs`` of a stranger and a gradient, at least: a false positive rate of .1 % takes a thousand. ``public`` more
     images tell it what gradients of any images have in common (attacks/inversion/alignment.py).
+
+    ``lira`` members (at most all) and as many strangers of every gradient are asked about by likelihood ratios too,
+    which cost the gradients of ``shadows`` clients each (attacks/inversion/membership.py); 0 is none. ``lira_batches``
+    are the batch sizes in which they are, None is all: a single image is its gradient's own, and seldom needs them.
     """
 
     public: int = Field(default=64, ge=1)
     pairs: int = Field(default=1000, ge=1)
+    lira: int = Field(default=0, ge=0)
+    lira_batches: Annotated[tuple[int, ...], AfterValidator(all_differ)] | None = None
+    shadows: int = Field(default=16, ge=2)
+
+    def asked(self, batch: int) -> int:
+        """Return ``lira`` for gradients of ``batch`` images."""
+        return self.lira if self.lira_batches is None or batch in self.lira_batches else 0
 
     def strangers(self, victims: int) -> int:
         """Return how many strangers so many gradients take."""
         return -(-self.pairs // victims)
 
     def lacking(self, images: int, victims: int, batch: int) -> str | None:
-        """Return what is wrong where so many training images are too few for gradients of ``batch``, else None."""
+        """Return what is wrong with so many training images for gradients of ``batch``, None where nothing is."""
         inside, strangers = victims * batch, self.strangers(victims)
+        if self.asked(batch) > strangers:
+            return f"candidates.lira: {self.lira} strangers, but there are {strangers}; raise candidates.pairs"
+        if self.asked(batch) and self.public < batch:
+            return f"candidates.public: {self.public}, but shadows of lira hold {batch} each; raise it"
         if inside + strangers + self.public <= images:
             return None
         return (
@@ -195,6 +237,10 @@ class InversionConfig(Component):
             raise ValueError(f"attacks: {kinds} has one twice; give it a variant, or --set another network")
         if self.attacks[0].variant != MAIN:
             raise ValueError(f"attacks: the first is variant '{self.attacks[0].variant}'; headlines need one of {MAIN}")
+        defences = {mechanism.defence for mechanism in self.mechanisms if mechanism.variant == MAIN}
+        for one in self.attacks:
+            if missing := [name for name in one.mechanisms or () if name not in defences]:
+                raise ValueError(f"attacks: '{one.label}' is to attack {missing}; the grid has {sorted(defences)}")
         networks = {one.network.name: one.network for one in self.attacks}
         if any(one.network != networks[one.network.name] for one in self.attacks):
             raise ValueError("attacks: two networks of one name differ; another network is another experiment (--set)")
@@ -207,7 +253,7 @@ class InversionConfig(Component):
         return self
 
     def lacking(self, images: int) -> str | None:
-        """Return what is wrong where so many training images are too few for some batch, else None."""
+        """Return what is wrong with so many training images for some batch, None where nothing is."""
         batches = (batch for one in self.attacks for batch in one.batches)
         wrong = (self.candidates.lacking(images, self.victims_of(batch), batch) for batch in batches)
         return next((one for one in wrong if one), None)
@@ -220,6 +266,12 @@ class InversionConfig(Component):
     def adversaries_of(self, attack: int) -> tuple[AdversaryName, ...]:
         """Return who makes an attack."""
         return self.attacks[attack].adversaries or self.adversaries
+
+    def repeats(self, attack: int, batch: int) -> bool:
+        """Return whether an attack before attacks the same messages: what no search has a part in is the same then."""
+        here = self.attacks[attack]
+        before = (one for one in self.attacks[:attack] if (one.network, one.local) == (here.network, here.local))
+        return any(batch in one.batches for one in before)
 
     def victims_of(self, batch: int) -> int:
         """Return how many gradients of ``batch`` images are attacked."""

@@ -35,11 +35,15 @@ IMAGE_LEVEL = 0
 class Sought:
     """How likely each of q candidate images is in each of v gradients: ``scores`` (q, v), and the truth ``own`` (q,).
 
-    ``own`` is the victim whose image a candidate is, -1 for a stranger's.
+    ``own`` is the victim whose image a candidate is, -1 for a stranger's. Of each gradient k candidates were ``asked``
+    about one by one, (k, v), with the scores ``lira`` and ``loss`` (k, v); k may be 0.
     """
 
     scores: Numbers
     own: Numbers
+    asked: Numbers
+    lira: Numbers
+    loss: Numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,7 @@ def judge(truth: Path, found: Path, traced: Path, participants: Sequence[int], c
         blind=blind,
         traced=hits,
         traced_chance=chance,
-        sought=Sought(scores=load_file(found / SCORES)["scores"], own=owners_of(known["sought"], *y.shape)),
+        sought=Sought(**load_file(found / SCORES), own=owners_of(known["sought"], *y.shape), asked=known["asked"]),
     )
 
 

@@ -29,7 +29,7 @@ def all_rows(results: Results) -> list[Row]:
     """Return every measurement row, in the order of the file."""
     found = [*_accuracies(results)]
     for place, exposure in results.exposures.items():
-        first = _first_on_its_network(results, place)
+        first = not results.experiment.config.repeats(place.attack, place.batch)
         if first:
             found += _perturbations(results, place, exposure)
         for adversary, judged in exposure.judged.items():
@@ -39,13 +39,6 @@ def all_rows(results: Results) -> list[Row]:
                 found += rows_of_sought(scene, judged.sought, results.experiment.config.participants)
     found += [*_regions(results), *rows_of_scores(results)]
     return [to_row(one) for one in found]
-
-
-def _first_on_its_network(results: Results, place: Place) -> bool:
-    """Return whether no attack before attacks such gradients too: what no search has a part in is the same for both."""
-    attacks = results.experiment.config.attacks
-    network = attacks[place.attack].network
-    return not any(one.network == network and place.batch in one.batches for one in attacks[: place.attack])
 
 
 def _accuracies(results: Results) -> Iterator[Measurement]:

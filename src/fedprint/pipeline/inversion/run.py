@@ -58,7 +58,9 @@ def utility_cell(experiment: InversionExperiment, attack: int, setting: int) -> 
 def exposure_cell(experiment: InversionExperiment, place: Place) -> ExposureCell:
     """Return the attacks at one place."""
     config = experiment.config
-    chosen = config.attacks[place.attack]
+    chosen, candidates = config.attacks[place.attack], config.candidates
+    if config.repeats(place.attack, place.batch):
+        candidates = candidates.model_copy(update={"lira": 0})
     return ExposureCell(
         data=config.data,
         network=chosen.network,
@@ -66,17 +68,18 @@ def exposure_cell(experiment: InversionExperiment, place: Place) -> ExposureCell
         attack=chosen.attack_on(place.batch),
         adversaries=config.adversaries_of(place.attack),
         participants=tuple(sorted({*config.participants, config.traced_among})),
-        candidates=config.candidates,
+        candidates=candidates,
         batch=place.batch,
         victims=config.victims_of(place.batch),
         seed=config.seed,
+        local=chosen.local,
     )
 
 
 def places_of(experiment: InversionExperiment) -> list[Place]:
     """Return where attacks are made: small batches first, so that a stopped run has whole tables.
 
-    Ablations are attacked by main attacks only, and in their first batch size.
+    Ablations are attacked by main attacks only, and in their first batch size; a variant may attack some mechanisms.
     """
     attacks = experiment.config.attacks
     batches = sorted({batch for chosen in attacks for batch in chosen.batches})
@@ -86,7 +89,11 @@ def places_of(experiment: InversionExperiment) -> list[Place]:
         for attack, chosen in enumerate(attacks)
         if batch in chosen.batches
         for place, setting in enumerate(experiment.settings)
-        if setting.variant == MAIN or (chosen.variant == MAIN and batch == chosen.batches[0])
+        if (
+            setting.defence in (chosen.mechanisms or (setting.defence,))
+            if setting.variant == MAIN
+            else chosen.variant == MAIN and batch == chosen.batches[0]
+        )
     ]
 
 
@@ -222,6 +229,7 @@ def head_of(experiment: InversionExperiment, failures: Mapping[str, str]) -> Inv
                 network=one.network.name,
                 batches=one.batches,
                 adversaries=config.adversaries_of(place),
+                local_steps=None if one.local is None else one.local.steps,
             )
             for place, one in enumerate(config.attacks)
             if one.variant != MAIN

@@ -116,5 +116,6 @@ def attack_keys(results: Results, attack: int, batch: int) -> dict[str, Any]:
         "attack_variant": chosen.variant,
         "network": chosen.network.name,
         "attack_batch": batch,
+        "local_steps": None if chosen.local is None else chosen.local.steps,
         "view": "local",
     }

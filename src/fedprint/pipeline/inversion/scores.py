@@ -16,6 +16,7 @@ from fedprint.evaluation.capability import Setting, cap, cap_difference
 from fedprint.pipeline.inversion.config import MAIN
 from fedprint.pipeline.inversion.judge import IMAGE_LEVEL, MATCHINGS, PIXELS, Judged, largest_error
 from fedprint.pipeline.inversion.scene import Place, Reading, Results, Scene
+from fedprint.reports.inversion_rows import AGAINST
 from fedprint.types import Measurement
 
 COMPARED = ("dp", "ppdl_0.05", "ppdl_0.3")
@@ -23,7 +24,7 @@ COMPARED = ("dp", "ppdl_0.05", "ppdl_0.3")
 
 
 def rows_of_scores(results: Results) -> Iterator[Measurement]:
-    """Yield every CAP score, how far spn's is above the others', and how far an ablation is above its mechanism."""
+    """Yield every CAP score, how far spn's is above the others', and how far an ablation is above what it varies."""
     for attack, chosen in enumerate(results.experiment.config.attacks):
         for batch in chosen.batches:
             for adversary in results.experiment.config.adversaries_of(attack):
@@ -36,6 +37,10 @@ def rows_of_scores(results: Results) -> Iterator[Measurement]:
                 for (defence, variant), grid in grids.items():
                     if variant != MAIN and (defence, MAIN) in grids:
                         yield from _beside(grid, grids[defence, MAIN], defence)
+                if chosen.local:
+                    of_gradients = _grids_of_gradients(results, attack, batch, adversary)
+                    for name in (name for name in grids if name in of_gradients):
+                        yield from _beside(grids[name], of_gradients[name], AGAINST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +121,17 @@ def _grids(results: Results, attack: int, batch: int, adversary: str) -> dict[tu
     }
 
 
+def _grids_of_gradients(results: Results, attack: int, batch: int, adversary: str) -> dict[tuple[str, str], _Grid]:
+    """Return the grids of the same attack, of headlines, on single gradients of the same images; none without one."""
+    config = results.experiment.config
+    here = config.attacks[attack]
+    for other, one in enumerate(config.attacks):
+        if (one.attack.name, one.network, one.variant) == (here.attack.name, here.network, MAIN):
+            asked = batch in one.batches and adversary in config.adversaries_of(other)
+            return _grids(results, other, batch, adversary) if asked else {}
+    return {}
+
+
 def _distances(judged: Judged, reading: Reading, participants: int) -> list[_Distance]:
     """Return the distances of one setting: relative error, labels missed, images mistraced."""
     found, blind = [], judged.blind
@@ -155,11 +171,11 @@ def _leads(spn: _Grid, theirs: _Grid, other: str) -> Iterator[Measurement]:
         yield _difference(here, own, beside, spn.distances[0][reading].top)
 
 
-def _beside(ablation: _Grid, main: _Grid, defence: str) -> Iterator[Measurement]:
-    """Yield how far an ablation is above its mechanism at the strengths of both: CAP, and the error at each."""
+def _beside(ablation: _Grid, main: _Grid, against: str) -> Iterator[Measurement]:
+    """Yield how far an ablation is above what it varies at the strengths of both: CAP, and the error at each."""
     shared = [strength for strength in ablation.strengths if strength in main.strengths]
     for reading, pixels in ablation.errors if shared else ():
-        keys = {"against": defence, "matching": MATCHINGS[1], "pixels": pixels}
+        keys = {"against": against, "matching": MATCHINGS[1], "pixels": pixels}
         top = ablation.distances[0][reading].top
         own, theirs = (grid.settings(reading, shared) for grid in (ablation, main))
         yield _difference(ablation.scene(len(shared), **keys), own, theirs, top)

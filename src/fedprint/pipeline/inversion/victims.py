@@ -12,17 +12,20 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fedprint.attacks.inversion.simulate import as_descent, local_batches
 from fedprint.attacks.inversion.victims import Labelled
 from fedprint.component import Component
+from fedprint.data.examples import take
 from fedprint.data.labelled_images import LabelledImages, LabelledSet
 from fedprint.defences.points import defend_data, send, settle
 from fedprint.federation.gradient_rounds import client_gradient, private_start
+from fedprint.models.base import FedModule
 from fedprint.params import add, flatten
-from fedprint.pipeline.inversion.config import CandidatesConfig, Inversion, Mechanic, Network
+from fedprint.pipeline.inversion.config import CandidatesConfig, Inversion, LocalSgd, Mechanic, Network
 from fedprint.pipeline.inversion.networks import client, images_of, network_of
 from fedprint.pipeline.recipes import parameters_of
 from fedprint.rng import seed_for, torch_rng
-from fedprint.types import AdversaryName, FedprintError, Params
+from fedprint.types import AdversaryName, Examples, FedprintError, Params
 
 GRADIENTS, SETTING, MECHANISM = "gradients.safetensors", "setting.json", "mechanism.json"
 IMAGES, PERTURBATION = "images.safetensors", "perturbation.json"
@@ -31,7 +34,7 @@ LEVELS = tuple(round(float(level), 3) for level in np.linspace(0.01, 0.99, 50))
 
 
 class ExposureCell(Component):
-    """The gradients of some images under one mechanism, and the attacks on them."""
+    """The gradients of some images under one mechanism, or updates of ``local`` training, and the attacks on them."""
 
     data: LabelledImages
     network: Network
@@ -43,11 +46,15 @@ class ExposureCell(Component):
     batch: int
     victims: int
     seed: int
+    local: LocalSgd | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """One victim: ``params`` received, the ``clean`` gradient of the public loss, and what was ``sent``."""
+    """One victim: ``params`` received, the ``clean`` descent on the public loss, and what was ``sent``.
+
+    A descent is a gradient, or the update of local training over minus its rate.
+    """
 
     params: Params
     clean: Params
@@ -71,6 +78,7 @@ def expose(cell: ExposureCell, folder: Path) -> None:
         "shape": images.shape,
         "classes": len(images.class_names),
         "images": cell.batch,
+        "local": None if cell.local is None else cell.local.model_dump(mode="json"),
     }
     _write(folder / "observed" / SETTING, setting)
     _write(folder / "public" / MECHANISM, [defence.model_dump(mode="json") for defence in cell.defences])
@@ -78,7 +86,8 @@ def expose(cell: ExposureCell, folder: Path) -> None:
     order = torch.randperm(x.shape[0] * x.shape[1], generator=torch_rng(cell.seed, "queries"))
     strangers = cell.candidates.strangers(cell.victims)
     sought = torch.randperm(len(order) + strangers, generator=torch_rng(cell.seed, "candidates"))
-    truth = {"x": x, "y": y, "blind": blind, "order": order, "sought": sought}
+    asked = _asked(cell, sought)
+    truth = {"x": x, "y": y, "blind": blind, "order": order, "sought": sought, "asked": asked}
     save_file(truth, folder / "truth" / IMAGES)
     save_file({"x": x.flatten(0, 1)[order].contiguous()}, folder / "queries" / IMAGES)
     held = {
@@ -86,10 +95,27 @@ def expose(cell: ExposureCell, folder: Path) -> None:
         "y": torch.cat([y.flatten(), others.y[:strangers]])[sought],
         "public_x": others.x[strangers:].contiguous(),
         "public_y": others.y[strangers:].contiguous(),
+        "asked": asked,
     }
     save_file(held, folder / "candidates" / IMAGES)
     told = {"victims": [perturbation(victim) for victim in victims], "layers": distributions(victims)}
     _write(folder / "truth" / PERTURBATION, told)
+
+
+def _asked(cell: ExposureCell, sought: Tensor) -> Tensor:
+    """Return which candidates (k, v) are asked about one by one: k / 2 members of each gradient, or all, and strangers.
+
+    ``sought`` (q,) are the places of the candidates: first all attacked images, then the strangers.
+    """
+    inside, place, each = cell.victims * cell.batch, torch.argsort(sought), cell.candidates.asked(cell.batch)
+    columns = []
+    for victim in range(cell.victims):
+        rng = torch_rng(cell.seed, "asked", victim)
+        members = victim * cell.batch + torch.randperm(cell.batch, generator=rng)[:each]
+        strangers = inside + torch.randperm(len(sought) - inside, generator=rng)[:each]
+        both = torch.cat([members, strangers])
+        columns.append(place[both[torch.randperm(len(both), generator=rng)]])
+    return torch.stack(columns, 1)
 
 
 def attacked(images: LabelledSet, cell: ExposureCell) -> tuple[Tensor, Tensor]:
@@ -157,13 +183,35 @@ def _victim(cell: ExposureCell, images: LabelledSet, place: int, x: Tensor, y: T
     shared, seed = parameters_of(model), seed_for(cell.seed, "victim")
     plain = client("victim", place, x, y)
     (device,) = defend_data([plain], cell.defences, {}, seed)
-    clean, _ = client_gradient(model, shared, {}, plain.examples)
-    own, _ = client_gradient(model, shared, private_start(model, device, seed), device.examples)
+    order = seed_for(seed, "batches", place)
+    clean = descent(model, shared, {}, plain.examples, cell.local, order)
+    own = descent(model, shared, private_start(model, device, seed), device.examples, cell.local, order)
     return Sent(
         params=shared,
         clean=clean,
         sent=send(own, settle(cell.defences, device.device_id, seed), seed, 0, device.device_id),
     )
+
+
+def descent(
+    model: FedModule, shared: Params, private: Params, examples: Examples, local: LocalSgd | None, seed: int
+) -> Params:
+    """Return the gradient of ``examples`` for the shared parameters or, after local training, the update over ``-lr``.
+
+    Private parameters train along and stay. Each epoch goes through the examples in an order of its own.
+    """
+    if local is None:
+        return client_gradient(model, shared, private, examples)[0]
+    count, now, own = len(examples["y"]), shared, private
+
+    def shuffled(epoch: int) -> list[int]:
+        order: list[int] = torch.randperm(count, generator=torch_rng(seed, epoch)).tolist()
+        return order
+
+    for batch in local_batches(count, local.steps, local.batch_size, shuffled):
+        gradient, secret = client_gradient(model, now, own, take(examples, torch.tensor(batch)))
+        now, own = add(now, gradient, -local.lr), add(own, secret, -local.lr)
+    return as_descent(add(now, shared, -1.0), local.lr)
 
 
 def _stacked(victims: list[Sent], kind: str) -> dict[str, Tensor]:
