@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -65,9 +66,9 @@ class Augmentation(Defence):
             for column in ("x", "y")
         }
 
+    @abstractmethod
     def choose(self, count: int, examples: Examples, background: Examples, every: Tensor, rng: Generator) -> Tensor:
         """Return which background examples to add (count,), of the positions ``every``."""
-        raise NotImplementedError
 
 
 class RandAug(Augmentation):

@@ -139,7 +139,12 @@ def load_study(
         raise FedprintError(one_line(error, str(path), StudyConfig)) from None
     changed = (settings.experiment, settings.changes)
     config = base_experiment(root, name, changed, (fast, others), settings.report.title)
-    study = Study(name=name, settings=settings, config=config, only=tuple(only))
+    study = Study(
+        name=name,
+        settings=settings,
+        config=config,
+        only=tuple(strategy.name for strategy in settings.strategies if only),
+    )
     for strategy in settings.strategies:
         for end in ("low", "high"):
             ends = {key: getattr(p, end) for key, p in strategy.space.items()}

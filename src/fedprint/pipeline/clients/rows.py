@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprint.evaluation.intervals import Interval, difference_interval, proportion_interval
-from fedprint.evaluation.metrics import METRICS
+from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.rows import Row, pool_seeds, to_row
 from fedprint.pipeline.clients.config import Cell, ClientsExperiment
 from fedprint.rng import numpy_rng
@@ -99,14 +99,5 @@ def _differences(own: Mapping[tuple[int, str], Hits], seed: int, partition: str)
 
 
 def _measured(metric: str, interval: Interval, chance: float, n: int, keys: dict[str, Any]) -> Measurement:
-    return Measurement(
-        metric=metric,
-        unit=METRICS[metric].unit,
-        value=interval.value,
-        lo=interval.lo,
-        hi=interval.hi,
-        chance=chance,
-        n_questions=n,
-        n_users=keys["clients"],
-        keys=keys,
-    )
+    found = measurement(metric, interval, chance, np.arange(n))
+    return replace(found, n_users=keys["clients"], keys=keys)
