@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 from fake_points import CHANCE, fake_point
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.evaluation.tradeoff import Point
@@ -132,9 +135,7 @@ def test_one_strategy_is_searched_by_the_same_trials_as_among_others(home: Proje
 
     def plans(*only: str) -> dict[str, StudyPlan]:
         study = load_study(home.root, "demo", only=only)
-        return {
-            p.strategy.name: p for p in make_plans(home.root, study, {noise["name"]: [0.2, 0.3], "other": [0.2, 0.3]})
-        }
+        return {p.strategy.name: p for p in make_plans(home.root, study, {noise["name"]: 0.1, "other": 0.1})}
 
     assert list(plans()) == [noise["name"], "other"]
     assert plans("other") == {"other": plans()["other"]}
@@ -166,20 +167,35 @@ def test_every_shipped_study_resolves() -> None:
 
 
 def test_a_margin_grows_with_the_spread_and_shrinks_with_seeds() -> None:
-    repeats = [0.2, 0.3, 0.4, 0.5]
-    margin = margin_of(repeats, 1, 1)
-    assert margin == pytest.approx(2.353363 * 0.1290994 * 2**0.5, rel=1e-5)
-    assert margin_of(repeats, 4, 4) == pytest.approx(margin / 2)
-    assert margin_of([0.3, 0.3], 1, 1) == 0
+    repeats = [0.2, 0.3, 0.4, 0.5]  # logits -1.386, -.847, -.405, 0: standard deviation .5953
+    below = 2.353363 * 0.5952511 * 2**0.5
+    assert margin_of(repeats, 0.5, 1, 1) == pytest.approx(0.5 - 1 / (1 + math.exp(below)), rel=1e-5)
+    assert margin_of(repeats, 0.5, 4, 4) == pytest.approx(0.5 - 1 / (1 + math.exp(below / 2)), rel=1e-5)
+    assert margin_of([0.3, 0.3], 0.25, 1, 1) == pytest.approx(0)
     with pytest.raises(FedprintError, match="at least 2 repeat seeds"):
-        margin_of([0.3], 1, 1)
+        margin_of([0.3], 0.25, 1, 1)
+
+
+@given(
+    repeats=st.lists(st.floats(0, 1), min_size=2, max_size=6),
+    ceiling=st.floats(0.02, 3),
+)
+def test_a_margin_leaves_something_below_the_ceiling(repeats: list[float], ceiling: float) -> None:
+    margin = margin_of(repeats, ceiling, 2, 3)
+    assert -1e-9 <= margin < ceiling
+
+
+def test_a_margin_is_wide_where_ap_varies_most() -> None:
+    repeats = [0.5, 0.6, 0.7]
+    narrow, wide = margin_of(repeats, 0.1, 2, 3), margin_of(repeats, 0.6, 2, 3)
+    assert 0 < narrow < 0.1 < wide
 
 
 def test_trials_under_other_settings_never_mix(home: Project) -> None:
-    repeats = {"noise": [0.1, 0.2], "both": [0.1, 0.2]}
+    margins = {"noise": 0.1, "both": 0.1}
 
     def names(*words: str) -> list[str]:
-        return [plan.name for plan in make_plans(home.root, load_study(home.root, "demo", assignments=words), repeats)]
+        return [plan.name for plan in make_plans(home.root, load_study(home.root, "demo", assignments=words), margins)]
 
     base = names()
     assert base[0].startswith("demo noise ") and base == names("trials=50", "workers=3")
@@ -193,13 +209,18 @@ def test_where_the_centre_diverges_the_undefended_spread_takes_its_place(
     study: Study, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run_points(requests: Sequence[PointRequest], **_: Any) -> list[Point | FedprintError]:
-        found = results(requests)
+        found = [
+            p if r.config.defences else fake_point(0.6 + r.seed / 100, 0.8, r.seed)
+            for r, p in zip(requests, results(requests), strict=True)
+        ]
         return [FedprintError("diverged") if "noise" in r.label else p for r, p in zip(requests, found, strict=True)]
 
     monkeypatch.setattr(tuning, "run_points", run_points)
-    undefended, repeats = measure_spread(study, 1)
+    undefended, margins = measure_spread(study, 1)
     assert sorted(undefended) == [0, 1, 10, 11]
-    assert repeats == {"noise": [0.8] * 4, "both": [0.2] * 3}
+    undefended_aps = [0.6, 0.61, 0.7, 0.71]
+    assert margins == {"noise": margin_of(undefended_aps, 5 * CHANCE, 2, 2), "both": pytest.approx(0)}
+    assert margins["noise"] > 0.01
 
 
 def test_an_objective_yields_a_score_after_each_seed(study: Study, quick: list[str]) -> None:

@@ -64,7 +64,7 @@ class StudyConfig(Component):
     trials: int = Field(default=25, ge=1)
     timeout_minutes: float | None = Field(default=None, gt=0)
     seeds: Seeds = (0,)
-    margin_seeds: Seeds = (0, 1, 2, 3)
+    margin_seeds: Seeds = (0, 1, 2, 3, 4, 5)
     fresh_seeds: Seeds = (1000, 1001, 1002)
     candidates: int = Field(default=3, ge=1)
     sampler: SamplerName = "auto"

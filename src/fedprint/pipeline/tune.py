@@ -85,10 +85,10 @@ def tune(root: Path, study: Study, *, workers: int | None = None, timeout_s: flo
     the budget does.
     """
     jobs = workers or study.settings.workers or os.cpu_count() or 1
-    undefended, repeats = measure_spread(study, jobs)
+    undefended, margins = measure_spread(study, jobs)
     limit = timeout_s or (study.settings.timeout_minutes or 0) * 60
     deadline = time.time() + limit if limit else float("inf")
-    plans = make_plans(root, study, repeats, deadline)
+    plans = make_plans(root, study, margins, deadline)
     tasks = [
         Task(plan=plan, objective=PointObjective(study=study, strategy=plan.strategy, undefended=undefended))
         for plan in plans
@@ -103,8 +103,8 @@ def tune(root: Path, study: Study, *, workers: int | None = None, timeout_s: flo
     )
 
 
-def measure_spread(study: Study, jobs: int) -> tuple[dict[int, Point], dict[str, list[float]]]:
-    """Return the undefended points by seed, and per strategy the AP at its centre over the margin's seeds.
+def measure_spread(study: Study, jobs: int) -> tuple[dict[int, Point], dict[str, float]]:
+    """Return the undefended points by seed, and each strategy's margin from the AP at its centre over repeat seeds.
 
     Where the centre diverges on all but one seed, the undefended AP takes its place.
     """
@@ -123,11 +123,15 @@ def measure_spread(study: Study, jobs: int) -> tuple[dict[int, Point], dict[str,
         if isinstance(point, Point):
             repeats[name].append(point.strongest.value)
     instead = [point.strongest.value for point in undefended.values()]
-    return undefended, {name: values if len(values) > 1 else instead for name, values in repeats.items()}
+    ceiling = ceiling_of(study, [*undefended.values()])
+    sizes = len(settings.seeds), len(settings.fresh_seeds)
+    return undefended, {
+        name: margin_of(values if len(values) > 1 else instead, ceiling, *sizes) for name, values in repeats.items()
+    }
 
 
 def make_plans(
-    root: Path, study: Study, repeats: Mapping[str, Sequence[float]], deadline: float = float("inf")
+    root: Path, study: Study, margins: Mapping[str, float], deadline: float = float("inf")
 ) -> list[StudyPlan]:
     """Return one plan per strategy; its name holds a hash, so that trials under other settings or code never mix."""
     settings = study.settings
@@ -141,7 +145,7 @@ def make_plans(
             locks=root / "work" / "studies" / ".locks",
             strategy=strategy,
             budget=Budget(trials=settings.trials, deadline=deadline),
-            margin=margin_of(repeats[strategy.name], len(settings.seeds), len(settings.fresh_seeds)),
+            margin=margins[strategy.name],
             seed=settings.seed,
             sampler=settings.sampler,
             steps=len(settings.seeds),

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from statistics import stdev
 from typing import Any, Protocol
 
+import numpy as np
+from scipy.special import expit, logit
 from scipy.stats import t as student_t
 
 from fedprint.tuning.space import Values
@@ -16,6 +18,8 @@ from fedprint.types import FedprintError
 CONSTRAINT = "attack_ap"
 CONFIDENCE = 0.95
 """One-sided, of the margin."""
+EDGE = 0.01
+"""APs are taken to lie this far from 0 and 1 where their logits are."""
 
 ROUNDS = "rounds"
 """In ``details`` under a privacy budget: the mean number of rounds that it allowed."""
@@ -69,18 +73,22 @@ class Finished:
         return self.state == "complete" and self.excess is not None and self.excess <= 0
 
 
-def margin_of(repeats: Sequence[float], seeds: int, fresh_seeds: int) -> float:
-    """Return how far below the ceiling a trial's AP must lie, in the AP's unit.
+def margin_of(repeats: Sequence[float], ceiling: float, seeds: int, fresh_seeds: int) -> float:
+    """Return how far below the ceiling a trial's AP must lie; all APs are fractions.
 
-    ``t * s * sqrt(1/seeds + 1/fresh_seeds)``: ``s`` is the standard deviation of AP over repeat seeds at one point,
-    ``t`` Student's one-sided 95 % quantile at their degrees of freedom. A trial's mean over ``seeds`` and the mean over
-    ``fresh_seeds`` differ by less in 95 % of all draws if AP varies as much at the chosen point as at that one; that
-    the best of many trials is often a lucky one is not in it, which is why the choice is measured again.
+    On the scale of logits it is ``t * s * sqrt(1/seeds + 1/fresh_seeds)``: ``s`` is the standard deviation over repeat
+    seeds at one point, ``t`` Student's one-sided 95 % quantile at their degrees of freedom. A trial's mean over
+    ``seeds`` and the mean over ``fresh_seeds`` differ by less in 95 % of all draws if logits vary as much near the
+    ceiling as at that point; APs themselves vary less the lower they are (LOG.md, 2026-11-22). That the best of many
+    trials is often a lucky one is not in it, which is why the choice is measured again.
     """
     if len(repeats) < 2:
         raise FedprintError(f"a margin needs at least 2 repeat seeds, got {len(repeats)}; add seeds to margin_seeds")
     quantile = float(student_t.ppf(CONFIDENCE, len(repeats) - 1))
-    return quantile * stdev(repeats) * math.sqrt(1 / seeds + 1 / fresh_seeds)
+    spread = stdev(logit(np.clip(repeats, EDGE, 1 - EDGE)).tolist())
+    below = quantile * spread * math.sqrt(1 / seeds + 1 / fresh_seeds)
+    edge = min(ceiling, 1 - EDGE)
+    return float(edge - expit(logit(edge) - below))
 
 
 def ranked(trials: Sequence[Finished]) -> list[Finished]:
