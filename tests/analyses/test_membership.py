@@ -15,7 +15,17 @@ from tiny_project import TINY, Project, make_project
 
 from fedprint.analyses import membership
 from fedprint.analyses.membership import Membership
-from fedprint.analyses.sums import PENALTIES, Calibration, Candidates, Level, best_calibration, calibrated, level, rests
+from fedprint.analyses.sums import (
+    PENALTIES,
+    Calibration,
+    Candidates,
+    Level,
+    best_calibration,
+    calibrated,
+    candidates_in,
+    level,
+    rests,
+)
 from fedprint.analyses.trials import AnswerSet, Trial
 from fedprint.attacks.view import ServerRule
 from fedprint.data.prepared import load_users
@@ -127,9 +137,10 @@ def test_the_ratio_by_hand() -> None:
     scores = np.array([-1.0, 0.0, 2.0])
     spread = (0.5 * (0.6**2 + 0.8**2)) ** 0.5
     gain = norm.pdf(scores, 1.5, spread) / norm.pdf(scores, -0.2, spread)
-    assert found.ratios(scores, 0.3) == pytest.approx(np.log(0.7 + 0.3 * gain))
-    assert found.ratios(scores, 1.0) == pytest.approx(np.log(gain))
-    assert (np.diff(found.ratios(np.linspace(-5, 5, 50), 0.3)) > 0).all()
+    assert found.ratios(scores[:, None], 0.3) == pytest.approx(np.log(0.7 + 0.3 * gain))
+    assert found.ratios(scores[:, None], 1.0) == pytest.approx(np.log(gain))
+    assert (np.diff(found.ratios(np.linspace(-5, 5, 50)[:, None], 0.3)) > 0).all()
+    assert found.ratios(scores, 0.3) == pytest.approx(np.log(0.7 + 0.3 * gain.mean())), "in one of three groups"
 
 
 def test_where_members_scored_lower_in_rehearsals_scores_say_nothing() -> None:
@@ -139,7 +150,8 @@ def test_where_members_scored_lower_in_rehearsals_scores_say_nothing() -> None:
     reversed_ = {p: [rng.normal(size=400) - 2 * inside] for p in PENALTIES}
     found = best_calibration(reversed_, inside)
     assert found.separation < 0
-    assert not found.ratios(np.linspace(-5, 5, 50), 0.3).any() and not found.ratios(np.ones(3), 1.0).any()
+    assert not found.ratios(np.linspace(-5, 5, 50)[:, None], 0.3).any()
+    assert found.ratios(np.ones((3, 2)), 1.0).tolist() == [0, 0, 0]
 
 
 def test_rehearsals_see_the_noise_and_the_size_of_every_sum(half: Job) -> None:
@@ -236,7 +248,40 @@ def test_rounds_count_by_their_own_noise(half: Job, monkeypatch: pytest.MonkeyPa
     assert [at.noise for at in asked] == [0.0, 0.1, 10.0]
     by_round, total = scores["central"]
     told = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
-    assert total == pytest.approx(told.ratios(by_round[0], 0.5)), "round 8 adds nothing"
+    assert total == pytest.approx(told.ratios(by_round[0][:, None], 0.5)), "round 8 adds nothing"
+
+
+def test_a_member_is_in_one_of_the_sums_of_groups(half: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scored by the sum that shows it best, in rehearsals of sums as large, and by the mean likelihood over them."""
+    view, _ = open_view(half, "adaptive")
+    cut: list[np.ndarray] = []
+
+    def groups(view: Any, t: int) -> Any:
+        index = view.store.index
+        rows = np.flatnonzero(((index["round"] == t) & (index["role"] == "anonymous")).to_numpy())
+        updates = view.store.matrix(rows=rows, dtype=np.float64)
+        cut.append(np.stack([part.sum(0) for part in np.array_split(updates, 2)], axis=1))
+        return {"aggregate": cut[-1], "central": rests(view, t)["central"][:, None]}
+
+    seen: list[Level] = []
+
+    def calibrations(view: Any, rounds: int, levels: Any) -> Any:
+        seen.extend(levels)
+        return {at: Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0)) for at in levels}
+
+    monkeypatch.setattr(membership, "sums", groups)
+    monkeypatch.setattr(membership, "calibrated", calibrations)
+    monkeypatch.setattr(membership, "from_updates", lambda *a: (np.zeros((1, 12)), np.zeros(12)))
+    desk: Any = SimpleNamespace(view=view, progress=lambda note: None)
+    users = np.array(sorted(user.user_id for user in view.prior_users))
+    scores = {name: (by_round, total) for name, by_round, total in Membership()._scores(desk, [4], users)}
+    whole, half_sum = (next(at for at in seen if at.members == m) for m in sorted({at.members for at in seen})[::-1])
+    assert half_sum.members == whole.members / 2
+    each = candidates_in(view, 4).explain(cut[0], 1.0)
+    place = [[user.user_id for user in view.prior_users].index(user) for user in users]
+    assert scores["aggregate"][0][0] == pytest.approx(each[place].max(1))
+    told = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
+    assert scores["aggregate"][1] == pytest.approx(told.ratios(each[place], half_sum.rate))
 
 
 def test_members_add_up_over_rounds() -> None:
@@ -249,7 +294,7 @@ def test_members_add_up_over_rounds() -> None:
         there = members & (rng.random(40) < 0.3)
         rest = candidates[there].sum(0) + 15 * rng.normal(size=300)
         by_round.append(Candidates.of(candidates).explain(rest, found.penalty))
-    ratios = found.ratios(np.stack(by_round), 0.3)
+    ratios = found.ratios(np.stack(by_round)[:, :, None], 0.3)
     totals = ratios.sum(0)
     wins = (totals[members][:, None] > totals[~members]).mean()
     single = np.mean([(row[members][:, None] > row[~members]).mean() for row in ratios])

@@ -106,9 +106,10 @@ def test_sums_are_those_of_the_groups(size: int | None, groups: int) -> None:
     config = configured([{**SECURE, "size": size}])
     view: Any = SimpleNamespace(store=Records(federated(config)), rule=recipes.server_rule(config, len(CROWD)))
     found = [sums(view, t) for t in range(config.federation.rounds)]
-    assert max(each.shape[1] for each in found) == groups
+    assert max(each["aggregate"].shape[1] for each in found) == groups
     for t, each in enumerate(found):
-        np.testing.assert_allclose(each.sum(1), rests(view, t)["aggregate"], atol=1e-9)
+        np.testing.assert_allclose(each["aggregate"].sum(1), rests(view, t)["aggregate"], atol=1e-9)
+        np.testing.assert_array_equal(each["central"], rests(view, t)["central"][:, None])
 
 
 def test_the_rule_is_read_off_the_configuration() -> None:

@@ -4,7 +4,8 @@ Members and others are alike but for the one thing asked about: half of all user
 anonymous device at home, while everybody's prior device takes part and everybody's prior is known. From sums and
 released models the adversary first scores who took part in each round, as ``participation`` does. How those scores
 fall for members and for others it learns in rehearsals (analyses/sums.py), one for each sampling rate and noise that
-rounds have, both public, and it adds up the likelihood ratios of the rounds.
+rounds have, both public, and it adds up the likelihood ratios of the rounds. Where the server sees sums of groups, a
+member is in one of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pydantic import Field
 
 from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts
 from fedprint.analyses.participation import Participation
-from fedprint.analyses.sums import SUMMED, Doubles, Summed, calibrated, candidates_in, level, rests
+from fedprint.analyses.sums import SUMMED, Doubles, Summed, calibrated, candidates_in, level, sums
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.reidentify import pool
 from fedprint.attacks.view import AttackerView
@@ -81,7 +82,8 @@ class Membership(Analysis):
         """Yield scores of each view by round (T, U) and over all rounds (U,)."""
         yield "local", *from_updates(bench, rounds, users)
         view = bench.view
-        levels = {(name, t): level(view, t, name) for name in SUMMED for t in rounds}
+        seen = {(name, t): shown for t in rounds for name, shown in sums(view, t).items()}
+        levels = {(name, t): level(view, t, name, shown.shape[1]) for (name, t), shown in seen.items()}
         found = calibrated(view, self.validation_rounds, dict.fromkeys(levels.values()))
         place = {user.user_id: i for i, user in enumerate(view.prior_users)}
         columns = [place[user] for user in users.tolist()]
@@ -90,10 +92,11 @@ class Membership(Analysis):
         for t in rounds:
             bench.progress(f"round {t}")
             candidates = candidates_in(view, t)
-            for name, rest in rests(view, t).items():
+            for name in SUMMED:
                 at = levels[name, t]
-                scores[name].append(candidates.explain(rest, found[at].penalty)[columns])
-                ratios[name].append(found[at].ratios(scores[name][-1], at.rate))
+                each = candidates.explain(seen[name, t], found[at].penalty)[columns]
+                scores[name].append(each.max(1))  # in the sum that shows the user best
+                ratios[name].append(found[at].ratios(each, at.rate))
         for name in SUMMED:
             yield name, np.stack(scores[name]), np.sum(ratios[name], axis=0)
 

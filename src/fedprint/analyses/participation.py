@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from fedprint.analyses.base import Analysis, Bench, Facts
-from fedprint.analyses.sums import SUMMED, Doubles, Summed, calibrated, candidates_in, level, rests, sums
+from fedprint.analyses.sums import SUMMED, Doubles, Summed, calibrated, candidates_in, level, sums
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 
 QUESTIONS = "participation"
@@ -53,7 +53,7 @@ class Participation(Analysis):
         column = {user.user_id: i for i, user in enumerate(bench.view.prior_users)}
         seen: dict[tuple[Summed, int], Doubles] = {}
         for t in rounds:
-            seen["aggregate", t], seen["central", t] = sums(bench.view, t), rests(bench.view, t)["central"][:, None]
+            seen |= {(view, t): found for view, found in sums(bench.view, t).items()}
         levels = {(view, t): level(bench.view, t, view, rest.shape[1]) for (view, t), rest in seen.items()}
         found = calibrated(bench.view, self.validation_rounds, dict.fromkeys(levels.values()))
         weights: dict[tuple[Summed, int], Doubles] = {}

@@ -17,6 +17,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from scipy.stats import norm
 
 from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates, spread_rounds
@@ -61,11 +62,19 @@ def rests(view: AttackerView, t: int) -> Mapping[Summed, Doubles]:
     return {"aggregate": weights @ updates - known, "central": total * _step(view, t) - known}
 
 
-def sums(view: AttackerView, t: int) -> Doubles:
-    """Return the sums of anonymous updates that the server sees in round t, in columns (d, n).
+def sums(view: AttackerView, t: int) -> Mapping[Summed, Doubles]:
+    """Return what each view shows of round t's anonymous updates, as sums in columns (d, n).
 
-    Under secure aggregation of groups one for each, whose devices share a row; otherwise that of the whole round alone.
+    Under secure aggregation of groups the server sees one for each; otherwise, and in released models, that of the
+    whole round alone.
     """
+    whole = rests(view, t)
+    found = {name: rest[:, None] for name, rest in whole.items()}
+    return found if (groups := _groups(view, t)) is None else {**found, "aggregate": groups}
+
+
+def _groups(view: AttackerView, t: int) -> Doubles | None:
+    """Return the sum of each group (d, n), whose devices share a row of the store; None where there are no groups."""
     index = view.store.index
     rows = np.flatnonzero(((index["round"] == t) & (index["role"] == "anonymous")).to_numpy())
     groups: dict[bytes, list[int]] = {}
@@ -73,7 +82,7 @@ def sums(view: AttackerView, t: int) -> Doubles:
     for place, update in enumerate(updates):
         groups.setdefault(update.tobytes(), []).append(place)
     if len(groups) in (len(rows), 1):
-        return rests(view, t)["aggregate"][:, None]
+        return None
     weights = np.ones(len(rows)) if view.rule.equal else index["num_examples"].to_numpy(dtype=np.float64)[rows]
     return np.stack([weights[members] @ updates[members] for members in groups.values()], axis=1)
 
@@ -201,15 +210,16 @@ class Calibration:
         return math.hypot(self.inside[1], self.outside[1]) / math.sqrt(2)
 
     def ratios(self, scores: Doubles, rate: float) -> Doubles:
-        """Return the log-likelihood ratios of scores: of a member, in a round at ``rate``, over one who never is.
+        """Return log-likelihood ratios (...) of scores in a round's n sums (..., n): of a member over one who never is.
 
+        A member is in one of the sums in a round at ``rate``, and as likely in each.
         Both spreads are taken as equal (their root mean square), so that a higher score never speaks against a member.
         Where members did not score higher in rehearsals, scores say nothing: all ratios are 0.
         """
         if self.separation <= 0:
-            return np.zeros_like(scores)
+            return np.zeros(scores.shape[:-1])
         inside, outside = (norm.logpdf(scores, mean, self.spread) for mean in (self.inside[0], self.outside[0]))
-        gain = inside - outside
+        gain = logsumexp(inside - outside, axis=-1) - np.log(scores.shape[-1])
         found: Doubles = np.logaddexp(np.log1p(-rate), np.log(rate) + gain) if rate < 1 else gain
         return found
 
