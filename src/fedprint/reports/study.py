@@ -105,8 +105,8 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
             cells=(
                 "yes" if point.feasible else "no",
                 point.view,
-                _estimate(point, "utility", point.utility, "ratio", 1.0),
-                _estimate(point, "attack_ap", point.attack_ap, "fraction", point.chance),
+                _estimate(point, "utility", point.utility),
+                _estimate(point, "attack_ap", point.attack_ap, point.chance),
                 *(_of_adversary(point, name) for name in names),
                 f"{_percent(point.ceiling)}",
                 f"{100 * point.margin:.1f} points",
@@ -119,8 +119,8 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
     return ResultTable(
         name="operating-points",
         title="Operating points, measured on fresh seeds",
-        note="Utility is normalised to no defence; AP is the strongest adversary's in each seed. Intervals (95 %) "
-        "are over seeds and users. “Keeps below” compares the mean with the ceiling.",
+        note="Utility is in per cent of that without a defence; AP is the strongest adversary's in each seed. "
+        "Intervals (95 %) are over seeds and users. “Keeps below” compares the mean with the ceiling.",
         labels=("strategy", "parameters"),
         heads=(
             "keeps below", "view", "utility", "AP of an update", *(f"AP, {name}" for name in names), "ceiling",
@@ -174,15 +174,13 @@ def trials_table(searches: Sequence[SearchResult]) -> ResultTable:
     )
 
 
-def _estimate(
-    point: OperatingPoint, name: str, value: float | None, unit: str, chance: float | None
-) -> Estimate | None:
+def _estimate(point: OperatingPoint, name: str, value: float | None, chance: float | None = None) -> Estimate | None:
     if value is None:
         return None
     lo, hi = point.intervals[name]
     metric = "normalised_utility" if name == "utility" else "ap"
     return Estimate(
-        metric=metric, unit=unit, value=value, lo=lo, hi=hi, chance=None if name == "utility" else chance,
+        metric=metric, unit="fraction", value=value, lo=lo, hi=hi, chance=chance,
         n_questions=len(point.seeds), n_users=point.n_users,
     )  # fmt: skip
 
