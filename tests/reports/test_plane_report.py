@@ -15,6 +15,7 @@ from fedprint.reports.plane import PlaneHead, central_words, front_words, plane_
 from fedprint.reports.plane_choices import choices_table
 from fedprint.reports.plane_claims import judge_plane
 from fedprint.reports.plane_numbers import Entry, front, overhead
+from fedprint.reports.plane_privacy import privacy_rows
 from fedprint.reports.terminal import summary_table
 
 ADVERSARIES = ("naive", "adaptive")
@@ -135,6 +136,11 @@ def test_users_who_chose_no_protection_stand_apart() -> None:
     ((line,), (safe, bare)) = table.lines, table.lines[0].cells
     assert line.labels == ("mm-aug 2", "naive", "local")
     assert (safe.value, bare.value) == (pytest.approx(0.2), pytest.approx(0.7))
+    pooled = [row for row in privacy_rows("albums-plane", [*ENTRIES[:4], chose]) if row["seed"] == POOLED]
+    assert {row["strength"] for row in pooled} == {2.0}, "the sweep's"
+    assert {(row["chosen"], row["protected"]) for row in pooled} == {
+        ("any", True), ("any", False), ("mm-aug alpha=2", True), ("mm-aug alpha=0", False)
+    }  # fmt: skip
 
 
 def test_what_mm_aug_costs_is_measured_on_the_devices() -> None:

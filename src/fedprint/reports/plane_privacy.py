@@ -62,20 +62,23 @@ def audited(entry: Entry) -> Row | None:
 
 
 def privacy_rows(experiment: str, entries: Sequence[Entry]) -> list[Row]:
-    """Return the rows of analyses and audits with their strategy and strength, and pooled over seeds."""
+    """Return the rows of analyses and audits with their strategy and strength, and pooled over seeds.
+
+    ``chosen`` is the strength of devices that chose their own.
+    """
     rows: list[Row] = []
     for entry in measured(entries):
         keys = {"experiment": experiment, "strategy": entry.label, "strength": entry.strength}
         # what each adversary found stands among the sweep's own rows
         found = [row for point in entry.points for row in point.analyses if row["analysis"] != "adversaries"]
-        rows += [{**row, **keys} for row in found]
+        rows += [{**row, "chosen": row["strength"], **keys} if "strength" in row else {**row, **keys} for row in found]
         rows += [{**row, **keys} for row in entry.audits]
     same = [{**row, "attack": CHOSEN} if _by_chosen_attack(row) else row for row in rows]
     return rows + [row for row in pool_seeds(same, varying={"layers", "recipe"}) if row["seed"] == POOLED]
 
 
 def _by_chosen_attack(row: Row) -> bool:
-    return bool(row.get("analysis") == "membership" and row["view"] == "local")
+    return bool(row["analysis"] == "strengths" or (row["analysis"] == "membership" and row["view"] == "local"))
 
 
 def privacy_table(entries: Sequence[Entry]) -> ResultTable:
