@@ -118,6 +118,19 @@ def test_limited_prior_is_a_part_of_the_full_one_or_of_the_pool(make_users: Make
         assert rows(limited.private) == rows(full.private)
 
 
+@pytest.mark.parametrize("prior", ["random", "chrono", "iid"])
+def test_limited_private_part_leaves_the_prior_alone(make_users: Make, prior: Prior) -> None:
+    users = make_users([30, 40])
+    full, limited = (
+        split_users(users, prior=prior, seed=5),
+        split_users(users, prior=prior, seed=5, max_private_examples=3),
+    )
+    assert sizes(limited.private) == [3, 3] and sizes(limited.prior) == sizes(full.prior)
+    if prior != "iid":
+        assert all(few <= all_ for few, all_ in zip(rows(limited.private), rows(full.private), strict=True))
+        assert rows(limited.prior) == rows(full.prior)
+
+
 def test_a_users_split_does_not_depend_on_the_others(make_users: Make) -> None:
     users = make_users([30, 40, 50])
     alone, together = split_users(users[1:2], seed=5), split_users(users, seed=5)
@@ -143,6 +156,7 @@ def test_bad_fractions_and_limits_are_named(make_users: Make) -> None:
         ({"test_fraction": 0.0}, "test_fraction is 0.0"),
         ({"prior_fraction": 1.0}, "prior_fraction is 1.0"),
         ({"max_prior_examples": 0}, "max_prior_examples is 0"),
+        ({"max_private_examples": 0}, "max_private_examples is 0"),
     ):
         with pytest.raises(FedprintError, match=says):
             split_users(make_users([9]), seed=0, **options)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ class ServerRule:
     ``rates`` (rounds,) are the share of all ``devices`` that a round samples. ``noise`` (rounds,) is the standard
     deviation of the server's noise on a round's sum, per coordinate, and ``norms`` (rounds,) are the clipping norms
     that the server announced; each empty without any. They are parameters of the defence: an adversary that knows of
-    none leaves them unread.
+    none leaves them unread. ``in_turn``: each device of a round starts from what the one before it sent.
     """
 
     equal: bool
@@ -36,6 +36,7 @@ class ServerRule:
     norms: tuple[float, ...] = ()
     divisors: tuple[float, ...] | None = None
     momentum: float = 0.0
+    in_turn: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
@@ -41,13 +41,15 @@ def split_users(
     test_fraction: float = 0.2,
     prior_fraction: float = 0.5,
     max_prior_examples: int | None = None,
+    max_private_examples: int | None = None,
     test: Sequence[User] = (),
 ) -> Split:
     """Split each user's examples into test (``test_fraction``), prior (``prior_fraction`` of the rest) and private.
 
     The three are disjoint, in order of the user's rows, hold at least one example each, and together hold every
-    example unless ``max_prior_examples`` drops some of the prior at random. ``random`` draws, ``chrono`` takes as prior
-    the examples with the smallest ``t`` (ties in order of the rows), ``photoset`` puts whole albums on one side
+    example unless ``max_prior_examples`` or ``max_private_examples`` drops some of a part at random. ``random`` draws,
+    ``chrono`` takes as prior the examples with the smallest ``t`` (ties in order of the rows), ``photoset`` puts whole
+    albums on one side
     (:func:`split_albums`), ``iid`` is the control: sizes as in ``random``, but prior and private examples are drawn
     without replacement from the pool of all users' training examples (papers.md, section 2.2). A user's split depends
     on the seed and the user's id only, except under ``iid``.
@@ -58,13 +60,18 @@ def split_users(
     test and users keep all of their examples for training. Raises FedprintError for a user with fewer than three
     examples, under ``photoset`` for a user with a single album, and for fractions outside (0, 1).
     """
-    _check_fractions(test_fraction, prior_fraction, max_prior_examples)
+    limits = {"prior": max_prior_examples, "private": max_private_examples}
+    _check_fractions(test_fraction, prior_fraction, limits)
     share = 0.0 if test else test_fraction
     rows = [_split_rows(user, seed, prior, (share, prior_fraction)) for user in users]
-    kept = [_limit(row.prior, max_prior_examples, seed, user.user_id) for row, user in zip(rows, users, strict=True)]
+
+    def kept(part: str) -> list[np.ndarray]:
+        of = zip(rows, users, strict=True)
+        return [_limit(part, getattr(row, part), limits[part], seed, user.user_id) for row, user in of]
+
     split = Split(
-        prior=_select(users, kept),
-        private=_select(users, [row.private for row in rows]),
+        prior=_select(users, kept("prior")),
+        private=_select(users, kept("private")),
         test=tuple(test) or _select(users, [row.test for row in rows]),
     )
     if prior != "iid":
@@ -73,12 +80,15 @@ def split_users(
     return _deal(split, concat([user.examples for user in pool]), seed)
 
 
-def _check_fractions(test: float, prior: float, limit: int | None) -> None:
+def _check_fractions(test: float, prior: float, limits: Mapping[str, int | None]) -> None:
     for name, value in (("test_fraction", test), ("prior_fraction", prior)):
         if not 0 < value < 1:
             raise FedprintError(f"split: {name} is {value}; choose a number between 0 and 1, both excluded")
-    if limit is not None and limit < 1:
-        raise FedprintError(f"split: max_prior_examples is {limit}; choose 1 or more, or leave it out for no limit")
+    for part, limit in limits.items():
+        if limit is not None and limit < 1:
+            raise FedprintError(
+                f"split: max_{part}_examples is {limit}; choose 1 or more, or leave it out for no limit"
+            )
 
 
 def _split_rows(user: User, seed: int, prior: Prior, fractions: tuple[float, float]) -> _Rows:
@@ -148,10 +158,10 @@ def _share(n: int, fraction: float, keep: int) -> int:
     return min(max(1, round(n * fraction)), n - keep)
 
 
-def _limit(rows: np.ndarray, limit: int | None, seed: int, user_id: int) -> np.ndarray:
+def _limit(part: str, rows: np.ndarray, limit: int | None, seed: int, user_id: int) -> np.ndarray:
     if limit is None or limit >= len(rows):
         return rows
-    chosen = numpy_rng(seed, "prior_limit", user_id).permutation(len(rows))[:limit]
+    chosen = numpy_rng(seed, f"{part}_limit", user_id).permutation(len(rows))[:limit]
     return rows[np.sort(chosen)]
 
 

@@ -27,9 +27,10 @@ def relative_errors(found: ArrayLike, truth: ArrayLike) -> FloatArray:
 
 
 def assignment(found: ArrayLike, truth: ArrayLike) -> NDArray[np.int64]:
-    """Return for every true image the place of the reconstruction that belongs to it.
+    """Return for every true image (v, b) the place of the reconstruction that belongs to it.
 
-    Of all ways to pair the images of a victim it has the smallest sum of relative errors.
+    Of all ways to pair the images of a victim it has the smallest sum of relative errors. There may be more
+    reconstructions than true images: a device whose data were added to sends updates of more than its own.
     """
     a, x = _flat(found), _flat(truth)
     size = np.linalg.norm(x, axis=2)
@@ -88,16 +89,17 @@ def label_hits(found: ArrayLike, truth: ArrayLike) -> FloatArray:
     return hits
 
 
-def chance_label_hits(truth: ArrayLike, classes: int) -> FloatArray:
-    """Return the expected :func:`label_hits` (v, b) of labels drawn uniformly from ``classes``.
+def chance_label_hits(truth: ArrayLike, classes: int, draws: int | None = None) -> FloatArray:
+    """Return the expected :func:`label_hits` (v, b) of ``draws`` labels (default: b) drawn uniformly from ``classes``.
 
-    Of k true labels of one class ``min(X, k)`` are hit, X binomial of b draws.
+    Of k true labels of one class ``min(X, k)`` are hit, X binomial of the draws.
     """
     from scipy.stats import binom
 
     labels = np.asarray(truth, np.int64)
     b = labels.shape[1]
-    expected = {k: float(binom.sf(np.arange(k), b, 1 / classes).sum()) / k for k in range(1, b + 1)}
+    tries = b if draws is None else draws
+    expected = {k: float(binom.sf(np.arange(k), tries, 1 / classes).sum()) / k for k in range(1, b + 1)}
     counts = np.stack([(row[:, None] == row[None, :]).sum(1) for row in labels])
     result: FloatArray = np.vectorize(expected.__getitem__, otypes=[np.float64])(counts)
     return result

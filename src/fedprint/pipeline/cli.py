@@ -15,6 +15,14 @@ from fedprint.pipeline import privacy_commands
 from fedprint.pipeline.options import Assignments, DataDir, Fast, data_folder, use_data
 from fedprint.types import FedprintError
 
+Store = Annotated[
+    Path,
+    typer.Argument(
+        help="An experiment that was run, with /<prior>-<seed> for one of several, or its folder "
+        "updates/<prior>-<seed>."
+    ),
+]
+
 app = typer.Typer(
     name="fedprint",
     help="How recognisable is a user from the model updates that federated learning calls anonymous?",
@@ -157,9 +165,9 @@ def _print_summary(root: Path, experiment: str) -> None:
     console.print(f"MLflow: {ui_hint(root, 'fedprint')}", highlight=False, markup=False)
 
 
-@app.command(epilog="Example: fedprint attack artifacts/quickstart/updates/random-0 --set attacks.1.k=5")
+@app.command(epilog="Example: fedprint attack quickstart/random-0 --set attacks.1.k=5")
 def attack(
-    store: Annotated[Path, typer.Argument(help="Folder updates/<prior>-<seed> of an experiment that was run.")],
+    store: Store,
     assign: Assignments = None,
     out: Annotated[Optional[Path], typer.Option("--out", help="Where results go (default: work/attacks/...).")] = None,
 ) -> None:
@@ -169,6 +177,24 @@ def attack(
     table, folder = reattack(store, assign or [], out)
     from rich.console import Console
 
+    Console().print(table)
+    print(f"Results: {folder}")
+
+
+@app.command(epilog="Example: fedprint reconstruct writers-fedsgd --set updates=16 --set attack.evaluations=800")
+def reconstruct(
+    store: Store,
+    assign: Assignments = None,
+    out: Annotated[
+        Optional[Path], typer.Option("--out", help="Where results go (default: work/reconstructions/...).")
+    ] = None,
+) -> None:
+    """Reconstruct images from recorded updates, trace them and tell which images the updates hold."""
+    from rich.console import Console
+
+    from fedprint.pipeline.inversion.recorded_command import run_recorded
+
+    table, folder = run_recorded(store, assign or [], out)
     Console().print(table)
     print(f"Results: {folder}")
 

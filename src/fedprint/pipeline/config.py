@@ -75,7 +75,7 @@ def names_differ(parts: Parts) -> Parts:
 
 
 class SplitConfig(Component):
-    """Who holds what: priors to evaluate, the share of test data, of prior data, and a limit on prior examples.
+    """Who holds what: priors to evaluate, the share of test data, of prior data, and limits on a device's examples.
 
     Users with fewer than ``min_albums`` albums take no part, under any prior (photoset needs two of every user).
     """
@@ -86,6 +86,7 @@ class SplitConfig(Component):
     test_fraction: float = Field(default=0.2, gt=0, lt=1)
     prior_fraction: float = Field(default=0.5, gt=0, lt=1)
     max_prior_examples: int | None = Field(default=None, ge=1)
+    max_private_examples: int | None = Field(default=None, ge=1)
     min_albums: int = Field(default=1, ge=1)
 
 

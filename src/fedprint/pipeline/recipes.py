@@ -143,6 +143,7 @@ def server_rule(config: Experiment, devices: int, norms: Sequence[float] = ()) -
         norms=tuple(norms),
         divisors=divisors if fixed else None,
         momentum=f.momentum,
+        in_turn=in_turn,
     )
 
 

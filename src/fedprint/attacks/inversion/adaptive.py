@@ -57,7 +57,7 @@ def reconstruct(attack: GradientMatching, victims: Victims, knowledge: Knowledge
     for name, tactic in tried.items():
         result = tactic.run(victims, NAIVE if name == "naive" else knowledge, seed=seed)
         result = replace(result, values=unexplained(judge, victims, knowledge, result))
-        found = result if found is None else _better(found, result)
+        found = result if found is None else better(found, result)
     assert found is not None
     return found
 
@@ -92,7 +92,7 @@ def _fitted(search: Search, points: Tensor) -> Tensor:
     return Lbfgs().minimise(of_push, points[:, search.fixed :], limits).values
 
 
-def _better(a: Reconstruction, b: Reconstruction) -> Reconstruction:
+def better(a: Reconstruction, b: Reconstruction) -> Reconstruction:
     """Return ``b`` for the victims where it leaves less unexplained, else ``a``."""
     lower = b.values < a.values
 

@@ -128,7 +128,9 @@ class Search:
         else:
             check_rule(labels, victims.model)
             params, _ = (first := victims.one_round()).select(self._index)
-            descents = {name: d[self._index] for name, d in victims.averaged().items()}
+            # An update over -lr is a sum of one gradient per step, of which rules are to see the mean.
+            steps = 1 if victims.steps is None else len(victims.steps.batches)
+            descents = {name: d[self._index] / steps for name, d in victims.averaged().items()}
             expected = expected_of(first, params) if labels == "counts" else None
             found = labels_from(labels, descents, victims.images, expected)
         return found.to(self.like) if victims.multi_label else functional.one_hot(found, victims.classes).to(self.like)

@@ -37,6 +37,7 @@ def run(job: Job) -> None:
         test_fraction=config.split.test_fraction,
         prior_fraction=config.split.prior_fraction,
         max_prior_examples=config.split.max_prior_examples,
+        max_private_examples=config.split.max_private_examples,
         test=dataset.test,
     )
     for name, part in (("prior", split.prior), ("private", split.private), ("test", split.test)):
