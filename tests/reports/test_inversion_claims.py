@@ -194,6 +194,18 @@ def test_every_data_set_of_the_papers_has_its_published_scores(name: str) -> Non
     assert all(published_cap(name, score, 8) != "–" for score in ("reconstruction", "membership", "tracing"))
 
 
+def test_tracing_has_a_line_per_level_beside_the_published_one() -> None:
+    """The papers do not say which they measured, and their distances are too large for ten participants."""
+    found = [
+        row("cap_tracing", value, defence="spn", strength=None, level=level, participants=10)
+        for level, value in (("participant", 0.3), ("image", 0.4))
+    ]
+    lines = {line.labels[0]: line.cells for line in cap_table(HEAD, found).lines}
+    assert set(lines) == {"tracing among 10 participants", "tracing to the image"}
+    assert all(cells[-1] == "0.42 / 0.50 / 0.54 / 0.61" for cells in lines.values())
+    assert "0.40 [0.35, 0.45]" in lines["tracing to the image"]
+
+
 def test_readings_of_one_score_are_not_mixed() -> None:
     """Labels read from images, and errors of images that were cut, never decide what the papers' reading decides."""
     other = row("label_accuracy", 1.0, defence="spn", labels="image")

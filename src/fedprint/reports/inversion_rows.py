@@ -18,11 +18,14 @@ MAIN, BEST = "main", "assignment"
 ALIGNMENT = "alignment"
 """The ``attack`` of rows that need no reconstruction: an image's own gradient beside what was sent."""
 
-ONE_BY_ONE = ("lira", "loss")
-"""The ``attack`` of rows on pairs that were asked about one by one: likelihood ratios, and the drop of loss."""
+LOSS = "loss"
+"""That of rows on how far an image's loss falls along what was sent."""
+
+LIRA = "lira"
+"""That of likelihood ratios, whose pairs were asked about one by one."""
 
 DRAWN = "drawn"
-"""The ``pairs`` of these rows, and of the alignment's on the same pairs; rows over all pairs have none."""
+"""The ``pairs`` of these rows, and of the others' on the same pairs; rows over all pairs have none."""
 
 AGAINST = "gradient"
 """What updates of local training are set ``against``: the same attack on one gradient of the same images."""

@@ -100,7 +100,7 @@ def test_tracing_is_judged_at_both_levels(tmp_path: Path) -> None:
     save_file({"x": x.flatten(0, 1)[order].contiguous()}, tmp_path / "queries" / "images.safetensors")
     found = torch.stack([torch.stack([x[0, 1], x[1, 0]]), torch.stack([x[1, 1], x[0, 0] * 0])])
     save_file({"images": found, "raw": 2 * found, "labels": y}, tmp_path / "found" / FOUND)
-    scores = {"scores": torch.rand(5, 2), "lira": torch.zeros(0, 2), "loss": torch.zeros(0, 2)}
+    scores = {"scores": torch.rand(5, 2), "lira": torch.zeros(0, 2), "loss": torch.rand(5, 2)}
     save_file(scores, tmp_path / "found" / SCORES)
     trace(tmp_path / "found", tmp_path / "queries", tmp_path / "traced")
     assert (tmp_path / "traced" / TRACED).is_file()

@@ -59,22 +59,25 @@ def reconstruct(attack: Inversion, observed: Path, public: Path | None, out: Pat
 def seek(observed: Path, public: Path | None, candidates: Path, shadows: int, out: Path, seed: int) -> None:
     """Write ``scores`` (q, v): how likely each candidate image is in each gradient, by its own gradient (alignment.py).
 
-    The adversary has the candidates with their labels, and other images of the same kind; ``public`` as above. Of each
-    gradient it is asked about k candidates one by one: ``lira`` and ``loss`` (k, v) of these (membership.py).
+    And ``loss`` (q, v), by its own loss. The adversary has the candidates with their labels, and other images of the
+    same kind; ``public`` as above. Of each gradient it is asked about k candidates one by one, for which shadows are
+    trained: ``lira`` (k, v) of these (membership.py).
     """
     victims, held = observed_victims(observed), load_file(candidates / IMAGES)
     mechanics = () if public is None else read_mechanism(public)
     images, own = Labelled(x=held["x"], y=held["y"]), Labelled(x=held["public_x"], y=held["public_y"])
     client = client_of(victims, mechanics) if len(held["asked"]) else None
     beliefs = Beliefs(public=own, knowledge=knowledge_of(mechanics), client=client)
-    scores = {"scores": Membership(score="alignment").run(victims, images, beliefs, seed=seed)}
-    for name, attack in {"lira": Membership(shadows=shadows), "loss": Membership(score="loss")}.items():
-        columns = [
-            attack.run(victims.of_one_model(v), images[asked], beliefs, seed=seed_for(seed, name, v))
-            for v, asked in enumerate(held["asked"].T)
-            if len(asked)
-        ]
-        scores[name] = torch.cat(columns, 1) if columns else held["asked"].double()
+    scores = {
+        "scores": Membership(score="alignment").run(victims, images, beliefs, seed=seed),
+        "loss": Membership(score="loss").run(victims, images, beliefs, seed=seed),
+    }
+    ratios = [
+        Membership(shadows=shadows).run(victims.of_one_model(v), images[asked], beliefs, seed=seed_for(seed, "lira", v))
+        for v, asked in enumerate(held["asked"].T)
+        if len(asked)
+    ]
+    scores["lira"] = torch.cat(ratios, 1) if ratios else held["asked"].double()
     out.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.contiguous() for name, tensor in scores.items()}, out / SCORES)
 

@@ -33,17 +33,17 @@ IMAGE_LEVEL = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Sought:
-    """How likely each of q candidate images is in each of v gradients: ``scores`` (q, v), and the truth ``own`` (q,).
+    """How likely each of q candidate images is in each of v gradients, and the truth ``own`` (q,).
 
-    ``own`` is the victim whose image a candidate is, -1 for a stranger's. Of each gradient k candidates were ``asked``
-    about one by one, (k, v), with the scores ``lira`` and ``loss`` (k, v); k may be 0.
+    ``scores`` (q, v) by alignment, ``loss`` (q, v) by loss. ``own`` is the victim whose image a candidate is, -1 for a
+    stranger's. Of each gradient k candidates were ``asked`` about one by one, (k, v), with ``lira`` (k, v); k may be 0.
     """
 
     scores: Numbers
+    loss: Numbers
     own: Numbers
     asked: Numbers
     lira: Numbers
-    loss: Numbers
 
 
 @dataclass(frozen=True, kw_only=True)

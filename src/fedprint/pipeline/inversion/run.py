@@ -67,10 +67,10 @@ def exposure_cell(experiment: InversionExperiment, place: Place) -> ExposureCell
         defences=experiment.settings[place.setting].defences,
         attack=chosen.attack_on(place.batch),
         adversaries=config.adversaries_of(place.attack),
-        participants=tuple(sorted({*config.participants, config.traced_among})),
+        participants=tuple(sorted({*config.participants, config.traced_among(place.attack)})),
         candidates=candidates,
         batch=place.batch,
-        victims=config.victims_of(place.batch),
+        victims=config.victims_of(place.attack, place.batch),
         seed=config.seed,
         local=chosen.local,
     )
@@ -234,7 +234,7 @@ def head_of(experiment: InversionExperiment, failures: Mapping[str, str]) -> Inv
             for place, one in enumerate(config.attacks)
             if one.variant != MAIN
         ),
-        participants=config.traced_among,
+        participants=config.traced_among(0),
         failures=failures,
         images=config.images,
         strengths={m.defence: len(m.strengths) for m in config.mechanisms if m.variant == MAIN},

@@ -68,7 +68,7 @@ class Scene:
         """Return the scene of one attacked setting."""
         config = results.experiment.config
         setting = results.experiment.settings[place.setting]
-        victims = np.repeat(np.arange(config.victims_of(place.batch)), place.batch)
+        victims = np.repeat(np.arange(config.victims_of(place.attack, place.batch)), place.batch)
         keys = {**setting_keys(results, setting), **attack_keys(results, place.attack, place.batch)}
         return cls(keys={**keys, "adversary": adversary}, victims=victims, seed=config.seed)
 
