@@ -135,16 +135,23 @@ def accuracy_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
         lines.append(
             TableLine(
                 labels=labels,
-                cells=(percent_fine(row), f"{100 * row['chance']:.0f}", str(row["n_questions"]), published),
+                cells=(
+                    percent_fine(row),
+                    f"{100 * row['chance']:.0f}",
+                    str(row["n_questions"]),
+                    str(row["runs"]),
+                    published,
+                ),
             )
         )
     return ResultTable(
         name="accuracy",
         title="Accuracy under each mechanism",
-        note="Test accuracy in per cent of one federation per mechanism and strength (a seed each); intervals over "
-        "test images. Published: DLNet on the whole data set and many more gradients.",
+        note="Test accuracy in per cent, the mean over runs (training.seeds) of a federation per mechanism and "
+        "strength. Intervals over test images and, where there are several, runs: that of one run says nothing of "
+        "how another would end. Published: DLNet on the whole data set and many more gradients.",
         labels=("network", "mechanism", "strength"),
-        heads=("accuracy, %", "chance", "test images", "published"),
+        heads=("accuracy, %", "chance", "test images", "runs", "published"),
         lines=tuple(lines),
     )  # fmt: skip
 

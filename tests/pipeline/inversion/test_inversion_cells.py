@@ -136,9 +136,15 @@ def test_a_cell_gives_the_same_numbers_again(small: InversionExperiment, tmp_pat
         attack_cell(cell.model_copy(update={"attack": quick}), tmp_path / name)
         found.append(read_exposure(tmp_path / name))
         assert {path.name for path in (tmp_path / name).iterdir()} == {"outcome.npz", "outcome.json"}
+    grey = [np.linalg.norm(0.5 - x) / np.linalg.norm(x) for x in found[0].pictures["truth"] / 255]
     for adversary, judged in found[0].judged.items():
+        evaluations, _ = found[0].trajectories[adversary]
+        assert judged.course.shape == (len(evaluations), 4)
+        np.testing.assert_allclose(judged.course[0], grey, rtol=1e-4, err_msg="the first image of a search is grey")
         for key, array in judged.by_matching.items():
             np.testing.assert_array_equal(array, found[1].judged[adversary].by_matching[key])
+    naive = found[0].judged["naive"]
+    np.testing.assert_allclose(naive.course[-1], naive.by_matching["assignment/error"], rtol=1e-6)
 
 
 def test_signed_features_get_rules_that_do_not_add_them_up() -> None:

@@ -110,13 +110,17 @@ def test_rows_of_the_drawn_pairs_stand_beside_those_of_all(
     attacks = [main, {**main, "variant": "again", "adversaries": ["naive"]}]
     candidates = {**ASKED, "lira": 1, "lira_strangers": 5, "pairs": 10, "shadows": 2}
     project.write("asked", {**SMALL, "attacks": attacks, "mechanisms": SMALL["mechanisms"][:2],
-                            "candidates": candidates})  # fmt: skip
+                            "candidates": candidates, "training": {**SMALL["training"], "seeds": 2}})  # fmt: skip
     results = run.run_cells(load_inversion(project.root, "asked"))
     assert {place.attack: one.judged["naive"].sought.asked.size for place, one in results.exposures.items()} == {
         0: 2 * (1 + 5),
         1: 0,
     }, "another attack on the same gradients asks nothing again"
     rows = all_rows(results)
+    assert results.hits[0, 0].shape == (2, 40) and (results.hits[0, 0][0] != results.hits[0, 0][1]).any()
+    (accuracy,) = where(rows, metric="accuracy", defence="none")
+    assert (accuracy["runs"], accuracy["n_questions"]) == (2, 40)
+    assert accuracy["value"] == pytest.approx(results.hits[0, 0].mean())
     drawn = where(rows, pairs="drawn", metric="example_membership_tpr")
     assert {row["attack"] for row in drawn} == {"alignment", "lira", "loss"}
     assert {row["adversary"] for row in drawn} == {"naive", "adaptive"} and len(drawn) == 3 * 2 * 2

@@ -148,7 +148,7 @@ def client_of(victims: Victims, defences: Sequence[Mechanic]) -> Client:
 
 
 def _matched(attack: GradientMatching, victims: Victims, knowledge: Knowledge, seed: int) -> dict[str, Tensor]:
-    found = adapted(attack, victims, knowledge, seed=seed)
+    found = adapted(attack.model_copy(update={"keep_images": True}), victims, knowledge, seed=seed)
     return {
         "images": found.images.float(),
         "raw": found.raw.float(),
@@ -156,6 +156,7 @@ def _matched(attack: GradientMatching, victims: Victims, knowledge: Knowledge, s
         "evaluations": found.evaluations,
         "at": torch.tensor(found.trajectory.evaluations),
         "values": found.trajectory.values,
+        "course": found.trajectory.images.float(),
     }
 
 

@@ -159,7 +159,7 @@ class TrainingConfig(Component):
     """The federation that gives each mechanism its accuracy (federation/gradient_rounds.py; papers.md 4.5).
 
     Ten clients hold iid parts of the training images. The papers train 300 rounds of local epochs; a round here is one
-    gradient of every client.
+    gradient of every client. ``seeds`` federations, on the same images, give one accuracy.
     """
 
     clients: int = Field(default=10, ge=1)
@@ -167,6 +167,7 @@ class TrainingConfig(Component):
     batch_size: int = Field(default=32, ge=1)
     lr: float = Field(default=1e-3, gt=0)
     aggregation: Literal["round-robin", "mean"] = "round-robin"
+    seeds: int = Field(default=1, ge=1)
 
 
 class CandidatesConfig(Component):
@@ -176,8 +177,8 @@ class CandidatesConfig(Component):
     images tell it what gradients of any images have in common (attacks/inversion/alignment.py).
 
     ``lira`` members (at most all) and ``lira_strangers`` (None: as many) of every gradient are asked about by
-    likelihood ratios too, which cost the gradients of ``shadows`` clients each (attacks/inversion/membership.py); 0 is none.
-    ``lira_batches`` are the batch sizes in which they are, None is all: a single image is its gradient's own.
+    likelihood ratios too, which cost the gradients of ``shadows`` clients each (attacks/inversion/membership.py); 0 is
+    none. ``lira_batches`` are the batch sizes in which they are, None is all: a single image is its gradient's own.
     """
 
     public: int = Field(default=256, ge=1)
