@@ -283,7 +283,7 @@ def searches(head: InversionHead, trails: Sequence[Trail], place: tuple[str, str
 
 def _searched(objective: Axes, error: Axes, trails: Sequence[Trail], *, named: bool) -> None:
     for position, trail in enumerate(sorted(trails, key=lambda trail: -trail.strength)):
-        look = {"color": DISTANCE, "alpha": 0.35 + 0.65 * (position + 1) / len(trails), "lw": 1.2}
+        look: dict[str, Any] = {"color": DISTANCE, "alpha": 0.35 + 0.65 * (position + 1) / len(trails), "lw": 1.2}
         middle = np.median(np.maximum(trail.values, FLOOR), axis=1)
         objective.plot(trail.evaluations, middle, label=f"{trail.strength:g}" if named else None, **look)
         error.plot(trail.evaluations, np.median(trail.errors, axis=1), **look)

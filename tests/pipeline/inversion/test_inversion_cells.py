@@ -15,6 +15,7 @@ from tiny_inversion import of_cell
 from fedprint.attacks.inversion.objectives import Knowledge
 from fedprint.defences.on_update import Noise, TopK
 from fedprint.defences.secret_head import SecretHead
+from fedprint.pipeline.inversion import attack
 from fedprint.pipeline.inversion.attack import (
     FOUND,
     SCORES,
@@ -147,8 +148,24 @@ def test_a_cell_gives_the_same_numbers_again(small: InversionExperiment, tmp_pat
     np.testing.assert_allclose(naive.course[-1], naive.by_matching["assignment/error"], rtol=1e-6)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("defence", "batch"), [("none", 1), ("dp", 1), ("spn", 2)])
+def test_a_gpu_finds_what_the_processor_finds(
+    small: InversionExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defence: str, batch: int
+) -> None:
+    cell, found = of_cell(small, defence, batch=batch), {}
+    quick = cell.attack.model_copy(update={"evaluations": 5})
+    expose(cell, tmp_path)
+    for device in ("cuda", "cpu"):
+        monkeypatch.setattr(attack, "best_device", lambda device=device: device)
+        reconstruct(quick, tmp_path / "observed", tmp_path / "public", tmp_path / device, 0)
+        found[device] = load_file(tmp_path / device / FOUND)
+    assert torch.equal(found["cuda"]["labels"], found["cpu"]["labels"])
+    torch.testing.assert_close(found["cuda"]["values"], found["cpu"]["values"], rtol=1e-2, atol=1e-4)
+
+
 def test_signed_features_get_rules_that_do_not_add_them_up() -> None:
-    attack = AttackConfig.model_validate(
+    signed = AttackConfig.model_validate(
         {"network": {"name": "dlnet", "activation": "tanh"}, "attack": {"name": "gradient-matching"}}
     )
-    assert [getattr(attack.attack_on(batch), "labels", None) for batch in (1, 4)] == ["sign", "bias"]
+    assert [getattr(signed.attack_on(batch), "labels", None) for batch in (1, 4)] == ["sign", "bias"]

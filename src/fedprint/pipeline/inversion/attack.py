@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from fedprint.attacks.inversion.victims import Labelled, Victims
 from fedprint.defences.on_update import Laplace, Noise, TopK
 from fedprint.defences.secret_head import SecretHead, secret_head
 from fedprint.defences.strength import one
+from fedprint.federation.backends import best_device
 from fedprint.pipeline.inversion.config import Inversion, LocalSgd, Mechanic, Network
 from fedprint.pipeline.inversion.victims import GRADIENTS, IMAGES, MECHANISM, SETTING
 from fedprint.rng import seed_for
@@ -44,16 +46,17 @@ _MECHANICS: TypeAdapter[tuple[Mechanic, ...]] = TypeAdapter(tuple[Mechanic, ...]
 def reconstruct(attack: Inversion, observed: Path, public: Path | None, out: Path, seed: int) -> None:
     """Write what an adversary finds: images (v, b, c, h, w), cut to [0, 1] and raw, labels (v, b), how its search went.
 
-    ``public`` is the folder of the mechanism; None is the naive adversary, who does not know it.
+    ``public`` is the folder of the mechanism; None is the naive adversary, who does not know it. It searches on a GPU
+    where there is one: the last digits differ there from those of the CPU.
     """
     victims = observed_victims(observed)
     knowledge = Knowledge() if public is None else knowledge_of(read_mechanism(public))
     if isinstance(attack, ClosedForm):
         found = _closed_form(attack, victims, knowledge)
     else:
-        found = _matched(attack, victims, knowledge, seed)
+        found = _matched(attack, _moved(victims, best_device()), knowledge, seed)
     out.mkdir(parents=True, exist_ok=True)
-    save_file({name: tensor.contiguous() for name, tensor in found.items()}, out / FOUND)
+    save_file({name: tensor.cpu().contiguous() for name, tensor in found.items()}, out / FOUND)
 
 
 def seek(observed: Path, public: Path | None, candidates: Path, shadows: int, out: Path, seed: int) -> None:
@@ -145,6 +148,11 @@ def client_of(victims: Victims, defences: Sequence[Mechanic]) -> Client:
         if isinstance(defence, UpdateDefence):
             client = behind(client, defence.on_device)
     return client
+
+
+def _moved(victims: Victims, device: str) -> Victims:
+    params, descents = ({n: t.to(device) for n, t in part.items()} for part in (victims.params, victims.descents))
+    return replace(victims, model=victims.model.to(device), params=params, descents=descents)
 
 
 def _matched(attack: GradientMatching, victims: Victims, knowledge: Knowledge, seed: int) -> dict[str, Tensor]:

@@ -140,7 +140,9 @@ def run_cells(experiment: InversionExperiment, jobs: int | None = None) -> Resul
     ended = dict(zip(trained, found[: len(trained)], strict=True))
     each = {(attack, at): [ended[attack, at, run] for run in runs] for attack, at, _ in trained}
     right = {
-        key: np.stack(hits) for key, hits in each.items() if not any(isinstance(one, FedprintError) for one in hits)
+        key: np.stack([np.asarray(one) for one in hits])
+        for key, hits in each.items()
+        if not any(isinstance(one, FedprintError) for one in hits)
     }
     exposures = {
         place: one for place, one in zip(places, found[len(trained) :], strict=True) if isinstance(one, Exposure)
