@@ -7,7 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from fedprint.evaluation.capability import Setting, calibration, cap, cap_difference, performance, region
+from fedprint.evaluation.capability import (
+    Setting,
+    accuracy_of_runs,
+    calibration,
+    cap,
+    cap_difference,
+    performance,
+    region,
+)
 from fedprint.evaluation.chance import FloatArray
 from fedprint.reports.reference import reference_table
 from fedprint.rng import numpy_rng
@@ -67,6 +75,22 @@ def test_a_difference_is_paired_test_image_by_test_image() -> None:
     assert ends["alike"].lo > 0 > ends["unlike"].lo
     half = ends["unlike"].hi - 0.05
     assert half == pytest.approx(1.96 * 0.55 / math.sqrt(40), rel=0.4), "about the standard error of the hits"
+
+
+def test_runs_that_end_apart_widen_the_interval_and_pairs_of_them_do_not() -> None:
+    """Three runs of one training: their mean is the accuracy, and how far they lie apart is in its interval."""
+    apart, alike = (np.stack([right(share, 1000) for share in shares]) for shares in ((0.3, 0.5, 0.7), (0.5, 0.5, 0.5)))
+    wide, narrow, one = (accuracy_of_runs(hits) for hits in (apart, alike, right(0.5, 1000)))
+    assert [wide.value, narrow.value, one.value] == pytest.approx([0.5, 0.5, 0.5])
+    assert (narrow.lo, narrow.hi) == pytest.approx((one.lo, one.hi))
+    assert wide.hi - wide.value == pytest.approx(4.303 * 0.2 / math.sqrt(3), rel=0.01), "Student's, two degrees"
+    victims, far, near = np.arange(12), 0.6 + 0.01 * (-1.0) ** np.arange(12), np.full(12, 0.5)
+    ends = {}
+    for name, theirs in (("paired", apart), ("crossed", apart[::-1])):
+        mine, other = [Setting(hits=apart, distances=far)], [Setting(hits=theirs, distances=near)]
+        ends[name] = cap_difference(mine, other, victims, numpy_rng(0), top=1.0)
+    assert ends["paired"].value == pytest.approx(0.05) == ends["crossed"].value
+    assert ends["crossed"].hi - ends["crossed"].lo > 3 * (ends["paired"].hi - ends["paired"].lo)
 
 
 def test_models_on_other_test_images_are_not_compared() -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.stats import t as student_t
 
 from fedprint.evaluation.chance import FloatArray
 from fedprint.evaluation.intervals import Bounds, Interval, cluster_mean_interval, mean_interval, proportion_interval
@@ -21,9 +22,9 @@ LEAKED = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A mechanism at one strength m: test ``hits`` (t,) of its model, ``distances`` (n,) of n attacked images.
+    """A mechanism at one strength m: test ``hits`` of its model, (t,) or (r, t) of r runs, and ``distances`` (n,).
 
-    Settings that are averaged or compared have the same images of both kinds, in the same order.
+    Settings that are averaged or compared have the same t test and n attacked images, in the same order, and runs.
     """
 
     hits: FloatArray
@@ -31,8 +32,31 @@ class Setting:
 
     @property
     def accuracy(self) -> Interval:
-        """Acc(m) with its interval over test images."""
-        return proportion_interval(float(self.hits.sum()), len(self.hits))
+        """Acc(m) with its interval over test images and runs."""
+        return accuracy_of_runs(self.hits)
+
+
+def accuracy_of_runs(hits: FloatArray) -> Interval:
+    """Return the accuracy of test hits (t,), or (r, t) of r runs of one training, on the same images.
+
+    The interval joins two sources as the root of their squares: test images, and runs where there are several. Of one
+    run it knows nothing of how another would end.
+    """
+    runs = np.atleast_2d(np.asarray(hits, float))
+    images, half = proportion_interval(float(runs.mean(0).sum()), runs.shape[1]), between_runs(runs.mean(1))
+    return Interval(
+        value=images.value,
+        lo=max(images.value - math.hypot(images.value - images.lo, half), 0.0),
+        hi=min(images.value + math.hypot(images.hi - images.value, half), 1.0),
+    )
+
+
+def between_runs(values: FloatArray, confidence: float = 0.95) -> float:
+    """Return half the width of Student's interval of the mean of one value per run (r,), 0 of a single run."""
+    if len(values) < 2:
+        return 0.0
+    quantile = float(student_t.ppf((1 + confidence) / 2, len(values) - 1))
+    return quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def calibration(ratio: float) -> float:
@@ -84,8 +108,9 @@ def cap_difference(
 ) -> Interval:
     """Return CAP of ``one`` minus CAP of ``other``, in [-``top``, ``top``].
 
-    The interval joins two sources as the root of their squares, both paired: attacked images, drawn with their
-    ``victims`` (n,), and test images, on which all models are tested. Raises FedprintError for other test sets.
+    The interval joins three sources as the root of their squares, all paired: attacked images, drawn with their
+    ``victims`` (n,), test images, on which all models are tested, and runs, which start alike. Raises FedprintError for
+    other test sets.
     """
     over_images = _mean(performance(one) - performance(other), victims, rng, None if top is None else (-top, top))
     tested = [_by_test_image(settings) for settings in (one, other)]
@@ -93,17 +118,23 @@ def cap_difference(
         raise FedprintError(f"CAP: models of one difference must share test images; got {[len(t) for t in tested]}")
     bounds = (-float(tested[1].max()), float(tested[0].max()))
     over_tests = mean_interval(tested[0] - tested[1], rng, bounds=bounds if bounds[0] < bounds[1] else None)
-    value = over_images.value
+    value, runs = over_images.value, between_runs(_by_run(one) - _by_run(other))
     return Interval(
         value=value,
-        lo=value - math.hypot(value - over_images.lo, over_tests.value - over_tests.lo),
-        hi=value + math.hypot(over_images.hi - value, over_tests.hi - over_tests.value),
+        lo=value - math.hypot(value - over_images.lo, over_tests.value - over_tests.lo, runs),
+        hi=value + math.hypot(over_images.hi - value, over_tests.hi - over_tests.value, runs),
     )
 
 
 def _by_test_image(settings: Sequence[Setting]) -> FloatArray:
     """Return what each test image (t,) adds to CAP, t times over: whether it was hit times the mean distance."""
-    result: FloatArray = np.mean([np.asarray(s.hits, float) * np.mean(s.distances) for s in settings], axis=0)
+    result: FloatArray = np.mean([np.atleast_2d(s.hits).mean(0) * np.mean(s.distances) for s in settings], axis=0)
+    return result
+
+
+def _by_run(settings: Sequence[Setting]) -> FloatArray:
+    """Return the CAP (r,) of each run's accuracies."""
+    result: FloatArray = np.mean([np.atleast_2d(s.hits).mean(1) * np.mean(s.distances) for s in settings], axis=0)
     return result
 
 

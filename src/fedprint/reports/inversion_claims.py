@@ -121,25 +121,46 @@ def labels_leak(names: Sequence[str], *, safe: bool) -> Judge:
     return judge
 
 
+def labels_by_batch(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
+    """Judge "membership distance rises with the batch", smallest against largest, mechanism by mechanism.
+
+    The paper says so of classes as well: that compares data sets, and so reports.
+    """
+    attack, _, batches = head.attacks[0]
+    ends = [scored(rows, "cap_membership", attack, batch, adversary) for batch in (min(batches), max(batches))]
+    names = [name for name in DEFENCES if all(name in end for end in ends)]
+    if len(set(batches)) < 2 or not names:
+        return UNTESTED
+    pairs = [(ends[0][name], ends[1][name]) for name in names]
+    gaps = [(b["value"] - a["value"], b["lo"] - a["hi"], b["hi"] - a["lo"]) for a, b in pairs]
+    shown = "; ".join(f"{name} {numbers(a)} to {numbers(b)}" for name, (a, b) in zip(names, pairs, strict=True))
+    return Finding(state=_side(gaps), numbers=f"CAP from batch {min(batches)} to {max(batches)}: {shown}")
+
+
 def percent_of(row: Row) -> str:
     """Return a row's chance in per cent."""
     return f"{100 * float(row['chance'] or 0):.0f} %"
 
 
 def green_is_safe(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
-    """Judge "a perturbation larger than the gradient defeats every reconstruction", over all attacks."""
+    """Judge "a perturbation larger than the gradient defeats every reconstruction", over all attacks.
+
+    It fails where more images come out than a mean test image happens to be close to, by the end of the interval.
+    """
     found = rows_where(rows, metric="reconstruction_success", region="green", adversary=adversary)
     if not found:
         return UNTESTED
-    shown = [
-        f"{row['attack']}, batch {row['attack_batch']}, {row['defence']}: {percent(row)} of {row['n_questions']} images"
-        for row in found
-        if row["value"]
-    ]
+    above = [row for row in found if row["value"] > (row["chance"] or 0)]
     images = sum(int(row["n_questions"]) for row in found)
-    if shown:
-        return Finding(state="fails", numbers="recovered to below 0.2: " + "; ".join(shown))
-    return Finding(state="holds", numbers=f"none of {images} images recovered to below 0.2, by these attacks")
+    if not above:
+        return Finding(state="holds", numbers=f"of {images} images no more recovered to below 0.2 than by chance")
+    parts = [
+        f"{row['attack']}, batch {row['attack_batch']}, {row['defence']}: {percent(row)} of {row['n_questions']} "
+        f"images, chance {percent_of(row)}"
+        for row in above
+    ]
+    state: State = "fails" if any(row["lo"] > (row["chance"] or 0) for row in above) else "unclear"
+    return Finding(state=state, numbers="recovered to below 0.2: " + "; ".join(parts))
 
 
 def green_costs(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
@@ -267,6 +288,7 @@ CONCLUSIONS: tuple[tuple[str, str, str, Judge], ...] = (
      labels_leak(("dp", "ppdl_0.05", "ppdl_0.3"), safe=False)),
     ("labels-spn", "spn hides labels of single images (published CAP .24 to .60)", "4.5",
      labels_leak(("spn",), safe=True)),
+    ("membership-batch", "membership distance rises with the batch", "4.5", labels_by_batch),
     ("tracing-participants", "tracing gets harder with more participants", "4.4", tracing_by_participants),
     ("more-bits", "protection grows with the number of bits", "4.5", more_bits),
     ("laplace", "Laplacian noise behaves as Gaussian", "4.4", laplace_alike),

@@ -60,11 +60,11 @@ def sought_table(rows: Sequence[Row]) -> ResultTable:
         name="sought",
         title="Images in hand: whether they are in a gradient, and in whose",
         note="No reconstruction, by an adversary who has an image and its label. Alignment: its own gradient is "
-        "held against what was sent, whitened by gradients of public images; asked of every pair of a candidate (all "
-        "attacked images, and strangers) and a gradient. Lira: the likelihood ratio of that alignment under shadow "
-        "clients with the image and without, who do as the adversary believes that clients do; loss: by how much the "
-        "message lowers the image's. These ask about some members and strangers of each gradient, and the alignment "
-        "stands beside them on the same pairs (drawn). The area under the ROC curve has chance .5; the true positive "
+        "held against what was sent, whitened by gradients of public images; loss: by how much the message lowers the "
+        "image's. Both are asked of every pair of a candidate (all attacked images, and strangers) and a gradient. "
+        "Lira: the likelihood ratio of that alignment under shadow clients with the image and without, who do as the "
+        "adversary believes that clients do; of some members and strangers of each gradient, with the others beside "
+        "it on the same pairs (drawn). The area under the ROC curve has chance .5; the true positive "
         "rate is at a false positive rate of at most .1 % of the pairs that are not in. Fewer than 1,000 of these, n, "
         "cannot resolve a rate below 1 / n: the threshold then lies above all of them, and the false positive rate of "
         "the attack may be anything up to the end of its interval, beside it. Traced: among all victims. Intervals "

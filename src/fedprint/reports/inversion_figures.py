@@ -19,6 +19,7 @@ from fedprint.reports.inversion_rows import (
     GRADIENT,
     MAIN,
     RAW,
+    STRAYED,
     InversionHead,
     Layers,
     Sample,
@@ -250,29 +251,22 @@ def _traced(axes: Axes, found: Sequence[Row]) -> None:
 
 
 def searches(head: InversionHead, trails: Sequence[Trail], place: tuple[str, str, int]) -> Drawing | None:
-    """Draw how far the objective has come by evaluation: a panel per mechanism and adversary, a line per strength."""
+    """Draw objective and error by evaluation: a column per mechanism, a line per strength, two panels per adversary."""
     attack, network, batch = place
     own = [trail for trail in trails if (trail.attack, trail.batch) == (attack, batch)]
     names = [name for name in ("none", *DEFENCES) if any(trail.defence == name for trail in own)]
     if not own:
         return None
-    figure = blank_figure(WIDTH, 1.2 + 1.9 * len(head.adversaries))
-    panels = figure.subplots(len(head.adversaries), len(names), sharex=True, sharey=True, squeeze=False)
+    figure = blank_figure(WIDTH, 1.2 + 3.4 * len(head.adversaries))
+    panels = figure.subplots(2 * len(head.adversaries), len(names), sharex=True, sharey="row", squeeze=False)
     for line, adversary in enumerate(head.adversaries):
-        for axes, name in zip(panels[line], names, strict=True):
+        for column, name in enumerate(names):
             here = [trail for trail in own if (trail.adversary, trail.defence) == (adversary, name)]
-            for position, trail in enumerate(sorted(here, key=lambda trail: -trail.strength)):
-                depth = 0.35 + 0.65 * (position + 1) / len(here)
-                label = f"{trail.strength:g}" if name != "none" else None
-                middle = np.median(np.maximum(trail.values, FLOOR), axis=1)
-                axes.plot(trail.evaluations, middle, color=DISTANCE, alpha=depth, lw=1.2, label=label)
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-            if line == 0:
-                axes.set_title(name)
-                if name != "none":
-                    axes.legend(fontsize=6, handlelength=1.0)
-        panels[line][0].set_ylabel(f"{adversary}:\nobjective")
+            _searched(panels[2 * line][column], panels[2 * line + 1][column], here, named=line == 0 and name != "none")
+        panels[2 * line][0].set_ylabel(f"{adversary}:\nobjective")
+        panels[2 * line + 1][0].set_ylabel(f"{adversary}:\nerror")
+    for axes, name in zip(panels[0], names, strict=True):
+        axes.set_title(name)
     for axes in panels[-1]:
         axes.set_xlabel("evaluations")
     return finish(
@@ -280,6 +274,28 @@ def searches(head: InversionHead, trails: Sequence[Trail], place: tuple[str, str
         "searches",
         "How the searches went",
         f"{attack} on {network}, attack batch {batch}: the objective of the first start after so many evaluations, the "
-        "median over gradients; a line per strength, the largest palest. Of an adversary who tries several tactics it "
-        "is the last one's, with the prior that belongs to it: panels of one column may differ in what they minimise.",
+        "median over gradients, and the relative error of its images cut to [0, 1], the median over images; a line per "
+        "strength, the largest palest. Of an adversary who tries several tactics it is the last one's, with the prior "
+        "that belongs to it: panels of one column may differ in what they minimise. "
+        f"{'; '.join(_strayed(adversary, own) for adversary in head.adversaries)}.",
     )
+
+
+def _searched(objective: Axes, error: Axes, trails: Sequence[Trail], *, named: bool) -> None:
+    for position, trail in enumerate(sorted(trails, key=lambda trail: -trail.strength)):
+        look: dict[str, Any] = {"color": DISTANCE, "alpha": 0.35 + 0.65 * (position + 1) / len(trails), "lw": 1.2}
+        middle = np.median(np.maximum(trail.values, FLOOR), axis=1)
+        objective.plot(trail.evaluations, middle, label=f"{trail.strength:g}" if named else None, **look)
+        error.plot(trail.evaluations, np.median(trail.errors, axis=1), **look)
+    for axes in (objective, error):
+        axes.set_xscale("log")
+    objective.set_yscale("log")
+    if named:
+        objective.legend(fontsize=6, handlelength=1.0)
+
+
+def _strayed(adversary: str, trails: Sequence[Trail]) -> str:
+    """Say in how many settings an adversary's search first came closer to the images and then left them."""
+    own = [trail for trail in trails if trail.adversary == adversary]
+    strayed = sum(trail.strays for trail in own)
+    return f"{adversary}: in {strayed} of {len(own)} settings the median error ends over {STRAYED:g} above its lowest"

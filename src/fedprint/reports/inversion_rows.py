@@ -18,11 +18,14 @@ MAIN, BEST = "main", "assignment"
 ALIGNMENT = "alignment"
 """The ``attack`` of rows that need no reconstruction: an image's own gradient beside what was sent."""
 
-ONE_BY_ONE = ("lira", "loss")
-"""The ``attack`` of rows on pairs that were asked about one by one: likelihood ratios, and the drop of loss."""
+LOSS = "loss"
+"""That of rows on how far an image's loss falls along what was sent."""
+
+LIRA = "lira"
+"""That of likelihood ratios, whose pairs were asked about one by one."""
 
 DRAWN = "drawn"
-"""The ``pairs`` of these rows, and of the alignment's on the same pairs; rows over all pairs have none."""
+"""The ``pairs`` of these rows, and of the others' on the same pairs; rows over all pairs have none."""
 
 AGAINST = "gradient"
 """What updates of local training are set ``against``: the same attack on one gradient of the same images."""
@@ -155,9 +158,16 @@ class Sample:
     found: NDArray[np.uint8]
 
 
+STRAYED = 0.05
+"""How much an error must have risen again for a search to have left the image: a quarter of what counts as a leak."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trail:
-    """How the searches of one place went: the objective ``values`` (s, v) of v gradients after ``evaluations`` (s,)."""
+    """How the searches of one place went: the objective ``values`` (s, v) of v gradients after ``evaluations`` (s,).
+
+    ``errors`` (s, n) of their images at the same times, best assigned and cut to [0, 1].
+    """
 
     attack: str
     batch: int
@@ -166,6 +176,13 @@ class Trail:
     strength: float
     evaluations: NDArray[np.int64]
     values: NDArray[np.float32]
+    errors: NDArray[np.float64]
+
+    @property
+    def strays(self) -> bool:
+        """Whether the search first approached: its median error ends more than :data:`STRAYED` above its lowest."""
+        course = np.median(self.errors, axis=1)
+        return bool(course[-1] > course.min() + STRAYED)
 
 
 def rows_where(rows: Sequence[Row], **keys: Any) -> list[Row]:

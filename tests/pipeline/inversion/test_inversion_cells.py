@@ -15,6 +15,7 @@ from tiny_inversion import of_cell
 from fedprint.attacks.inversion.objectives import Knowledge
 from fedprint.defences.on_update import Noise, TopK
 from fedprint.defences.secret_head import SecretHead
+from fedprint.pipeline.inversion import attack
 from fedprint.pipeline.inversion.attack import (
     FOUND,
     SCORES,
@@ -100,7 +101,7 @@ def test_tracing_is_judged_at_both_levels(tmp_path: Path) -> None:
     save_file({"x": x.flatten(0, 1)[order].contiguous()}, tmp_path / "queries" / "images.safetensors")
     found = torch.stack([torch.stack([x[0, 1], x[1, 0]]), torch.stack([x[1, 1], x[0, 0] * 0])])
     save_file({"images": found, "raw": 2 * found, "labels": y}, tmp_path / "found" / FOUND)
-    scores = {"scores": torch.rand(5, 2), "lira": torch.zeros(0, 2), "loss": torch.zeros(0, 2)}
+    scores = {"scores": torch.rand(5, 2), "lira": torch.zeros(0, 2), "loss": torch.rand(5, 2)}
     save_file(scores, tmp_path / "found" / SCORES)
     trace(tmp_path / "found", tmp_path / "queries", tmp_path / "traced")
     assert (tmp_path / "traced" / TRACED).is_file()
@@ -136,13 +137,35 @@ def test_a_cell_gives_the_same_numbers_again(small: InversionExperiment, tmp_pat
         attack_cell(cell.model_copy(update={"attack": quick}), tmp_path / name)
         found.append(read_exposure(tmp_path / name))
         assert {path.name for path in (tmp_path / name).iterdir()} == {"outcome.npz", "outcome.json"}
+    grey = [np.linalg.norm(0.5 - x) / np.linalg.norm(x) for x in found[0].pictures["truth"] / 255]
     for adversary, judged in found[0].judged.items():
+        evaluations, _ = found[0].trajectories[adversary]
+        assert judged.course.shape == (len(evaluations), 4)
+        np.testing.assert_allclose(judged.course[0], grey, rtol=1e-4, err_msg="the first image of a search is grey")
         for key, array in judged.by_matching.items():
             np.testing.assert_array_equal(array, found[1].judged[adversary].by_matching[key])
+    naive = found[0].judged["naive"]
+    np.testing.assert_allclose(naive.course[-1], naive.by_matching["assignment/error"], rtol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("defence", "batch"), [("none", 1), ("dp", 1), ("spn", 2)])
+def test_a_gpu_finds_what_the_processor_finds(
+    small: InversionExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defence: str, batch: int
+) -> None:
+    cell, found = of_cell(small, defence, batch=batch), {}
+    quick = cell.attack.model_copy(update={"evaluations": 5})
+    expose(cell, tmp_path)
+    for device in ("cuda", "cpu"):
+        monkeypatch.setattr(attack, "best_device", lambda device=device: device)
+        reconstruct(quick, tmp_path / "observed", tmp_path / "public", tmp_path / device, 0)
+        found[device] = load_file(tmp_path / device / FOUND)
+    assert torch.equal(found["cuda"]["labels"], found["cpu"]["labels"])
+    torch.testing.assert_close(found["cuda"]["values"], found["cpu"]["values"], rtol=1e-2, atol=1e-4)
 
 
 def test_signed_features_get_rules_that_do_not_add_them_up() -> None:
-    attack = AttackConfig.model_validate(
+    signed = AttackConfig.model_validate(
         {"network": {"name": "dlnet", "activation": "tanh"}, "attack": {"name": "gradient-matching"}}
     )
-    assert [getattr(attack.attack_on(batch), "labels", None) for batch in (1, 4)] == ["sign", "bias"]
+    assert [getattr(signed.attack_on(batch), "labels", None) for batch in (1, 4)] == ["sign", "bias"]

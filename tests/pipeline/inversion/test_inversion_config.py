@@ -32,10 +32,19 @@ def test_a_cells_name_changes_with_its_settings_only(small: InversionExperiment)
 def test_fast_and_assignments_reach_the_file(small: InversionExperiment, project: Project) -> None:
     found = load_inversion(project.root, "small", fast=True, assignments=["images=6", "attacks.0.batches=[4]"])
     assert found.fast and found.config.training.rounds == 2 and found.config.images == 6
-    assert found.config.attacks[0].batches == (4,) and found.config.victims_of(4) == 2
+    assert found.config.attacks[0].batches == (4,) and found.config.victims_of(0, 4) == 2
     matching = found.config.attacks[0]
     assert [getattr(matching.attack_on(batch), "labels", None) for batch in (1, 4)] == ["row-sum", "counts"]
     assert found.digest() != small.digest()
+
+
+def test_a_variant_may_have_fewer_victims_and_traces_among_fewer(project: Project) -> None:
+    quick = matching(batches=[1, 2])
+    project.write("some", {**SMALL, "victims": 3, "attacks": [quick, {**quick, "variant": "b", "victims": 2}]})
+    config = load_inversion(project.root, "some").config
+    assert [config.victims_of(attack, 2) for attack in (0, 1)] == [3, 2]
+    assert [config.victims_of(attack, 1) for attack in (0, 1)] == [4, 4], "as many as there are images"
+    assert [config.traced_among(attack) for attack in (0, 1)] == [3, 2], "headlines do not suffer from a variant"
 
 
 def test_too_few_images_for_strangers_are_refused(small: InversionExperiment, tmp_path: Path) -> None:
@@ -76,6 +85,11 @@ def matching(labels: str = "row-sum", **keys: Any) -> dict[str, Any]:
             {"candidates": {"public": 50, "pairs": 40}},
             "data.train: 60 images, but 4 are attacked, 10 are strangers and 50 are public; raise",
         ),
+        ({"attacks": [matching(victims=3)]}, "victims: headlines are of all victims' gradients .*; give it a variant"),
+        (
+            {"attacks": [matching(), matching(variant="b", victims=3, local={"steps": 1, "batch_size": 1, "lr": 1})]},
+            "victims: updates of local steps are set beside the gradients of the same victims; leave it out",
+        ),
         ({"image": 3}, "image: .*allowed keys: report, data, mechanisms"),
     ],
 )
@@ -107,7 +121,11 @@ def test_the_experiments_of_the_spn_paper_have_its_grids() -> None:
             assert [m.defence for m in main] == ["none", "dp", "ppdl_0.05", "ppdl_0.3", "spn"]
             if not fast:
                 assert [len(m.strengths) for m in main] == [1, 5, 5, 5, 8]
-                assert experiment.config.attacks[0].batches == (1, 4, 8) and experiment.config.images == 16
+                config = experiment.config
+                assert config.attacks[0].batches == (1, 4, 8) and config.images == 16
+                assert config.traced_among(0) == 10, "as the papers trace, in every batch"
+            papers = [one for one in experiment.config.attacks if one.variant == "deep-leakage"]
+            assert len(papers) == 1 and (fast or papers[0].batches == (1, 4, 8))
         with pytest.raises(FedprintError, match="attacks gradients"):
             load_experiment(CHECKOUT, name)
 

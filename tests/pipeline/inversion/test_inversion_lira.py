@@ -61,7 +61,8 @@ def test_members_are_found_above_chance(
     small: InversionExperiment, tmp_path: Path, defence: str, adversary: str
 ) -> None:
     found, truth = scores(exposed(small, defence, tmp_path), adversary), members(tmp_path)
-    assert found["lira"].shape == found["loss"].shape == truth.shape == (3 + 8, 6) and (truth.sum(0) == 3).all()
+    assert found["lira"].shape == truth.shape == (3 + 8, 6) and (truth.sum(0) == 3).all()
+    assert found["loss"].shape == found["scores"].shape == (6 * 3 + 8, 6), "the loss is asked of every pair"
     assert roc_auc_score(truth.ravel(), found["lira"].numpy().ravel()) > 0.75
     turned = roc_auc_score(truth.ravel(), found["lira"].roll(1, 1).flip(0).numpy().ravel())
     assert turned < 0.7, "held against the truth of others there is nothing to find"
@@ -107,23 +108,30 @@ def test_rows_of_the_drawn_pairs_stand_beside_those_of_all(
     images_of.cache_clear()
     main = {**SMALL["attacks"][0], "attack": QUICK, "batches": [2]}
     attacks = [main, {**main, "variant": "again", "adversaries": ["naive"]}]
-    candidates = {**ASKED, "lira": 5, "pairs": 10, "shadows": 2}
+    candidates = {**ASKED, "lira": 1, "lira_strangers": 5, "pairs": 10, "shadows": 2}
     project.write("asked", {**SMALL, "attacks": attacks, "mechanisms": SMALL["mechanisms"][:2],
-                            "candidates": candidates})  # fmt: skip
+                            "candidates": candidates, "training": {**SMALL["training"], "seeds": 2}})  # fmt: skip
     results = run.run_cells(load_inversion(project.root, "asked"))
     assert {place.attack: one.judged["naive"].sought.asked.size for place, one in results.exposures.items()} == {
-        0: 2 * (2 + 5),
+        0: 2 * (1 + 5),
         1: 0,
     }, "another attack on the same gradients asks nothing again"
     rows = all_rows(results)
+    assert results.hits[0, 0].shape == (2, 40) and (results.hits[0, 0][0] != results.hits[0, 0][1]).any()
+    (accuracy,) = where(rows, metric="accuracy", defence="none")
+    assert (accuracy["runs"], accuracy["n_questions"]) == (2, 40)
+    assert accuracy["value"] == pytest.approx(results.hits[0, 0].mean())
     drawn = where(rows, pairs="drawn", metric="example_membership_tpr")
     assert {row["attack"] for row in drawn} == {"alignment", "lira", "loss"}
     assert {row["adversary"] for row in drawn} == {"naive", "adaptive"} and len(drawn) == 3 * 2 * 2
     for row in drawn:
-        assert (row["members"], row["others"], row["chance"]) == (4, 10, 1 / 11) and row["fpr_bound"] > 0.2
+        assert (row["members"], row["others"], row["chance"]) == (2, 10, 1 / 11) and row["fpr_bound"] > 0.2
     (all_pairs,) = where(rows, metric="example_membership_auc", attack="alignment", pairs=None, defence="none",
                          adversary="naive")  # fmt: skip
     assert all_pairs["members"] == 4 and all_pairs["others"] == 2 * 9 - 4
+    (loss,) = where(rows, metric="example_membership_auc", attack="loss", pairs=None, defence="none",
+                    adversary="naive")  # fmt: skip
+    assert (loss["members"], loss["others"]) == (4, 14) and loss["value"] != all_pairs["value"]
     folder = project.root / "reports" / "asked"
     run.publish(results, rows, folder)
     assert "lira (drawn)" in (folder / "tables" / "sought.csv").read_text()
@@ -131,7 +139,8 @@ def test_rows_of_the_drawn_pairs_stand_beside_those_of_all(
 
 def test_single_images_may_be_left_out() -> None:
     some = CandidatesConfig(lira=5, lira_batches=(8,))
-    assert [some.asked(batch) for batch in (1, 8)] == [0, 5] and CandidatesConfig(lira=5).asked(1) == 5
+    assert [some.asked(batch) for batch in (1, 8)] == [(0, 0), (5, 5)]
+    assert CandidatesConfig(lira=5, lira_strangers=9).asked(1) == (5, 9)
 
 
 @pytest.mark.parametrize(

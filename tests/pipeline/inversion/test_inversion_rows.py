@@ -111,7 +111,7 @@ def test_an_ablation_is_set_against_its_mechanism_image_by_image(finished: tuple
 
 def test_every_batch_is_traced_among_as_many_participants(finished: tuple[Results, list[Row], Path]) -> None:
     results, rows, _ = finished
-    assert results.experiment.config.traced_among == 2, "batches of 2 have two victims, batches of 1 have four"
+    assert results.experiment.config.traced_among(0) == 2, "batches of 2 have two victims, batches of 1 have four"
     caps = where(rows, metric="cap_tracing", level="participant", attack="gradient-matching")
     assert {(row["attack_batch"], row["participants"]) for row in caps} == {(1, 2), (2, 2)}
     for batch in (1, 2):
@@ -180,7 +180,11 @@ def test_images_in_hand_are_found_without_a_reconstruction(finished: tuple[Resul
     traced = where(rows, metric="tracing_accuracy", defence="none", **place)
     assert {row["participants"] for row in traced} == {2, 4} and {row["value"] for row in traced} == {1.0}
     assert {row["chance"] for row in traced} == {0.5, 0.25}
-    assert len(where(rows, metric="example_membership_auc")) == 2 * (6 + 5 + 6), "one row per place and adversary"
+    for name in ("alignment", "loss"):
+        found = where(rows, metric="example_membership_auc", attack=name)
+        assert len(found) == 2 * (6 + 5 + 6), "one row per place and adversary"
+    (loss,) = where(rows, metric="example_membership_tpr", defence="none", **{**place, "attack": "loss"})
+    assert (loss["members"], loss["others"], loss["fpr"]) == (4, 52, 0.001)
 
 
 def test_labels_are_read_from_images_too(

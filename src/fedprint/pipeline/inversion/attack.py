@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from fedprint.attacks.inversion.victims import Labelled, Victims
 from fedprint.defences.on_update import Laplace, Noise, TopK
 from fedprint.defences.secret_head import SecretHead, secret_head
 from fedprint.defences.strength import one
+from fedprint.federation.backends import best_device
 from fedprint.pipeline.inversion.config import Inversion, LocalSgd, Mechanic, Network
 from fedprint.pipeline.inversion.victims import GRADIENTS, IMAGES, MECHANISM, SETTING
 from fedprint.rng import seed_for
@@ -44,37 +46,41 @@ _MECHANICS: TypeAdapter[tuple[Mechanic, ...]] = TypeAdapter(tuple[Mechanic, ...]
 def reconstruct(attack: Inversion, observed: Path, public: Path | None, out: Path, seed: int) -> None:
     """Write what an adversary finds: images (v, b, c, h, w), cut to [0, 1] and raw, labels (v, b), how its search went.
 
-    ``public`` is the folder of the mechanism; None is the naive adversary, who does not know it.
+    ``public`` is the folder of the mechanism; None is the naive adversary, who does not know it. It searches on a GPU
+    where there is one: the last digits differ there from those of the CPU.
     """
     victims = observed_victims(observed)
     knowledge = Knowledge() if public is None else knowledge_of(read_mechanism(public))
     if isinstance(attack, ClosedForm):
         found = _closed_form(attack, victims, knowledge)
     else:
-        found = _matched(attack, victims, knowledge, seed)
+        found = _matched(attack, _moved(victims, best_device()), knowledge, seed)
     out.mkdir(parents=True, exist_ok=True)
-    save_file({name: tensor.contiguous() for name, tensor in found.items()}, out / FOUND)
+    save_file({name: tensor.cpu().contiguous() for name, tensor in found.items()}, out / FOUND)
 
 
 def seek(observed: Path, public: Path | None, candidates: Path, shadows: int, out: Path, seed: int) -> None:
     """Write ``scores`` (q, v): how likely each candidate image is in each gradient, by its own gradient (alignment.py).
 
-    The adversary has the candidates with their labels, and other images of the same kind; ``public`` as above. Of each
-    gradient it is asked about k candidates one by one: ``lira`` and ``loss`` (k, v) of these (membership.py).
+    And ``loss`` (q, v), by its own loss. The adversary has the candidates with their labels, and other images of the
+    same kind; ``public`` as above. Of each gradient it is asked about k candidates one by one, for which shadows are
+    trained: ``lira`` (k, v) of these (membership.py).
     """
     victims, held = observed_victims(observed), load_file(candidates / IMAGES)
     mechanics = () if public is None else read_mechanism(public)
     images, own = Labelled(x=held["x"], y=held["y"]), Labelled(x=held["public_x"], y=held["public_y"])
     client = client_of(victims, mechanics) if len(held["asked"]) else None
     beliefs = Beliefs(public=own, knowledge=knowledge_of(mechanics), client=client)
-    scores = {"scores": Membership(score="alignment").run(victims, images, beliefs, seed=seed)}
-    for name, attack in {"lira": Membership(shadows=shadows), "loss": Membership(score="loss")}.items():
-        columns = [
-            attack.run(victims.of_one_model(v), images[asked], beliefs, seed=seed_for(seed, name, v))
-            for v, asked in enumerate(held["asked"].T)
-            if len(asked)
-        ]
-        scores[name] = torch.cat(columns, 1) if columns else held["asked"].double()
+    scores = {
+        "scores": Membership(score="alignment").run(victims, images, beliefs, seed=seed),
+        "loss": Membership(score="loss").run(victims, images, beliefs, seed=seed),
+    }
+    ratios = [
+        Membership(shadows=shadows).run(victims.of_one_model(v), images[asked], beliefs, seed=seed_for(seed, "lira", v))
+        for v, asked in enumerate(held["asked"].T)
+        if len(asked)
+    ]
+    scores["lira"] = torch.cat(ratios, 1) if ratios else held["asked"].double()
     out.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.contiguous() for name, tensor in scores.items()}, out / SCORES)
 
@@ -144,8 +150,13 @@ def client_of(victims: Victims, defences: Sequence[Mechanic]) -> Client:
     return client
 
 
+def _moved(victims: Victims, device: str) -> Victims:
+    params, descents = ({n: t.to(device) for n, t in part.items()} for part in (victims.params, victims.descents))
+    return replace(victims, model=victims.model.to(device), params=params, descents=descents)
+
+
 def _matched(attack: GradientMatching, victims: Victims, knowledge: Knowledge, seed: int) -> dict[str, Tensor]:
-    found = adapted(attack, victims, knowledge, seed=seed)
+    found = adapted(attack.model_copy(update={"keep_images": True}), victims, knowledge, seed=seed)
     return {
         "images": found.images.float(),
         "raw": found.raw.float(),
@@ -153,6 +164,7 @@ def _matched(attack: GradientMatching, victims: Victims, knowledge: Knowledge, s
         "evaluations": found.evaluations,
         "at": torch.tensor(found.trajectory.evaluations),
         "values": found.trajectory.values,
+        "course": found.trajectory.images.float(),
     }
 
 

@@ -167,6 +167,7 @@ def _flat(judged: Judged) -> dict[str, Any]:
     flat = {f"by_matching|{name}": array for name, array in judged.by_matching.items()}
     flat |= {f"blind|{name}": array for name, array in judged.blind.items()}
     flat |= {f"traced|{number}": array for number, array in judged.traced.items()}
+    flat["course"] = judged.course
     flat |= {f"sought|{name}": array for name, array in vars(judged.sought).items()}
     return flat | {f"traced_chance|{number}": array for number, array in judged.traced_chance.items()}
 
@@ -182,6 +183,7 @@ def _judged(found: Mapping[str, Any]) -> Judged:
         traced={int(number): array for number, array in traced.items()},
         traced_chance={int(number): array for number, array in chance.items()},
         sought=Sought(**part("sought")),
+        course=found["course"],
     )
 
 

@@ -84,9 +84,9 @@ class AttackConfig(Component):
     """An attack on one network, on gradients of ``batches`` images or, with ``local``, on updates of local training.
 
     ``variant`` tells other attackers from the one of headlines (``main``), which is on gradients; others attack the
-    papers' grid, or the ``mechanisms`` of it that are named, and no ablations. ``adversaries`` stand in for the
-    experiment's, where given. ``row-sum`` labels are counted for several images; where the last layer's inputs are
-    signed (tanh), where sums of rows say nothing, they come from the signs of one image and from the bias of several.
+    papers' grid, or the ``mechanisms`` of it that are named, and no ablations. ``adversaries`` and ``victims`` stand in
+    for the experiment's, where given. ``row-sum`` labels are counted for several images; where the last layer's inputs
+    are signed (tanh), where sums of rows say nothing, they come from the signs of one image, from the bias of several.
     """
 
     network: Network
@@ -96,6 +96,7 @@ class AttackConfig(Component):
     batches: Annotated[tuple[Annotated[int, Field(ge=1)], ...], AfterValidator(all_differ), Field(min_length=1)] = (1,)
     variant: str = Field(default=MAIN, pattern=VARIANT)
     adversaries: Adversaries | None = None
+    victims: int | None = Field(default=None, ge=2)
 
     @model_validator(mode="after")
     def _fits_its_network(self) -> AttackConfig:
@@ -106,10 +107,12 @@ class AttackConfig(Component):
 
     def _a_variant_needs(self) -> str | None:
         """Return what is wrong with what only variants may do."""
-        if self.variant == MAIN and (self.local or self.mechanisms):
-            what = "local" if self.local else "mechanisms"
-            return f"{what}: headlines are of single gradients under every mechanism; give this attack a variant"
+        for what in ("local", "mechanisms", "victims") if self.variant == MAIN else ():
+            if getattr(self, what):
+                return f"{what}: headlines are of all victims' gradients under every mechanism; give it a variant"
         local, most = self.local, max(self.batches)
+        if local and self.victims:
+            return "victims: updates of local steps are set beside the gradients of the same victims; leave it out"
         if local and local.steps * local.batch_size < most:
             reach = f"{local.steps} steps of {local.batch_size} reach {local.steps * local.batch_size} of {most} images"
             return f"local: {reach}; raise local.steps or local.batch_size"
@@ -156,7 +159,7 @@ class TrainingConfig(Component):
     """The federation that gives each mechanism its accuracy (federation/gradient_rounds.py; papers.md 4.5).
 
     Ten clients hold iid parts of the training images. The papers train 300 rounds of local epochs; a round here is one
-    gradient of every client.
+    gradient of every client. ``seeds`` federations, on the same images, give one accuracy.
     """
 
     clients: int = Field(default=10, ge=1)
@@ -164,6 +167,7 @@ class TrainingConfig(Component):
     batch_size: int = Field(default=32, ge=1)
     lr: float = Field(default=1e-3, gt=0)
     aggregation: Literal["round-robin", "mean"] = "round-robin"
+    seeds: int = Field(default=1, ge=1)
 
 
 class CandidatesConfig(Component):
@@ -172,20 +176,23 @@ class CandidatesConfig(Component):
     ``pairs`` of a stranger and a gradient, at least: a false positive rate of .1 % takes a thousand. ``public`` more
     images tell it what gradients of any images have in common (attacks/inversion/alignment.py).
 
-    ``lira`` members (at most all) and as many strangers of every gradient are asked about by likelihood ratios too,
-    which cost the gradients of ``shadows`` clients each (attacks/inversion/membership.py); 0 is none. ``lira_batches``
-    are the batch sizes in which they are, None is all: a single image is its gradient's own, and seldom needs them.
+    ``lira`` members (at most all) and ``lira_strangers`` (None: as many) of every gradient are asked about by
+    likelihood ratios too, which cost the gradients of ``shadows`` clients each (attacks/inversion/membership.py); 0 is
+    none. ``lira_batches`` are the batch sizes in which they are, None is all: a single image is its gradient's own.
     """
 
-    public: int = Field(default=64, ge=1)
+    public: int = Field(default=256, ge=1)
     pairs: int = Field(default=1000, ge=1)
     lira: int = Field(default=0, ge=0)
+    lira_strangers: int | None = Field(default=None, ge=1)
     lira_batches: Annotated[tuple[int, ...], AfterValidator(all_differ)] | None = None
     shadows: int = Field(default=16, ge=2)
 
-    def asked(self, batch: int) -> int:
-        """Return ``lira`` for gradients of ``batch`` images."""
-        return self.lira if self.lira_batches is None or batch in self.lira_batches else 0
+    def asked(self, batch: int) -> tuple[int, int]:
+        """Return how many members and strangers of each gradient of ``batch`` images are asked about by ratios."""
+        if not self.lira or not (self.lira_batches is None or batch in self.lira_batches):
+            return 0, 0
+        return self.lira, self.lira_strangers or self.lira
 
     def strangers(self, victims: int) -> int:
         """Return how many strangers so many gradients take."""
@@ -193,10 +200,10 @@ class CandidatesConfig(Component):
 
     def lacking(self, images: int, victims: int, batch: int) -> str | None:
         """Return what is wrong with so many training images for gradients of ``batch``, None where nothing is."""
-        inside, strangers = victims * batch, self.strangers(victims)
-        if self.asked(batch) > strangers:
-            return f"candidates.lira: {self.lira} strangers, but there are {strangers}; raise candidates.pairs"
-        if self.asked(batch) and self.public < batch:
+        inside, strangers, (members, others) = victims * batch, self.strangers(victims), self.asked(batch)
+        if others > strangers:
+            return f"candidates.lira: {others} strangers, but there are {strangers}; raise candidates.pairs"
+        if members and self.public < batch:
             return f"candidates.public: {self.public}, but shadows of lira hold {batch} each; raise it"
         if inside + strangers + self.public <= images:
             return None
@@ -254,14 +261,17 @@ class InversionConfig(Component):
 
     def lacking(self, images: int) -> str | None:
         """Return what is wrong with so many training images for some batch, None where nothing is."""
-        batches = (batch for one in self.attacks for batch in one.batches)
-        wrong = (self.candidates.lacking(images, self.victims_of(batch), batch) for batch in batches)
+        places = ((place, batch) for place, one in enumerate(self.attacks) for batch in one.batches)
+        wrong = (self.candidates.lacking(images, self.victims_of(*place), place[1]) for place in places)
         return next((one for one in wrong if one), None)
 
-    @property
-    def traced_among(self) -> int:
-        """Among how many participants CAP's tracing asks: the most that every batch has victims for."""
-        return min(self.victims_of(batch) for one in self.attacks for batch in one.batches)
+    def traced_among(self, attack: int) -> int:
+        """Return among how many participants CAP's tracing asks: the most that every batch has victims for.
+
+        Those of headlines and, where a variant has fewer victims, its own.
+        """
+        asked = (place for place, one in enumerate(self.attacks) if one.variant == MAIN or place == attack)
+        return min(self.victims_of(place, batch) for place in asked for batch in self.attacks[place].batches)
 
     def adversaries_of(self, attack: int) -> tuple[AdversaryName, ...]:
         """Return who makes an attack."""
@@ -273,9 +283,9 @@ class InversionConfig(Component):
         before = (one for one in self.attacks[:attack] if (one.network, one.local) == (here.network, here.local))
         return any(batch in one.batches for one in before)
 
-    def victims_of(self, batch: int) -> int:
+    def victims_of(self, attack: int, batch: int) -> int:
         """Return how many gradients of ``batch`` images are attacked."""
-        return max(self.images // batch, self.victims)
+        return max(self.images // batch, self.attacks[attack].victims or self.victims)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,17 +33,17 @@ IMAGE_LEVEL = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Sought:
-    """How likely each of q candidate images is in each of v gradients: ``scores`` (q, v), and the truth ``own`` (q,).
+    """How likely each of q candidate images is in each of v gradients, and the truth ``own`` (q,).
 
-    ``own`` is the victim whose image a candidate is, -1 for a stranger's. Of each gradient k candidates were ``asked``
-    about one by one, (k, v), with the scores ``lira`` and ``loss`` (k, v); k may be 0.
+    ``scores`` (q, v) by alignment, ``loss`` (q, v) by loss. ``own`` is the victim whose image a candidate is, -1 for a
+    stranger's. Of each gradient k candidates were ``asked`` about one by one, (k, v), with ``lira`` (k, v); k may be 0.
     """
 
     scores: Numbers
+    loss: Numbers
     own: Numbers
     asked: Numbers
     lira: Numbers
-    loss: Numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +54,8 @@ class Judged:
     labels); ``blind`` maps a measure to what the mean test image would score, and "<matching>/labels" to what random
     labels would. ``traced`` and ``traced_chance`` map the number of participants to hits and their expectation for a
     random reconstruction; :data:`IMAGE_LEVEL` asks for the image itself. ``sought`` needs no reconstruction.
+    ``course`` (s, n) are the errors of what a search had after each of its s logged evaluations, best assigned and cut
+    to [0, 1]; s is 0 where nothing was searched.
     """
 
     by_matching: Mapping[str, Numbers]
@@ -61,6 +63,7 @@ class Judged:
     traced: Mapping[int, Numbers]
     traced_chance: Mapping[int, Numbers]
     sought: Sought
+    course: Numbers
 
 
 def judge(truth: Path, found: Path, traced: Path, participants: Sequence[int], classes: int) -> Judged:
@@ -85,7 +88,15 @@ def judge(truth: Path, found: Path, traced: Path, participants: Sequence[int], c
         traced=hits,
         traced_chance=chance,
         sought=Sought(**load_file(found / SCORES), own=owners_of(known["sought"], *y.shape), asked=known["asked"]),
+        course=_course(answers["course"], x) if "course" in answers else np.empty((0, y.size)),
     )
+
+
+def _course(images: Numbers, truth: Numbers) -> Numbers:
+    """Return the errors (s, n) of images (s, v, b, c, h, w), cut to [0, 1] and best assigned at each of the s times."""
+    cut = np.clip(images, 0, 1)
+    best = [measure.rearranged(one, measure.assignment(one, truth)) for one in cut]
+    return np.stack([measure.relative_errors(one, truth).ravel() for one in best])
 
 
 def largest_error(judged: Judged, pixels: str) -> float | None:

@@ -48,9 +48,9 @@ def _accuracies(results: Results) -> Iterator[Measurement]:
         if networks.index(networks[attack]) != attack:
             continue  # the same network under another attack
         keys = setting_keys(results, results.experiment.settings[place])
-        keys |= {"network": networks[attack], "training": "federated"}
+        keys |= {"network": networks[attack], "training": "federated", "runs": len(found)}
         yield replace(
-            measurement("accuracy", results.accuracy(attack, place), classes, np.arange(len(found))), keys=keys
+            measurement("accuracy", results.accuracy(attack, place), classes, np.arange(found.shape[1])), keys=keys
         )
 
 

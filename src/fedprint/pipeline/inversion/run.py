@@ -43,15 +43,16 @@ def compute(request: CellRequest) -> Exposure | Any:
     return accuracy_of(request.cell) if isinstance(request.cell, UtilityCell) else exposure_of(request.cell)
 
 
-def utility_cell(experiment: InversionExperiment, attack: int, setting: int) -> UtilityCell:
-    """Return the federation behind Acc(m) of an attack's network."""
+def utility_cell(experiment: InversionExperiment, attack: int, setting: int, run: int = 0) -> UtilityCell:
+    """Return a federation behind Acc(m) of an attack's network; how many others there are is no part of it."""
     config = experiment.config
     return UtilityCell(
         data=config.data,
         network=config.attacks[attack].network,
-        training=config.training,
+        training=config.training.model_copy(update={"seeds": 1}),
         defences=experiment.settings[setting].defences,
         seed=config.seed,
+        run=run,
     )
 
 
@@ -67,10 +68,10 @@ def exposure_cell(experiment: InversionExperiment, place: Place) -> ExposureCell
         defences=experiment.settings[place.setting].defences,
         attack=chosen.attack_on(place.batch),
         adversaries=config.adversaries_of(place.attack),
-        participants=tuple(sorted({*config.participants, config.traced_among})),
+        participants=tuple(sorted({*config.participants, config.traced_among(place.attack)})),
         candidates=candidates,
         batch=place.batch,
-        victims=config.victims_of(place.batch),
+        victims=config.victims_of(place.attack, place.batch),
         seed=config.seed,
         local=chosen.local,
     )
@@ -109,10 +110,15 @@ def run_cells(experiment: InversionExperiment, jobs: int | None = None) -> Resul
         raise FedprintError(lacking)
     networks = [chosen.network for chosen in attacks]
     first = [networks.index(network) for network in networks]  # attacks on one network share its federations
-    trained = [(attack, setting) for attack in dict.fromkeys(first) for setting in range(len(settings))]
+    runs = range(config.training.seeds)
+    trained = [(attack, at, run) for attack in dict.fromkeys(first) for at in range(len(settings)) for run in runs]
     places = places_of(experiment)
     requests = [
-        CellRequest(cell=utility_cell(experiment, *one), label=_label(experiment, *one, "accuracy")) for one in trained
+        CellRequest(
+            cell=utility_cell(experiment, attack, at, run),
+            label=_label(experiment, attack, at, f"accuracy, run {run + 1}" if run else "accuracy"),
+        )
+        for attack, at, run in trained
     ]
     requests += [
         CellRequest(
@@ -124,17 +130,19 @@ def run_cells(experiment: InversionExperiment, jobs: int | None = None) -> Resul
         for place in places
     ]
     found = run_all(compute, requests, jobs=jobs or os.cpu_count() or 1, title=experiment.name)
-    owners = [*(setting for _, setting in trained), *(place.setting for place in places)]
+    owners = [*(at for _, at, _ in trained), *(place.setting for place in places)]
     failures = {}
     for owner, request, one in zip(owners, requests, found, strict=True):
         if isinstance(one, FedprintError):
             if settings[owner].defence == "none":
                 raise one
             failures[request.label] = str(one)
+    ended = dict(zip(trained, found[: len(trained)], strict=True))
+    each = {(attack, at): [ended[attack, at, run] for run in runs] for attack, at, _ in trained}
     right = {
-        key: np.asarray(one)
-        for key, one in zip(trained, found[: len(trained)], strict=True)
-        if not isinstance(one, FedprintError)
+        key: np.stack([np.asarray(one) for one in hits])
+        for key, hits in each.items()
+        if not any(isinstance(one, FedprintError) for one in hits)
     }
     exposures = {
         place: one for place, one in zip(places, found[len(trained) :], strict=True) if isinstance(one, Exposure)
@@ -178,7 +186,7 @@ def run_named(root: Path, name: str, line: tuple[bool, Sequence[str]], dry_run: 
     experiment = load_inversion(root, name, fast=line[0], assignments=line[1])
     if dry_run:
         networks = len({chosen.network.name for chosen in experiment.config.attacks})
-        federations = networks * len(experiment.settings)
+        federations = networks * len(experiment.settings) * experiment.config.training.seeds
         print(f"{name}: {federations} federations and {len(places_of(experiment))} sets of attacked gradients")
         return False
     run_inversion(root, experiment, jobs)
@@ -234,7 +242,7 @@ def head_of(experiment: InversionExperiment, failures: Mapping[str, str]) -> Inv
             for place, one in enumerate(config.attacks)
             if one.variant != MAIN
         ),
-        participants=config.traced_among,
+        participants=config.traced_among(0),
         failures=failures,
         images=config.images,
         strengths={m.defence: len(m.strengths) for m in config.mechanisms if m.variant == MAIN},
@@ -286,6 +294,7 @@ def trails_of(results: Results) -> list[Trail]:
             strength=settings[place.setting].strength,
             evaluations=evaluations,
             values=values,
+            errors=exposure.judged[adversary].course,
         )
         for place, exposure in _shown(results)
         for adversary, (evaluations, values) in exposure.trajectories.items()

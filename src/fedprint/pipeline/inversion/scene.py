@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprint.evaluation.intervals import Bounds, Interval, cluster_mean_interval, proportion_interval
+from fedprint.evaluation.capability import accuracy_of_runs
+from fedprint.evaluation.intervals import Bounds, Interval, cluster_mean_interval
 from fedprint.evaluation.metrics import METRICS, measurement
 from fedprint.pipeline.inversion.cells import Exposure
 from fedprint.pipeline.inversion.config import InversionExperiment, Setting
@@ -39,8 +40,8 @@ class Reading:
 class Results:
     """All cells of an experiment but for ``failures``: what could not be computed, and why.
 
-    ``hits`` maps (attack, setting) to test hits (n,) of that attack's network. ``readings`` maps a place and an
-    adversary to the labels that a trained model reads from the reconstructions.
+    ``hits`` maps (attack, setting) to test hits (r, n) of the r federations of that attack's network. ``readings`` maps
+    a place and an adversary to the labels that a trained model reads from the reconstructions.
     """
 
     experiment: InversionExperiment
@@ -51,8 +52,7 @@ class Results:
 
     def accuracy(self, attack: int, setting: int) -> Interval:
         """Return Acc(m) with its interval."""
-        found = self.hits[attack, setting]
-        return proportion_interval(float(found.sum()), len(found))
+        return accuracy_of_runs(self.hits[attack, setting])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Scene:
         """Return the scene of one attacked setting."""
         config = results.experiment.config
         setting = results.experiment.settings[place.setting]
-        victims = np.repeat(np.arange(config.victims_of(place.batch)), place.batch)
+        victims = np.repeat(np.arange(config.victims_of(place.attack, place.batch)), place.batch)
         keys = {**setting_keys(results, setting), **attack_keys(results, place.attack, place.batch)}
         return cls(keys={**keys, "adversary": adversary}, victims=victims, seed=config.seed)
 

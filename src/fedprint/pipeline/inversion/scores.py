@@ -103,14 +103,13 @@ def _grids(results: Results, attack: int, batch: int, adversary: str) -> dict[tu
         place = Place(attack=attack, setting=number, batch=batch)
         groups.setdefault((setting.defence, setting.variant), []).append(place)
     first = config.attacks[attack].variant == MAIN and adversary == config.adversaries[-1]
+    participants = config.traced_among(attack)
     return {
         name: _Grid(
             strengths=tuple(settings[place.setting].strength for place in places),
             hits=[results.hits[attack, place.setting] for place in places],
             distances=[
-                _distances(
-                    results.exposures[place].judged[adversary], results.readings[place, adversary], config.traced_among
-                )
+                _distances(results.exposures[place].judged[adversary], results.readings[place, adversary], participants)
                 for place in places
             ],
             scenes=[Scene.of(results, place, adversary) for place in places],

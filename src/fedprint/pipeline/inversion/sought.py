@@ -1,7 +1,7 @@
 """Rows of attacks that need no reconstruction: which of the images in hand are in a gradient, and in whose.
 
-Both read the alignment of an image's own gradient with what was sent (attacks/inversion/alignment.py); membership of a
-few is asked by likelihood ratios over shadows and by the loss too (attacks/inversion/membership.py).
+Both read the alignment of an image's own gradient with what was sent (attacks/inversion/alignment.py); membership is
+asked by the loss too, and that of a few by likelihood ratios over shadows (attacks/inversion/membership.py).
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from fedprint.evaluation.membership import membership_outcome
 from fedprint.evaluation.tracing import tracing_by_participants
 from fedprint.pipeline.inversion.judge import DEAL, Numbers, Sought
 from fedprint.pipeline.inversion.scene import Scene
-from fedprint.reports.inversion_rows import ALIGNMENT, DRAWN, ONE_BY_ONE
+from fedprint.reports.inversion_rows import ALIGNMENT, DRAWN, LIRA, LOSS
 from fedprint.types import Measurement
 
 
 def rows_of_sought(scene: Scene, sought: Sought, participants: Sequence[int]) -> Iterator[Measurement]:
     """Yield example-level membership over all pairs of a candidate and a gradient, and tracing of the members.
 
-    The pairs that were asked about one by one have rows of every score, ``pairs: drawn``.
+    The pairs that were asked about by ratios have rows of every score, ``pairs: drawn``.
     """
     scores, own = sought.scores, sought.own
+    whole = {ALIGNMENT: scores, LOSS: sought.loss}
     updates = np.arange(scores.shape[1])
     here = scene.with_keys(attack=ALIGNMENT, attack_variant=None)
     member = own[:, None] == updates
-    yield from _membership(here, scores, member)
+    for name, each in whole.items():
+        yield from _membership(here.with_keys(attack=name), each, member)
     if sought.asked.size:
-        drawn = np.take_along_axis(scores, sought.asked, 0), sought.lira, sought.loss
-        for name, each in zip((ALIGNMENT, *ONE_BY_ONE), drawn, strict=True):
-            asked = scene.with_keys(attack=name, attack_variant=None, pairs=DRAWN)
+        drawn = {name: np.take_along_axis(each, sought.asked, 0) for name, each in whole.items()} | {LIRA: sought.lira}
+        for name, each in drawn.items():
+            asked = here.with_keys(attack=name, pairs=DRAWN)
             yield from _membership(asked, each, np.take_along_axis(member, sought.asked, 0))
     inside = own >= 0
     dealt = sorted({n for n in participants if n < len(updates)} | {len(updates)})

@@ -22,18 +22,19 @@ from fedprint.types import Device, Params
 
 
 class UtilityCell(Component):
-    """A federation under one mechanism. Its accuracy depends on these settings and on nothing else."""
+    """A federation under one mechanism, the ``run``-th. Its accuracy depends on these settings and on nothing else."""
 
     data: LabelledImages
     network: Network
     training: TrainingConfig
     defences: tuple[Mechanic, ...]
     seed: int
+    run: int = 0
 
     def train(self) -> dict[str, Tensor]:
         """Return the public parameters that the federation ends with."""
         torch.set_num_threads(1)  # the order of additions, and so the bits, must not depend on the machine's cores
-        images, seed = images_of(self.data, self.seed), seed_for(self.seed, "federation")
+        images, seed = images_of(self.data, self.seed), seed_for(self.seed, "federation", self.run)
         model = network_of(self.network, images.shape, len(images.class_names), self.defences)
         model.reset(torch_rng(seed, "model"))
         training = self.training

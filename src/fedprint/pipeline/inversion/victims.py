@@ -103,16 +103,16 @@ def expose(cell: ExposureCell, folder: Path) -> None:
 
 
 def _asked(cell: ExposureCell, sought: Tensor) -> Tensor:
-    """Return which candidates (k, v) are asked about one by one: k / 2 members of each gradient, or all, and strangers.
+    """Return which candidates (k, v) are asked about one by one: some members of each gradient, or all, and strangers.
 
     ``sought`` (q,) are the places of the candidates: first all attacked images, then the strangers.
     """
-    inside, place, each = cell.victims * cell.batch, torch.argsort(sought), cell.candidates.asked(cell.batch)
+    inside, place, (few, others) = cell.victims * cell.batch, torch.argsort(sought), cell.candidates.asked(cell.batch)
     columns = []
     for victim in range(cell.victims):
         rng = torch_rng(cell.seed, "asked", victim)
-        members = victim * cell.batch + torch.randperm(cell.batch, generator=rng)[:each]
-        strangers = inside + torch.randperm(len(sought) - inside, generator=rng)[:each]
+        members = victim * cell.batch + torch.randperm(cell.batch, generator=rng)[:few]
+        strangers = inside + torch.randperm(len(sought) - inside, generator=rng)[:others]
         both = torch.cat([members, strangers])
         columns.append(place[both[torch.randperm(len(both), generator=rng)]])
     return torch.stack(columns, 1)
