@@ -6,6 +6,7 @@ Letters: v victims, k of them searched together, b images of each, r rounds, C c
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +14,8 @@ from torch import Generator, Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn import functional
 
-from fedprint.attacks.inversion.labels import Expected, check_rule, expected_from, labels_from
+from fedprint.attacks.inversion.label_counts import likeliest_labels
+from fedprint.attacks.inversion.labels import Expected, Rule, check_rule, expected_from, labels_from
 from fedprint.attacks.inversion.objectives import Knowledge, Prior, distance, prior_cost
 from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.starts import Start, start_images
@@ -115,7 +117,10 @@ class Search:
         return logits.sigmoid() if self._victims.multi_label else logits.softmax(-1)
 
     def _known_targets(self) -> Tensor:
-        """Return targets (k, b, C): known, by a rule, or empty ones where they are searched for."""
+        """Return targets (k, b, C): known, by a rule, or empty ones where they are searched for.
+
+        Rules take zeros and noise for gradients. Who knows of these asks which labels are likeliest, whatever the rule.
+        """
         victims, labels = self._victims, self._attack.labels
         if labels == "joint":
             return self.like.new_zeros(len(self._index), victims.images, 0)
@@ -125,15 +130,23 @@ class Search:
             found = victims.labels.to(self.like.device)[self._index]
         elif victims.multi_label:
             raise FedprintError(f"attack.labels: rule '{labels}' is for one label per image; choose known or joint")
+        elif self._knowledge.masked or self._knowledge.sigma:
+            params, descents = victims.select(self._index)
+            found = likeliest_labels(replace(victims, params=params, descents=descents), self._knowledge)
         else:
-            check_rule(labels, victims.model)
-            params, _ = (first := victims.one_round()).select(self._index)
-            # An update over -lr is a sum of one gradient per step, of which rules are to see the mean.
-            steps = 1 if victims.steps is None else len(victims.steps.batches)
-            descents = {name: d[self._index] / steps for name, d in victims.averaged().items()}
-            expected = expected_of(first, params) if labels == "counts" else None
-            found = labels_from(labels, descents, victims.images, expected)
+            found = self._by_rule(labels)
         return found.to(self.like) if victims.multi_label else functional.one_hot(found, victims.classes).to(self.like)
+
+    def _by_rule(self, rule: Rule) -> Tensor:
+        """Return labels (k, b)."""
+        victims = self._victims
+        check_rule(rule, victims.model)
+        params, _ = (first := victims.one_round()).select(self._index)
+        # An update over -lr is a sum of one gradient per step, of which rules are to see the mean.
+        steps = 1 if victims.steps is None else len(victims.steps.batches)
+        descents = {name: d[self._index] / steps for name, d in victims.averaged().items()}
+        expected = expected_of(first, params) if rule == "counts" else None
+        return labels_from(rule, descents, victims.images, expected)
 
 
 def expected_of(victims: Victims, params: Params) -> Expected:
