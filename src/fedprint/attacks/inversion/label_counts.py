@@ -1,8 +1,8 @@
 """How often each label occurs, by the likelihood of the last layer's gradient under a known mask and noise (ours).
 
 Row c of the mean gradient of b images, n_c of them of class c, is about ``(p_c - n_c / b) h``: p and h are the class
-probabilities and the last layer's inputs, which images of the adversary's own show. What was not sent is censored: it is
-smaller than the least that was (Tobin 1958). Letters: v victims, m own images, C classes, F inputs, z nodes.
+probabilities and the last layer's inputs, which images of the adversary's own show. What was not sent is censored: it
+is smaller than the least that was (Tobin 1958). Letters: v victims, m own images, C classes, F inputs, z nodes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ROUNDING = 1e-8
 def likeliest_labels(victims: Victims, knowledge: Knowledge) -> Tensor:
     """Return labels (v, b) in rising order: counts of the highest posterior, labels of images drawn alike.
 
-    A victim's rounds, of which each has noise and a mask of its own, add up. Updates of local steps count as the mean of
-    their gradients. Inputs of the last layer may have either sign.
+    A victim's rounds, of which each has noise and a mask of its own, add up. Updates of local steps count as the
+    mean of their gradients. Inputs of the last layer may have either sign.
     """
     steps = 1 if victims.steps is None else len(victims.steps.batches)
     known = replace(knowledge, sigma=knowledge.sigma / steps)

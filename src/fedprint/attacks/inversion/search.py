@@ -30,9 +30,19 @@ PUSH = 0.1
 
 
 class Search:
-    """Vectors (d,): the pixels, then the logits of joint labels, then the push on the features, image by image."""
+    """Vectors (d,): the pixels, then the logits of joint labels, then the push on the features, image by image.
 
-    def __init__(self, attack: GradientMatching, victims: Victims, index: Tensor, knowledge: Knowledge) -> None:
+    ``targets`` (k, b, C) are labels found before, in place of those that the attack would take.
+    """
+
+    def __init__(
+        self,
+        attack: GradientMatching,
+        victims: Victims,
+        index: Tensor,
+        knowledge: Knowledge,
+        targets: Tensor | None = None,
+    ) -> None:
         self._attack, self._victims, self._knowledge = attack, victims, knowledge
         self._index = index.to(next(iter(victims.descents.values())).device)
         self.like = next(iter(victims.descents.values()))
@@ -42,7 +52,7 @@ class Search:
         self._features = _features(victims) if attack.secret == "fit" else 0
         steps = () if victims.steps is None else (len(victims.steps.batches),)
         self._push_shape = (victims.rounds, *steps, victims.images, self._features)
-        self._targets = self._known_targets()
+        self._targets = self._known_targets() if targets is None or self._joint else targets.to(self.like)
         self._simulate = simulation(victims.model, multi_label=victims.multi_label, steps=victims.steps)
         places = (0, None if victims.shared else 0, 0, 0)
         self._derivative = vmap(grad_and_value(self._objective), in_dims=places)
@@ -55,7 +65,7 @@ class Search:
 
     def only(self, rows: Tensor) -> Search:
         """Return the search for some of these victims."""
-        return Search(self._attack, self._victims, self._index[rows], self._knowledge)
+        return Search(self._attack, self._victims, self._index[rows], self._knowledge, self._targets[rows])
 
     def start(self, kind: Start, rng: Generator) -> Tensor:
         """Return where one victim begins: (d,); nothing pushes there."""
@@ -100,7 +110,7 @@ class Search:
             found, observed = ({n: t for n, t in sent.items() if n.startswith("head.")} for sent in (found, observed))
         prior = Prior(tv=attack.tv, nats=attack.nats, box=attack.box)
         apart = distance(attack.distance, found, observed, masked=self._knowledge.masked)
-        return apart + prior_cost(x, prior, self._knowledge, observed)
+        return apart + prior_cost(x, prior, self._knowledge, observed, attack.distance)
 
     def _simulated(self, params: Params, x: Tensor, y: Tensor, point: Tensor) -> Params:
         """Return what the client would have sent, each round under names of its own."""
@@ -147,6 +157,19 @@ class Search:
         descents = {name: d[self._index] / steps for name, d in victims.averaged().items()}
         expected = expected_of(first, params) if rule == "counts" else None
         return labels_from(rule, descents, victims.images, expected)
+
+
+def objective_at(
+    attack: GradientMatching, victims: Victims, knowledge: Knowledge, images: Tensor, targets: Tensor
+) -> Tensor:
+    """Return the objective (v,) of ``attack`` at images (v, b, c, h, w) and targets (v, b, C), without a push."""
+    values = []
+    for index in torch.split(torch.arange(len(victims)), attack.block):
+        x, y = (part[index.to(part.device)] for part in (images, targets))
+        search = Search(attack, victims, index, knowledge, y)
+        points = search.around(x.to(search.like), y.to(search.like))
+        values.append(search(points, torch.arange(len(index), device=points.device))[0])
+    return torch.cat(values)
 
 
 def expected_of(victims: Victims, params: Params) -> Expected:
