@@ -133,4 +133,5 @@ def _log_normal(x: Tensor) -> Tensor:
 def _log_within(mean: Tensor, least: Tensor, deviation: Tensor) -> Tensor:
     """Return log P(|e| < least) of e normal around ``mean``, which is not negative."""
     below, under = (torch.special.log_ndtr((edge - mean) / deviation) for edge in (least, -least))
-    return below + torch.log1p(-(under - below).exp().clamp(max=1 - 1e-12))
+    inside: Tensor = below + torch.log1p(-(under - below).exp().clamp(max=1 - 1e-12))
+    return inside

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -47,4 +49,5 @@ def excess(attack: GradientMatching, victims: Victims, knowledge: Knowledge, fou
     entries = sum(d[0].numel() for d in victims.descents.values())
     energy = squares / knowledge.sigma**2
     taken = (found.values - misfit) * energy / 2
-    return (misfit * energy + taken - entries) / (2 * entries) ** 0.5
+    left: Tensor = (misfit * energy + taken - entries) / math.sqrt(2 * entries)
+    return left
