@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedprint.attacks.inversion.matching import GradientMatching
-from fedprint.attacks.inversion.objectives import Knowledge, Prior, distance, prior_cost, total_variation
+from fedprint.attacks.inversion.objectives import Knowledge, Prior, distance, nat, prior_cost, total_variation
 from fedprint.attacks.inversion.simulate import LocalSteps, as_descent, mean_loss, simulation
 from fedprint.attacks.inversion.starts import start_images
 from fedprint.federation.backends import make_backend
@@ -100,6 +100,26 @@ def test_the_prior_is_the_posterior_of_known_noise() -> None:
     assert float(prior_cost(x, Prior(nats=3), Knowledge(), observed)) == 0
     assert float(prior_cost(x, Prior(box=1), known, observed)) == pytest.approx(0.04 / 4)
     assert float(prior_cost(x, Prior(tv=2), Knowledge(), observed)) == pytest.approx(2 * 2.4 / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.1, 0.5])
+@pytest.mark.parametrize("kind", ["l2", "cosine"])
+def test_a_nat_is_as_much_of_a_distance_as_one_of_the_likelihood(kind: str, sigma: float) -> None:
+    """Two gradients beside the true one: their log likelihoods differ by as many nats as their distances."""
+    rng = torch_rng(0)
+    true = torch.randn(4000, generator=rng).double()
+    observed = {"w": true + sigma * torch.randn(4000, generator=rng)}
+    side = torch.randn(4000, generator=rng).double()
+
+    def log_likelihood(found: torch.Tensor) -> float:
+        length = found @ observed["w"] / (found @ found) if kind == "cosine" else 1
+        return float(-(length * found - observed["w"]).square().sum() / (2 * sigma**2))
+
+    pair = [true + step * sigma * side for step in (0.0, 0.2)]
+    apart = [float(distance(kind, {"w": found}, observed)) for found in pair]  # type: ignore[arg-type]
+    nats = log_likelihood(pair[0]) - log_likelihood(pair[1])
+    worth = float(nat(kind, Knowledge(sigma=sigma), observed))  # type: ignore[arg-type]
+    assert (apart[1] - apart[0]) / worth == pytest.approx(nats, rel=0.05)
 
 
 def test_starts_have_their_shapes() -> None:

@@ -11,11 +11,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedprint.attacks.inversion.adaptive import reconstruct, tactics, unexplained
-from fedprint.attacks.inversion.matching import GradientMatching
+from fedprint.attacks.inversion.matching import GradientMatching, either
 from fedprint.attacks.inversion.objectives import Knowledge
+from fedprint.attacks.inversion.presets import adaptive
+from fedprint.attacks.inversion.search import objective_at
 from fedprint.attacks.inversion.shadows import with_secret_head
 from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.victims import Victims
+from fedprint.attacks.inversion.weights import WEIGHTS, excess
 from fedprint.data.examples import CODE, CODE_WEIGHT
 from fedprint.defences.secret_head import SecretHead
 from fedprint.models.components import DlNet, FullyConnected
@@ -149,6 +152,59 @@ def test_joint_labels_are_judged_as_they_were_found() -> None:
         unexplained(joint, victims, SECRET, replace(found, images=x, targets=t)) for t in (right, right.roll(1, 2))
     ]
     assert bool((costs[0] < 0.1 * costs[1]).all())
+
+
+def test_the_trajectory_is_that_of_each_victims_choice() -> None:
+    victims, _ = with_heads()
+    attack = QUICK.model_copy(update={"evaluations": 60, "keep_images": True})
+    quick, slow = attack.run(victims, seed=0), attack.model_copy(update={"evaluations": 25}).run(victims, seed=0)
+    second = torch.tensor([True, False, True])
+    trail = either(quick, slow, second).trajectory
+    assert trail.evaluations == (1, 2, 5, 10, 20, 25, 50, 60)
+    assert torch.equal(trail.values[-1], torch.where(second, slow.values, quick.values))
+    assert torch.equal(trail.images[-1][second], slow.raw[second]), "a search stays where it ended"
+    assert torch.equal(trail.images[-1][~second], quick.raw[~second])
+
+
+@pytest.mark.parametrize("share", [1e-5, 1e-4])
+def test_the_weight_of_the_prior_is_chosen_by_the_noise(share: float) -> None:
+    victims, x, _ = cases.victims(6)
+    size = float(sum(d.square().sum() for d in victims.descents.values()) / 6) ** 0.5
+    hidden, known = cases.noisy(victims, share * size), Knowledge(sigma=share * size)
+    found = reconstruct(QUICK, hidden, known, seed=0)
+    fixed = [adaptive(QUICK, nats).run(hidden, known, seed=0) for nats in WEIGHTS]
+    each = [float(cases.errors(one.images, x).mean()) for one in fixed]
+    assert float(cases.errors(found.images, x).mean()) < 1.2 * min(each)
+    assert bool((found.evaluations <= 2 * QUICK.evaluations).all())
+
+
+def test_a_search_begins_where_another_ended() -> None:
+    victims, _, _ = cases.victims(2)
+    short = QUICK.model_copy(update={"evaluations": 40})
+    first = short.run(victims, seed=0)
+    second = short.run(victims, seed=0, begin=first)
+    assert torch.allclose(second.trajectory.values[len(first.trajectory.values)], first.values)
+    assert bool((second.values < first.values).all())
+    assert second.trajectory.evaluations[-1] == 80 and second.evaluations.tolist() == [80, 80]
+
+
+def test_only_a_search_that_left_more_than_noise_has_an_excess() -> None:
+    victims, x, _ = cases.victims(4)
+    size = float(sum(d.square().sum() for d in victims.descents.values()) / 4) ** 0.5
+    hidden, known = cases.noisy(victims, 1e-4 * size), Knowledge(sigma=1e-4 * size)
+    heavy, plain = adaptive(QUICK, 1000.0), adaptive(QUICK, 0.0)
+    found = heavy.run(hidden, known, seed=0)
+    assert bool((excess(heavy, hidden, known, found) > 3).all())
+    true = replace(found, raw=x, values=objective_at(plain, hidden, known, x, found.targets))
+    assert bool((excess(plain, hidden, known, true).abs() < 4).all())
+
+
+def test_what_was_found_is_judged_by_its_own_labels() -> None:
+    victims, _, _ = cases.victims(2)
+    known = Knowledge(sigma=0.01)
+    found = QUICK.model_copy(update={"evaluations": 60}).run(victims, known, seed=0)
+    wrong = replace(found, targets=found.targets.roll(1, 2))
+    assert bool((unexplained(QUICK, victims, known, wrong) > unexplained(QUICK, victims, known, found)).all())
 
 
 def test_without_a_defence_adaptive_is_naive() -> None:

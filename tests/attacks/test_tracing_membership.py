@@ -163,6 +163,17 @@ def test_the_likelihood_ratio_is_above_one_for_members_only_and_depends_on_the_s
     assert not torch.equal(ratio, attack.run(victims, candidates, beliefs, seed=1))
 
 
+def test_shadows_predict_what_is_observed_of_members_and_of_others() -> None:
+    """Whitening by images that the shadows hold made them predict more than there is to see."""
+    victims, candidates, truth = planted(count=4, number=24)
+    found = Membership(shadows=8).evidence(victims, candidates, Beliefs(public=public()), seed=0)
+    for holds, predicted in ((truth, found.among), (~truth, found.without)):
+        member = torch.from_numpy(holds)
+        gap = torch.where(member, found.observed - predicted.mean(1, keepdim=True), torch.nan).nanmean(1)
+        gap = gap[gap.isfinite()]
+        assert abs(float(gap.mean())) < 3 * float(gap.std()) / len(gap) ** 0.5, "no bias beyond chance"
+
+
 def test_a_model_of_each_victims_own_gives_what_a_shared_one_gives() -> None:
     victims, candidates, _ = planted(number=3)
     apart = replace(victims, shared=False, params={n: torch.stack([p] * 3) for n, p in victims.params.items()})
@@ -183,7 +194,7 @@ def test_updates_of_several_steps_tell_their_members() -> None:
 
 def test_lira_needs_public_images() -> None:
     victims, candidates, _ = planted(number=2)
-    with pytest.raises(FedprintError, match=r"attack.score: lira needs 2 public images or more, not 0; choose alignm"):
+    with pytest.raises(FedprintError, match=r"attack.score: lira needs 4 public images or more, not 0; choose alignm"):
         Membership().run(victims, candidates, seed=0)
 
 

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import reduce
 
 import torch
 from torch import Tensor
 
 from fedprint.attacks.inversion.lbfgs import Lbfgs
-from fedprint.attacks.inversion.matching import GradientMatching, Reconstruction
+from fedprint.attacks.inversion.matching import GradientMatching, Reconstruction, either
 from fedprint.attacks.inversion.minimise import Limits
 from fedprint.attacks.inversion.objectives import NAIVE, Knowledge
 from fedprint.attacks.inversion.presets import adaptive
-from fedprint.attacks.inversion.search import Search
+from fedprint.attacks.inversion.search import Search, objective_at
 from fedprint.attacks.inversion.victims import Victims
+from fedprint.attacks.inversion.weights import from_heavy_to_light
 
 FITTING = 60
 """Evaluations for the push that a private head would have to give so that an image explains what was sent."""
@@ -48,35 +50,35 @@ def tactics(attack: GradientMatching, knowledge: Knowledge, images: int = 1) -> 
 def reconstruct(attack: GradientMatching, victims: Victims, knowledge: Knowledge, *, seed: int) -> Reconstruction:
     """Reconstruct with every tactic and return, for each victim, the result that explains best what it sent.
 
-    ``values`` are the costs by which they were compared (:func:`unexplained`); ``evaluations`` count all tactics; the
-    trajectory is that of the last.
+    Where noise is all that is known, the tactics are weights of the prior, chosen by the energy of the noise
+    (weights.py). ``values`` are costs that can be compared (:func:`unexplained`); ``evaluations`` count all tactics;
+    the trajectory is that of the chosen one.
     """
     tried = tactics(attack, knowledge, victims.images)
     judge = list(tried.values())[-1]
-    found: Reconstruction | None = None
+    if attack.distance == "l2" and knowledge == Knowledge(sigma=knowledge.sigma) != NAIVE:
+        found = from_heavy_to_light(attack, victims, knowledge, seed=seed)
+        return replace(found, values=unexplained(judge, victims, knowledge, found))
+    results = []
     for name, tactic in tried.items():
         result = tactic.run(victims, NAIVE if name == "naive" else knowledge, seed=seed)
-        result = replace(result, values=unexplained(judge, victims, knowledge, result))
-        found = result if found is None else better(found, result)
-    assert found is not None
-    return found
+        results.append(replace(result, values=unexplained(judge, victims, knowledge, result)))
+    return reduce(better, results)
 
 
 def unexplained(attack: GradientMatching, victims: Victims, knowledge: Knowledge, found: Reconstruction) -> Tensor:
     """Return the objective (v,) of ``attack`` at the images and labels that were found: what stays unexplained.
 
-    Where the attack fits a push, it is fitted to the images first: the part of the objective that a private head can
-    take on itself must not count against them.
+    Images are judged as they are handed over, cut to [0, 1]. Where the attack fits a push, it is fitted to them first:
+    the part of the objective that a private head can take on itself must not count against them.
     """
+    if attack.secret != "fit":
+        return objective_at(attack, victims, knowledge, found.images, found.targets)
     costs = []
     for index in torch.split(torch.arange(len(victims)), attack.block):
-        search = Search(attack, victims, index, knowledge)
-        images, targets = (part[index.to(part.device)].to(search.like) for part in (found.images, found.targets))
-        points = search.around(images, targets)
-        if attack.secret == "fit":
-            costs.append(_fitted(search, points))
-        else:
-            costs.append(search(points, torch.arange(len(index), device=points.device))[0])
+        images, targets = (part[index.to(part.device)] for part in (found.images, found.targets))
+        search = Search(attack, victims, index, knowledge, targets)
+        costs.append(_fitted(search, search.around(images.to(search.like), targets.to(search.like))))
     return torch.cat(costs)
 
 
@@ -94,17 +96,4 @@ def _fitted(search: Search, points: Tensor) -> Tensor:
 
 def better(a: Reconstruction, b: Reconstruction) -> Reconstruction:
     """Return ``b`` for the victims where it leaves less unexplained, else ``a``."""
-    lower = b.values < a.values
-
-    def either(name: str) -> Tensor:
-        left, right = getattr(a, name), getattr(b, name)
-        return torch.where(lower.reshape(-1, *[1] * (left.dim() - 1)), right, left)
-
-    return Reconstruction(
-        images=either("images"),
-        raw=either("raw"),
-        targets=either("targets"),
-        values=either("values"),
-        evaluations=a.evaluations + b.evaluations,
-        trajectory=b.trajectory,
-    )
+    return either(a, b, b.values < a.values)

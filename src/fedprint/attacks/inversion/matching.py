@@ -6,7 +6,7 @@ Letters: v victims, b images of each, C classes. A victim is one observed gradie
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -70,12 +70,18 @@ class GradientMatching(Component):
     block: int = Field(default=32, ge=1)
     keep_images: bool = False
 
-    def run(self, victims: Victims, knowledge: Knowledge = NAIVE, *, seed: int) -> Reconstruction:
-        """Reconstruct the images of all victims. Raises FedprintError where labels are to be known and are not."""
+    def run(
+        self, victims: Victims, knowledge: Knowledge = NAIVE, *, seed: int, begin: Reconstruction | None = None
+    ) -> Reconstruction:
+        """Reconstruct the images of all victims, from where another search ended if that is where to ``begin``.
+
+        Evaluations and trajectories go on from there too. Raises FedprintError where labels are to be known
+        and are not.
+        """
         blocks = torch.split(torch.arange(len(victims)), self.block)
-        parts = [self._block(victims, index, knowledge, seed) for index in blocks]
+        parts = [self._block(victims, index, knowledge, seed, begin) for index in blocks]
         trails = [part.trajectory for part in parts]
-        return Reconstruction(
+        found = Reconstruction(
             images=torch.cat([part.images for part in parts]),
             raw=torch.cat([part.raw for part in parts]),
             targets=torch.cat([part.targets for part in parts]),
@@ -87,12 +93,21 @@ class GradientMatching(Component):
                 images=torch.cat([trail.images for trail in trails], 1),
             ),
         )
+        if begin is None:
+            return found
+        after, trail = begin.evaluations + found.evaluations, begin.trajectory.then(found.trajectory)
+        return replace(found, evaluations=after, trajectory=trail)
 
-    def _block(self, victims: Victims, index: Tensor, knowledge: Knowledge, seed: int) -> Reconstruction:
-        search = Search(self, victims, index, knowledge)
+    def _block(
+        self, victims: Victims, index: Tensor, knowledge: Knowledge, seed: int, begin: Reconstruction | None
+    ) -> Reconstruction:
+        search = Search(self, victims, index, knowledge, None if begin is None else begin.targets[index])
         log = Log(self.evaluations, search.pixels if self.keep_images else 0)
-        found = self._minimise(search, index, self.start, _starts(seed, 0), log)
-        for restart in range(1, self.restarts + 1):
+        if begin is None:
+            found = self._minimise(search, index, self.start, _starts(seed, 0), log)
+        else:
+            found = self._from(search, search.around(begin.raw[index], begin.targets[index]), log)
+        for restart in range(1, self.restarts + 1 if begin is None else 1):
             again = (found.values > self.target).nonzero()[:, 0]
             if len(again):
                 other = self._minimise(search.only(again), index[again.cpu()], "pattern", _starts(seed, restart))
@@ -111,12 +126,32 @@ class GradientMatching(Component):
         self, search: Search, index: Tensor, start: Start, rng_of: Callable[[int], Generator], log: Log | None = None
     ) -> Minimum:
         begin = torch.stack([search.start(start, rng_of(victim)) for victim in index.tolist()])
+        return self._from(search, begin, log)
+
+    def _from(self, search: Search, begin: Tensor, log: Log | None) -> Minimum:
         limits = Limits(evaluations=self.evaluations, target=self.target, progress=0.02)
         return self.minimiser().minimise(search, begin.to(search.like), limits, log)
 
     def minimiser(self) -> Minimiser:
         """Return the optimiser."""
         return Lbfgs(self.history) if self.optimiser == "lbfgs" else Adam(self.lr, signed=self.signed)
+
+
+def either(a: Reconstruction, b: Reconstruction, second: Tensor) -> Reconstruction:
+    """Return ``b`` for the victims that are ``second`` (v,), else ``a``; evaluations add up."""
+
+    def of(name: str) -> Tensor:
+        left, right = getattr(a, name), getattr(b, name)
+        return torch.where(second.reshape(-1, *[1] * (left.dim() - 1)), right, left)
+
+    return Reconstruction(
+        images=of("images"),
+        raw=of("raw"),
+        targets=of("targets"),
+        values=of("values"),
+        evaluations=a.evaluations + b.evaluations,
+        trajectory=a.trajectory.either(b.trajectory, second),
+    )
 
 
 def _lower(found: Minimum, other: Minimum, rows: Tensor) -> Minimum:

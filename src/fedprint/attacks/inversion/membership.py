@@ -7,7 +7,7 @@ victims, b images of each, S shadows. All scores are higher for what is more lik
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -41,6 +41,24 @@ class Beliefs:
     client: Client | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """A statistic of q candidates: ``observed`` (q, v), and what S shadows give ``among`` whom it is and ``without``.
+
+    The last two are (q, S). For a member ``observed`` is one more draw of ``among``.
+    """
+
+    observed: Tensor
+    among: Tensor
+    without: Tensor
+
+    def log_ratio(self) -> Tensor:
+        """Return the log likelihood ratios (q, v)."""
+        mean_in, mean_out = self.among.mean(1, keepdim=True), self.without.mean(1, keepdim=True)
+        spread = torch.cat([self.among - mean_in, self.without - mean_out], 1).square().mean().clamp(min=1e-30)
+        return ((self.observed - mean_out).square() - (self.observed - mean_in).square()) / (2 * spread)
+
+
 class Membership(Component):
     """``membership``: a score for each candidate and update.
 
@@ -48,7 +66,8 @@ class Membership(Component):
     gradient. ``alignment``: the cosine of its gradient and the update (alignment.py). ``lira`` compares that
     ``statistic`` with what ``shadows`` clients of public images give with the candidate among theirs and without
     (Carlini et al. 2022, algorithm 1): the logarithm of the likelihood ratio of two normal distributions, with one
-    variance for all candidates because the shadows are few (their section VI-A).
+    variance for all candidates because the shadows are few (their section VI-A). Shadows hold every second public
+    image, and the alignment takes out what is common to the others: an image of which it knows stands out less.
     """
 
     name: Literal["membership"] = "membership"
@@ -58,7 +77,7 @@ class Membership(Component):
     rate: float = Field(default=0.1, gt=0)
 
     def run(self, victims: Victims, candidates: Labelled, beliefs: Beliefs | None = None, *, seed: int) -> Tensor:
-        """Return scores (q, v). Raises FedprintError where lira has fewer public images than a client has."""
+        """Return scores (q, v). Raises FedprintError where lira has fewer public images than two clients."""
         known = beliefs or Beliefs()
         rounds = [self._of_one_round(victims.one_round(r), candidates, known, seed, r) for r in range(victims.rounds)]
         return torch.stack(rounds).sum(0)
@@ -72,30 +91,29 @@ class Membership(Component):
         return torch.cat(columns, 1)
 
     def _at_one_model(self, victims: Victims, candidates: Labelled, beliefs: Beliefs, seed: int, *path: int) -> Tensor:
-        kind = self.statistic if self.score == "lira" else self.score
-        measure = self._measure(kind, victims, beliefs)
-        observed = measure(victims.descents, candidates)
-        if self.score != "lira":
-            return observed
-        shadows = self._shadows(victims, beliefs, seed, path)
+        if self.score == "lira":
+            return self.evidence(victims, candidates, beliefs, seed=seed, path=path).log_ratio()
+        return self._measure(self.score, victims, beliefs)(victims.descents, candidates)
+
+    def evidence(
+        self, victims: Victims, candidates: Labelled, beliefs: Beliefs, *, seed: int, path: tuple[int, ...] = ()
+    ) -> Evidence:
+        """Return the ``statistic`` for victims of one model and round. FedprintError as in :meth:`run`."""
+        held, rest = _halves(victims, beliefs)
+        measure = self._measure(self.statistic, victims, replace(beliefs, public=rest))
+        client = beliefs.client or plain(victims)
+        shadows = Shadows(victims=victims, client=client, public=held, count=self.shadows, seed=seed, path=path)
         ones = [candidates[i : i + 1] for i in range(len(candidates))]
-        among = torch.cat([measure(shadows.with_first(one, i), one) for i, one in enumerate(ones)])
-        return _log_ratio(observed, among, measure(shadows.without(), candidates))
+        return Evidence(
+            observed=measure(victims.descents, candidates),
+            among=torch.cat([measure(shadows.with_first(one, i), one) for i, one in enumerate(ones)]),
+            without=measure(shadows.without(), candidates),
+        )
 
     def _measure(self, kind: Statistic, victims: Victims, beliefs: Beliefs) -> Measure:
         if kind == "alignment":
             return Aligner(victims, beliefs.knowledge, beliefs.public)
         return _LossDrop(victims, self.rate if victims.steps is None else victims.steps.lr)
-
-    def _shadows(self, victims: Victims, beliefs: Beliefs, seed: int, path: tuple[int, ...]) -> Shadows:
-        public = beliefs.public
-        if public is None or len(public) < victims.images:
-            have = 0 if public is None else len(public)
-            raise FedprintError(
-                f"attack.score: lira needs {victims.images} public images or more, not {have}; choose alignment"
-            )
-        client = beliefs.client or plain(victims)
-        return Shadows(victims=victims, client=client, public=public, count=self.shadows, seed=seed, path=path)
 
 
 class _LossDrop:
@@ -118,8 +136,12 @@ class _LossDrop:
         return torch.stack(columns, 1).double().cpu()
 
 
-def _log_ratio(observed: Tensor, among: Tensor, without: Tensor) -> Tensor:
-    """Return the log likelihood ratios (q, v) of ``observed`` under the statistics (q, S) of in and out."""
-    mean_in, mean_out = among.mean(1, keepdim=True), without.mean(1, keepdim=True)
-    spread = torch.cat([among - mean_in, without - mean_out], 1).square().mean().clamp(min=1e-30)
-    return ((observed - mean_out).square() - (observed - mean_in).square()) / (2 * spread)
+def _halves(victims: Victims, beliefs: Beliefs) -> tuple[Labelled, Labelled]:
+    """Return the public images that shadows hold, and the others."""
+    public = beliefs.public
+    have = 0 if public is None else len(public)
+    if public is None or have < 2 * victims.images:
+        raise FedprintError(
+            f"attack.score: lira needs {2 * victims.images} public images or more, not {have}; choose alignment"
+        )
+    return public[::2], public[1::2]

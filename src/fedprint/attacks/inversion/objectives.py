@@ -13,6 +13,8 @@ from fedprint.types import Params
 Distance = Literal["l2", "cosine"]
 SMOOTH = 1e-4
 """Differences of pixels below this count by their squares in the total variation: it has derivatives everywhere."""
+LEAST_COSINE = 0.1
+"""Of true images and what was sent, however large the noise: near zero a direction is worth nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,20 +72,35 @@ def _as_sent(found: Tensor, observed: Tensor) -> Tensor:
     return torch.where(sent, found, excess)
 
 
-def prior_cost(x: Tensor, prior: Prior, knowledge: Knowledge, observed: Params) -> Tensor:
-    """Return what is added to the l2 distance for images x (b, c, h, w): ().
-
-    Under noise of variance s the log density of an image is ``-|found - observed|^2 / 2s - nats * TV``; times
-    ``-2s / |observed|^2`` it is the distance plus ``2 s nats TV / |observed|^2``.
-    """
+def prior_cost(x: Tensor, prior: Prior, knowledge: Knowledge, observed: Params, kind: Distance = "l2") -> Tensor:
+    """Return what is added to the distance of this ``kind`` for images x (b, c, h, w): ()."""
     cost = x.new_zeros(())
     if prior.box:
         cost = cost + prior.box * (torch.relu(-x) + torch.relu(x - 1)).square().mean()
-    noise = 2 * knowledge.sigma**2 * prior.nats
-    if prior.tv or noise:
+    noisy = bool(knowledge.sigma and prior.nats)
+    if prior.tv or noisy:
         variation = total_variation(x)
-        cost = cost + prior.tv * variation / x.numel() + noise * variation / _dot(observed, observed)
+        cost = cost + prior.tv * variation / x.numel()
+        if noisy:
+            cost = cost + prior.nats * variation * nat(kind, knowledge, observed)
     return cost
+
+
+def nat(kind: Distance, knowledge: Knowledge, observed: Params) -> Tensor:
+    """Return the distance that is worth one nat under the known noise: ().
+
+    The log likelihood is ``-|found - observed|^2 / 2s`` for noise of variance s, so that a nat is ``2s / |observed|^2``
+    of the l2 distance. With the best length of ``found`` it is ``-|observed|^2 (1 - cosine^2) / 2s``, and a nat
+    ``s / (|observed|^2 cosine)`` of the cosine distance, at the cosine that the true images are expected to have.
+    """
+    size, variance = _dot(observed, observed), knowledge.sigma**2
+    if kind == "l2":
+        return 2 * variance / size
+    sent = torch.stack(
+        [(t != 0).to(t).sum() if knowledge.masked else t.new_tensor(t.numel()) for t in observed.values()]
+    )
+    cosine = (1 - variance * sent.sum() / size).clamp(min=LEAST_COSINE**2).sqrt()
+    return variance / (size * cosine)
 
 
 def total_variation(x: Tensor) -> Tensor:

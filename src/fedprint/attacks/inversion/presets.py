@@ -22,9 +22,13 @@ After 400 evaluations 26 of 32 undefended CIFAR-10 images are recovered, after 6
 """
 
 
-def adaptive(attack: GradientMatching) -> GradientMatching:
+def adaptive(attack: GradientMatching, nats: float | None = None) -> GradientMatching:
     """Return ``attack`` with the image prior that pays once the noise or the mask is known (``Knowledge``).
 
-    Its weights were set on eight CIFAR-10 training images, at sigma = .01 and for the top 30 % of every layer.
+    Without ``nats`` it is that for a mask or a secret head, set on eight CIFAR-10 training images, at sigma = .01 and
+    for the top 30 % of every layer. With ``nats`` per unit of total variation it is that for noise alone, where the
+    right weight depends on sigma (weights.py).
     """
+    if nats is not None:
+        return attack.model_copy(update={"nats": nats, "box": 1.0})
     return attack.model_copy(update={"nats": 2.0, "box": 1.0, "tv": max(attack.tv, 1e-5)})

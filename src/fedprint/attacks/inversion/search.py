@@ -6,6 +6,7 @@ Letters: v victims, k of them searched together, b images of each, r rounds, C c
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,7 +14,8 @@ from torch import Generator, Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn import functional
 
-from fedprint.attacks.inversion.labels import Expected, check_rule, expected_from, labels_from
+from fedprint.attacks.inversion.label_counts import likeliest_labels
+from fedprint.attacks.inversion.labels import Expected, Rule, check_rule, expected_from, labels_from
 from fedprint.attacks.inversion.objectives import Knowledge, Prior, distance, prior_cost
 from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.starts import Start, start_images
@@ -28,9 +30,19 @@ PUSH = 0.1
 
 
 class Search:
-    """Vectors (d,): the pixels, then the logits of joint labels, then the push on the features, image by image."""
+    """Vectors (d,): the pixels, then the logits of joint labels, then the push on the features, image by image.
 
-    def __init__(self, attack: GradientMatching, victims: Victims, index: Tensor, knowledge: Knowledge) -> None:
+    ``targets`` (k, b, C) are labels found before, in place of those that the attack would take.
+    """
+
+    def __init__(
+        self,
+        attack: GradientMatching,
+        victims: Victims,
+        index: Tensor,
+        knowledge: Knowledge,
+        targets: Tensor | None = None,
+    ) -> None:
         self._attack, self._victims, self._knowledge = attack, victims, knowledge
         self._index = index.to(next(iter(victims.descents.values())).device)
         self.like = next(iter(victims.descents.values()))
@@ -40,7 +52,7 @@ class Search:
         self._features = _features(victims) if attack.secret == "fit" else 0
         steps = () if victims.steps is None else (len(victims.steps.batches),)
         self._push_shape = (victims.rounds, *steps, victims.images, self._features)
-        self._targets = self._known_targets()
+        self._targets = self._known_targets() if targets is None or self._joint else targets.to(self.like)
         self._simulate = simulation(victims.model, multi_label=victims.multi_label, steps=victims.steps)
         places = (0, None if victims.shared else 0, 0, 0)
         self._derivative = vmap(grad_and_value(self._objective), in_dims=places)
@@ -53,7 +65,7 @@ class Search:
 
     def only(self, rows: Tensor) -> Search:
         """Return the search for some of these victims."""
-        return Search(self._attack, self._victims, self._index[rows], self._knowledge)
+        return Search(self._attack, self._victims, self._index[rows], self._knowledge, self._targets[rows])
 
     def start(self, kind: Start, rng: Generator) -> Tensor:
         """Return where one victim begins: (d,); nothing pushes there."""
@@ -98,7 +110,7 @@ class Search:
             found, observed = ({n: t for n, t in sent.items() if n.startswith("head.")} for sent in (found, observed))
         prior = Prior(tv=attack.tv, nats=attack.nats, box=attack.box)
         apart = distance(attack.distance, found, observed, masked=self._knowledge.masked)
-        return apart + prior_cost(x, prior, self._knowledge, observed)
+        return apart + prior_cost(x, prior, self._knowledge, observed, attack.distance)
 
     def _simulated(self, params: Params, x: Tensor, y: Tensor, point: Tensor) -> Params:
         """Return what the client would have sent, each round under names of its own."""
@@ -115,7 +127,10 @@ class Search:
         return logits.sigmoid() if self._victims.multi_label else logits.softmax(-1)
 
     def _known_targets(self) -> Tensor:
-        """Return targets (k, b, C): known, by a rule, or empty ones where they are searched for."""
+        """Return targets (k, b, C): known, by a rule, or empty ones where they are searched for.
+
+        Rules take zeros and noise for gradients. Who knows of these asks which labels are likeliest, whatever the rule.
+        """
         victims, labels = self._victims, self._attack.labels
         if labels == "joint":
             return self.like.new_zeros(len(self._index), victims.images, 0)
@@ -125,15 +140,36 @@ class Search:
             found = victims.labels.to(self.like.device)[self._index]
         elif victims.multi_label:
             raise FedprintError(f"attack.labels: rule '{labels}' is for one label per image; choose known or joint")
+        elif self._knowledge.masked or self._knowledge.sigma:
+            params, descents = victims.select(self._index)
+            found = likeliest_labels(replace(victims, params=params, descents=descents), self._knowledge)
         else:
-            check_rule(labels, victims.model)
-            params, _ = (first := victims.one_round()).select(self._index)
-            # An update over -lr is a sum of one gradient per step, of which rules are to see the mean.
-            steps = 1 if victims.steps is None else len(victims.steps.batches)
-            descents = {name: d[self._index] / steps for name, d in victims.averaged().items()}
-            expected = expected_of(first, params) if labels == "counts" else None
-            found = labels_from(labels, descents, victims.images, expected)
+            found = self._by_rule(labels)
         return found.to(self.like) if victims.multi_label else functional.one_hot(found, victims.classes).to(self.like)
+
+    def _by_rule(self, rule: Rule) -> Tensor:
+        """Return labels (k, b)."""
+        victims = self._victims
+        check_rule(rule, victims.model)
+        params, _ = (first := victims.one_round()).select(self._index)
+        # An update over -lr is a sum of one gradient per step, of which rules are to see the mean.
+        steps = 1 if victims.steps is None else len(victims.steps.batches)
+        descents = {name: d[self._index] / steps for name, d in victims.averaged().items()}
+        expected = expected_of(first, params) if rule == "counts" else None
+        return labels_from(rule, descents, victims.images, expected)
+
+
+def objective_at(
+    attack: GradientMatching, victims: Victims, knowledge: Knowledge, images: Tensor, targets: Tensor
+) -> Tensor:
+    """Return the objective (v,) of ``attack`` at images (v, b, c, h, w) and targets (v, b, C), without a push."""
+    values = []
+    for index in torch.split(torch.arange(len(victims)), attack.block):
+        x, y = (part[index.to(part.device)] for part in (images, targets))
+        search = Search(attack, victims, index, knowledge, y)
+        points = search.around(x.to(search.like), y.to(search.like))
+        values.append(search(points, torch.arange(len(index), device=points.device))[0])
+    return torch.cat(values)
 
 
 def expected_of(victims: Victims, params: Params) -> Expected:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
-    """How the search from the first start went, after some ``evaluations`` (s).
+    """How the search from the first start went, after some ``evaluations`` (s), of which the first is 1.
 
     ``values`` (s, v) of the objective; ``images`` (s, v, b, c, h, w), empty unless asked for.
     """
@@ -18,6 +18,29 @@ class Trajectory:
     evaluations: tuple[int, ...]
     values: Tensor
     images: Tensor
+
+    def then(self, later: Trajectory) -> Trajectory:
+        """Return this search and one that went on where it ended, by values of its own objective."""
+        end = self.evaluations[-1]
+        return Trajectory(
+            evaluations=(*self.evaluations, *(end + count for count in later.evaluations)),
+            values=torch.cat([self.values, later.values]),
+            images=torch.cat([self.images, later.images]),
+        )
+
+    def either(self, other: Trajectory, second: Tensor) -> Trajectory:
+        """Return the ``other`` for the victims that are ``second`` (v,), else this; each stays where it ended."""
+        at = tuple(sorted({*self.evaluations, *other.evaluations}))
+        a, b = self._at(at), other._at(at)
+        images = a.images
+        if len(a.images) and len(b.images):
+            images = torch.where(second.reshape(-1, *[1] * (a.images.dim() - 2)), b.images, a.images)
+        return Trajectory(evaluations=at, values=torch.where(second, b.values, a.values), images=images)
+
+    def _at(self, evaluations: tuple[int, ...]) -> Trajectory:
+        last = torch.searchsorted(torch.tensor(self.evaluations), torch.tensor(evaluations), right=True) - 1
+        images = self.images[last.to(self.images.device)] if len(self.images) else self.images
+        return Trajectory(evaluations=evaluations, values=self.values[last.to(self.values.device)], images=images)
 
 
 class Log:
