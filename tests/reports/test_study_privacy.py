@@ -23,7 +23,8 @@ SPENT = {
 HEAD = StudyHead(
     name="demo", title="Demo", dataset="albums", prior="random", views=("local",), defended="everyone",
     adversaries=("naive",), ceiling="AP 100 %", ceiling_ap=1.0, utility_metric="accuracy", undefended_utility=0.8,
-    undefended_ap=0.8, seeds=(0, 1), margin_seeds=(0, 1, 2), fresh_seeds=(10, 11), fast=False, config_hash="abc",
+    undefended_ap=0.8, seeds=(0, 1), margin_seeds=(0, 1, 2), fresh_seeds=(10, 11), search="", fast=False,
+    config_hash="abc",
 )  # fmt: skip
 TRIALS = tuple(
     Finished(number=n, values={"z": 1.0}, state="complete", utility=0.7, attack_ap=0.2, ceiling=1.0, excess=-0.8)
@@ -67,7 +68,8 @@ def test_the_search_is_priced_and_no_epsilon_covers_it() -> None:
 
 def test_page_and_json_show_the_guarantee_with_all_it_is_about(tmp_path: Path) -> None:
     def written(name: str, point: OperatingPoint) -> tuple[str, dict[str, object]]:
-        write_study(head=HEAD, searches=[SEARCH], points=[point], config_text="", out=tmp_path / name)
+        head = replace(HEAD, search="data.held_out: 0.1" if point.guarantee else "")
+        write_study(head=head, searches=[SEARCH], points=[point], config_text="", out=tmp_path / name)
         (entry,) = json.loads((tmp_path / name / "operating_points.json").read_text())
         return (tmp_path / name / "index.html").read_text(), entry
 
@@ -75,8 +77,12 @@ def test_page_and_json_show_the_guarantee_with_all_it_is_about(tmp_path: Path) -
     assert entry["guarantee"] == SPENT and "Papernot and Steinke" in str(entry["search_privacy"])
     for words in ("epsilon 7.90 at delta 0.001 (prv, poisson sampling, add-remove, 30 rounds)",
                   "Privacy budget of the operating points", "7.900", "1,500", "the logged training loss",
-                  "up to 13 private federations"):  # fmt: skip
+                  "up to 13 private federations", "The search had settings of its own (data.held_out: 0.1)"):  # fmt: skip
         assert words in page, words
     plain, entry = written("plain", made([fake_point(0.2, 0.6, 10)]))
     assert entry["guarantee"] is None and entry["search_privacy"] is None
-    assert "epsilon" not in plain and guarantees_table([made([fake_point(0.2, 0.6, 10)])]) is None
+    assert (
+        "epsilon" not in plain
+        and "settings of its own" not in plain
+        and guarantees_table([made([fake_point(0.2, 0.6, 10)])]) is None
+    )

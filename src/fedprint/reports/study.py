@@ -21,7 +21,10 @@ from fedprint.tuning.result import OperatingPoint, SearchResult
 
 @dataclass(frozen=True, kw_only=True)
 class StudyHead:
-    """What holds for the whole page: the data, the setting that every number is about, and how the search was set."""
+    """What holds for the whole page: the data, the setting that every number is about, and how the search was set.
+
+    ``search`` are the settings that only the search has, in words; empty where it has none of its own.
+    """
 
     name: str
     title: str
@@ -38,6 +41,7 @@ class StudyHead:
     seeds: tuple[int, ...]
     margin_seeds: tuple[int, ...]
     fresh_seeds: tuple[int, ...]
+    search: str
     fast: bool
     config_hash: str
 

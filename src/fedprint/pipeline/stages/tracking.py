@@ -26,16 +26,17 @@ def job_run(job: Job) -> Iterator[TrackedRun]:
 
 def parameters(config: Experiment, job: Job | None = None) -> dict[str, Any]:
     """Return the resolved configuration, flat, and its hash."""
-    flat = dict(_flatten("", config.model_dump(mode="json", exclude={"attacks"})))
-    flat["attacks"] = " ".join(attack.name for attack in config.attacks)
-    flat["config_hash"] = config.digest()
-    return flat | ({"prior": job.prior, "seed": job.seed} if job else {})
+    found = dict(flat(config.model_dump(mode="json", exclude={"attacks"})))
+    found["attacks"] = " ".join(attack.name for attack in config.attacks)
+    found["config_hash"] = config.digest()
+    return found | ({"prior": job.prior, "seed": job.seed} if job else {})
 
 
-def _flatten(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested settings as ``data.clients`` and their values."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flatten(f"{prefix}{key}.", value)
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
