@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from fedprint.data.examples import PooledExamples
 from fedprint.data.prepared import load_users
 from fedprint.evaluation.rows import GUARANTEE, read_measurements
 from fedprint.federation.store import UpdateStore
+from fedprint.pipeline.stages.tracking import log_evaluation
 
 EXPERIMENT = {
     "report": {"title": "Strokes"},
@@ -50,6 +52,20 @@ def strokes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     monkeypatch.setenv("FEDPRINT_DATA", str(root))
 
 
+class FakeRun:
+    """Takes what a stage tells MLflow."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, tuple[float, int]] = {}
+        self.tags: dict[str, object] = {}
+
+    def log_metrics(self, batch: Sequence[tuple[str, float, int]]) -> None:
+        self.metrics |= {name: (value, step) for name, value, step in batch}
+
+    def set_tags(self, tags: Mapping[str, object]) -> None:
+        self.tags |= tags
+
+
 @pytest.mark.usefixtures("strokes")
 def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: Project) -> None:
     project.write("strokes", EXPERIMENT)
@@ -75,6 +91,16 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: P
     details = json.loads((job.paths.evaluation / "details.json").read_text())
     assert details["budget"]["epsilon"] == first["value"]
     assert all(entry["between_clients_variance"] > 0 for entry in details["history"])
+    tracked = FakeRun()
+    log_evaluation(tracked, job, rows)  # type: ignore[arg-type]
+    assert {name: point for name, point in tracked.metrics.items() if name.startswith("privacy/epsilon")} == {
+        f"privacy/epsilon_{row['accountant']}": (row["value"], row["rounds"] - 1) for row in epsilon
+    }
+    assert len(epsilon) > 1
+    assert {name: tag for name, tag in tracked.tags.items() if name.startswith("privacy.")} == {
+        "privacy.delta": 0.001, "privacy.sampling": "poisson", "privacy.adjacency": "add-remove",
+        "privacy.not_covered": first["not_covered"],
+    }  # fmt: skip
 
 
 @pytest.mark.usefixtures("strokes")

@@ -77,7 +77,8 @@ def test_page_and_json_show_the_guarantee_with_all_it_is_about(tmp_path: Path) -
     assert entry["guarantee"] == SPENT and "Papernot and Steinke" in str(entry["search_privacy"])
     for words in ("epsilon 7.90 at delta 0.001 (prv, poisson sampling, add-remove, 30 rounds)",
                   "Privacy budget of the operating points", "7.900", "1,500", "the logged training loss",
-                  "up to 13 private federations", "The search had settings of its own (data.held_out: 0.1)"):  # fmt: skip
+                  "up to 13 private federations",
+                  "The search had settings of its own (data.held_out: 0.1)"):  # fmt: skip
         assert words in page, words
     plain, entry = written("plain", made([fake_point(0.2, 0.6, 10)]))
     assert entry["guarantee"] is None and entry["search_privacy"] is None
