@@ -13,6 +13,7 @@ from tiny_project import Project, run_job
 from fedprint.data.describe import write_table
 from fedprint.data.examples import PooledExamples
 from fedprint.data.prepared import load_users
+from fedprint.evaluation.diversity import doublings
 from fedprint.evaluation.rows import GUARANTEE, read_measurements
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline.stages.tracking import log_evaluation
@@ -91,6 +92,14 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: P
     details = json.loads((job.paths.evaluation / "details.json").read_text())
     assert details["budget"]["epsilon"] == first["value"]
     assert all(entry["between_clients_variance"] > 0 for entry in details["history"])
+    moved = {row["metric"]: row for row in read_measurements(job.paths.evaluation / "analysis_rows.jsonl")
+             if row["analysis"] == "diversity"}  # fmt: skip
+    assert set(moved) == {"between_clients_variance_change", "update_scale_change"}
+    for metric, row in moved.items():
+        recorded = [entry[metric.removesuffix("_change")] for entry in details["history"]]
+        found = doublings(recorded)
+        assert found is not None and (row["value"], row["n_questions"]) == (found.value, len(recorded))
+        assert (row["view"], row["defence"], row["unit"]) == ("local", "dp-fedavg", "doublings")
     tracked = FakeRun()
     log_evaluation(tracked, job, rows)  # type: ignore[arg-type]
     assert {name: point for name, point in tracked.metrics.items() if name.startswith("privacy/epsilon")} == {
