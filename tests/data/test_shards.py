@@ -70,6 +70,17 @@ def test_beyond_all_shards_they_come_again(digits: Path) -> None:
     assert set(counts) == {2, 3} and counts.sum() == 600
 
 
+def test_training_images_held_out_take_the_place_of_the_official_test_set(digits: Path) -> None:
+    dataset = load(digits, held_out=0.125)
+    trained, tested = (sorted(n for u in users for n in numbers(u.examples)) for users in (dataset.users, dataset.test))
+    assert len(tested) == len(set(tested)) == TRAIN / 8 and max(tested) < TRAIN
+    assert not set(trained) & set(tested), "no client has an image that is scored on"
+    assert len(trained) == 240 and len(set(trained)) > 190, "the shards that are left come again"
+    again, other = (load(digits, seed=seed, held_out=0.125).test for seed in (0, 1))
+    assert sorted(n for u in again for n in numbers(u.examples)) == tested
+    assert sorted(n for u in other for n in numbers(u.examples)) != tested
+
+
 def test_the_seed_deals(digits: Path) -> None:
     a, again, b = (numbers(load(digits, seed=seed).users[0].examples) for seed in (0, 0, 1))
     assert a == again != b
@@ -96,8 +107,12 @@ def test_under_iid_too_no_test_image_is_trained_on(digits: Path) -> None:
 def test_what_cannot_be_is_refused(digits: Path) -> None:
     with pytest.raises(FedprintError, match="240 training and 30 test images are too few"):
         load(digits, examples=300)
-    with pytest.raises(FedprintError, match=r"too few for data\.examples 12 and data\.clients 80"):
+    with pytest.raises(FedprintError, match=r"too few for data\.examples 12, data\.clients 80 and"):
         load(digits, clients=80)
+    with pytest.raises(FedprintError, match=r"216 training and 24 test images .* and data\.held_out 0\.1; lower"):
+        load(digits, clients=60, held_out=0.1)
+    with pytest.raises(ValidationError, match="held_out"):
+        MnistShards(held_out=1)
     with pytest.raises(ValidationError, match="multiple of 2"):
         MnistShards(clients=5)
 

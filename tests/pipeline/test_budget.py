@@ -104,6 +104,20 @@ def test_questions_that_make_no_sense_are_refused(quick: None, settings: dict[st
     assert fault in str(stopped.value) and "\n" not in str(stopped.value)
 
 
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [(["--clients", "100", "--delta", "1e-3"], "give --clients, --cohort, --rounds and --delta, or name an experiment"),
+     ([*LINE[1:], "--sigma", "1", "--fast"], "--fast and --set change an experiment"),
+     (["client-dp-100", "--cohort", "5", "--epsilon", "8"],
+      "'client-dp-100' has numbers of its own; leave out --cohort, --epsilon, or change the experiment with --set"),
+     (["client-dp-100", "--plot", "b.png"], "leave out --plot")],
+)  # fmt: skip
+def test_numbers_or_an_experiment_but_not_both(words: list[str], fault: str) -> None:
+    done = CliRunner().invoke(app, ["budget", *words])
+    assert isinstance(done.exception, FedprintError)
+    assert fault in str(done.exception) and "\n" not in str(done.exception)
+
+
 def test_kinds_of_sampling_are_named(quick: None) -> None:
     assert budget.sampling_named("fixed") == "fixed"
     with pytest.raises(FedprintError, match="--sampling random: choose one of poisson, fixed"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ from tiny_project import Project, run_job
 from fedprint.data.describe import write_table
 from fedprint.data.examples import PooledExamples
 from fedprint.data.prepared import load_users
+from fedprint.evaluation.diversity import doublings
 from fedprint.evaluation.rows import GUARANTEE, read_measurements
 from fedprint.federation.store import UpdateStore
+from fedprint.pipeline.stages.tracking import log_evaluation
 
 EXPERIMENT = {
     "report": {"title": "Strokes"},
@@ -50,6 +53,20 @@ def strokes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     monkeypatch.setenv("FEDPRINT_DATA", str(root))
 
 
+class FakeRun:
+    """Takes what a stage tells MLflow."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, tuple[float, int]] = {}
+        self.tags: dict[str, object] = {}
+
+    def log_metrics(self, batch: Sequence[tuple[str, float, int]]) -> None:
+        self.metrics |= {name: (value, step) for name, value, step in batch}
+
+    def set_tags(self, tags: Mapping[str, object]) -> None:
+        self.tags |= tags
+
+
 @pytest.mark.usefixtures("strokes")
 def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: Project) -> None:
     project.write("strokes", EXPERIMENT)
@@ -75,6 +92,24 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: P
     details = json.loads((job.paths.evaluation / "details.json").read_text())
     assert details["budget"]["epsilon"] == first["value"]
     assert all(entry["between_clients_variance"] > 0 for entry in details["history"])
+    moved = {row["metric"]: row for row in read_measurements(job.paths.evaluation / "analysis_rows.jsonl")
+             if row["analysis"] == "diversity"}  # fmt: skip
+    assert set(moved) == {"between_clients_variance_change", "update_scale_change"}
+    for metric, row in moved.items():
+        recorded = [entry[metric.removesuffix("_change")] for entry in details["history"]]
+        found = doublings(recorded)
+        assert found is not None and (row["value"], row["n_questions"]) == (found.value, len(recorded))
+        assert (row["view"], row["defence"], row["unit"]) == ("local", "dp-fedavg", "doublings")
+    tracked = FakeRun()
+    log_evaluation(tracked, job, rows)  # type: ignore[arg-type]
+    assert {name: point for name, point in tracked.metrics.items() if name.startswith("privacy/epsilon")} == {
+        f"privacy/epsilon_{row['accountant']}": (row["value"], row["rounds"] - 1) for row in epsilon
+    }
+    assert len(epsilon) > 1
+    assert {name: tag for name, tag in tracked.tags.items() if name.startswith("privacy.")} == {
+        "privacy.delta": 0.001, "privacy.sampling": "poisson", "privacy.adjacency": "add-remove",
+        "privacy.not_covered": first["not_covered"],
+    }  # fmt: skip
 
 
 @pytest.mark.usefixtures("strokes")

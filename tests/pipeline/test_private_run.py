@@ -12,14 +12,18 @@ from typing import Any
 import pytest
 import torch
 from tiny_project import TINY, Project
+from typer.testing import CliRunner
 
-from fedprint.accounting.accountants import accountant_named, epsilon_of
+from fedprint.accounting import accountants
+from fedprint.accounting.accountants import OpacusRdp, accountant_named, epsilon_of
 from fedprint.accounting.events import Composition, PoissonGaussian, repeated
+from fedprint.accounting.moments import Moments
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import Entry, read_ledger
 from fedprint.federation.privacy import DIVERSITY, LOSS, OTHER_RUNS, SECOND_DEVICE, UTILITY, not_covered
 from fedprint.federation.store import UpdateStore
+from fedprint.pipeline.cli import app
 from fedprint.pipeline.config import check_experiment
 from fedprint.pipeline.recipes import make_plan
 from fedprint.pipeline.stages import federate, prepare
@@ -96,6 +100,44 @@ def test_what_a_run_logs_of_raw_updates_is_named_as_not_covered() -> None:
     assert not_covered(defence, replace(plan, diagnostics=True)) == (
         LOSS, UTILITY, DIVERSITY, SECOND_DEVICE, OTHER_RUNS,
     )  # fmt: skip
+
+
+def test_a_run_costs_what_was_asked_before_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cohort growth, a schedule of the noise and the private quantile's share: all of what the run does is priced."""
+    quick = {accountant.name: accountant for accountant in (OpacusRdp(), Moments())}
+    monkeypatch.setattr(accountants, "ACCOUNTANTS", quick)  # tight ones take seconds for every different round
+    changes = {
+        "clip": {"name": "quantile", "start": 0.01, "count_noise": 0.5},
+        "z_schedule": {"name": "linear", "to": 1.5, "levels": 3},
+    }
+    values = private(**changes)
+    values["federation"] = {**values["federation"], "growth": {"name": "linear", "to": 2, "levels": 2}}
+    job = run(project, values)
+    spent = read_json(job.paths.updates / "utility" / "privacy.json")
+    done = CliRunner().invoke(app, ["budget", "private", "--json"])
+    assert done.exit_code == 0, done.exception
+    found = json.loads(done.stdout)
+    lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
+    entries = [Entry(**json.loads(line)["body"]) for line in lines]
+    assert found["epsilon"] == {epsilon["accountant"]: epsilon["value"] for epsilon in spent["epsilons"]}
+    whole = Composition(events=tuple(entry.event for entry in entries))
+    assert found["epsilon"]["moments"] == epsilon_of(accountant_named("moments"), whole, 1e-3) <= 8
+    assert found["sigma"] == [entry.sigma for entry in entries] and len(set(found["sigma"])) > 2
+    assert (found["clients"], set(found["cohort"])) == (16, {4, 8})
+    assert (found["rounds"], found["planned_rounds"]) == (len(entries), 30)
+    assert found["rounds_for_sigma"]["moments"] == len(entries) < found["rounds_for_sigma"]["rdp"]
+    assert "other runs on the same clients (seeds, priors, strengths)" in found["not_covered"]
+    shorter = CliRunner().invoke(
+        app, ["budget", "private", "--set", "federation.rounds=3", "--set", "defences.0.budget.epsilon=100"],
+        env={"COLUMNS": "250"},
+    )  # fmt: skip
+    for words in ("4 to 8 of 16 clients in each of 3 rounds", "rounds for epsilon 100, of 3 planned", "moments",
+                  "delta 0.001, poisson sampling, add-remove", "not covered: the"):  # fmt: skip
+        assert words in shorter.output, shorter.output
+    for words, fault in (("defences.0.z=0", "has no dp-fedavg with noise"), ("defences.0.budget=null", "no delta"),
+                         ("threat.defended=anonymous", "infinite")):  # fmt: skip
+        refused = CliRunner().invoke(app, ["budget", "private", "--set", words])
+        assert isinstance(refused.exception, FedprintError) and fault in str(refused.exception)
 
 
 def test_a_ledger_that_was_cut_stops_the_stage(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,44 @@ def test_every_shipped_study_resolves() -> None:
             assert load_study(CHECKOUT, name, fast=fast).settings.strategies
 
 
+def test_the_search_may_be_scored_on_other_data_than_its_result(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is chosen by a test set must not be measured on it."""
+    write_study(home, "demo", {**STUDY, "search": {"data": {"images": 20}}})
+    study = load_study(home.root, "demo")
+    asked: list[PointRequest] = []
+
+    def run_points(requests: Sequence[PointRequest], **_: Any) -> list[Point | FedprintError]:
+        asked.extend(requests)
+        return results(requests)
+
+    def run_point(config: Any, prior: Any, seed: int) -> Any:
+        return run_points([PointRequest(config=config, prior=prior, seed=seed)])[0]
+
+    monkeypatch.setattr(tuning, "run_points", run_points)
+    monkeypatch.setattr(tuning, "run_point", run_point)
+    undefended, _ = measure_spread(study, 1)
+    list(PointObjective(study=study, strategy=study.settings.strategies[0], undefended=undefended)({"sigma": 0.1}))
+    measure_afresh(study, searches(trial(0, 0.9, -0.1)), undefended, 1)
+    images = {(request.seed in study.settings.fresh_seeds): set() for request in asked}
+    for request in asked:
+        images[request.seed in study.settings.fresh_seeds].add(request.config.data.images)  # type: ignore[union-attr]
+    assert images == {True: {30}, False: {20}}
+    margins = {"noise": 0.1, "both": 0.1}
+    names = [
+        {plan.name for plan in make_plans(home.root, load_study(home.root, "demo", assignments=words), margins)}
+        for words in ([], ["search.data.images=25"])
+    ]
+    assert not names[0] & names[1], "trials scored on other data never mix"
+    write_study(home, "demo", {**STUDY, "search": {"defences": []}})
+    with pytest.raises(FedprintError, match="demo: defences: strategies defend"):
+        load_study(home.root, "demo")
+
+
+def test_the_study_under_a_budget_never_chooses_by_the_test_set() -> None:
+    study = load_study(CHECKOUT, "client-dp-100")
+    assert [c.data.held_out for c in (study.searched, study.config)] == [0.1, 0.0]  # type: ignore[union-attr]
+
+
 # Plans and margins ----------------------------------------------------------------------------------------------------
 
 

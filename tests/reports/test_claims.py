@@ -70,6 +70,10 @@ def unseen(value: float) -> list[Row]:
             analysis_row("open-world", value, seen_share=0.5, subset="unseen", **keys)]  # fmt: skip
 
 
+def moved(metric: str, value: float, **keys: Any) -> list[Row]:
+    return [analysis_row("diversity", value, metric=metric, half=0.5, attack=None, linkage=None, **keys)]
+
+
 def standardised(mlp: float, knn: float) -> list[Row]:
     return paper_attacks("ap", {"mlp-std": mlp, "knn-std": knn})
 
@@ -103,6 +107,8 @@ HOLDS: dict[str, list[Row]] = {
     "mtl-identity": gain_rows("user", 0.03),
     "update-over-example": raw(0.1, 0.3, 0.9),
     "sets-over-update": raw(0.1, 0.3, 0.9),
+    "clients-variance-rises": moved("between_clients_variance_change", 1.3),
+    "update-scale-falls": moved("update_scale_change", -2.0),
 }  # fmt: skip
 FAILS: dict[str, list[Row]] = {
     "prior-order": prior_rows(0.5, 0.8),
@@ -131,6 +137,8 @@ FAILS: dict[str, list[Row]] = {
     "mtl-identity": gain_rows("user", -0.01),
     "update-over-example": raw(0.5, 0.3, 0.9),
     "sets-over-update": raw(0.1, 0.3, 0.2),
+    "clients-variance-rises": moved("between_clients_variance_change", -1.3),
+    "update-scale-falls": moved("update_scale_change", 0.2),
 }  # fmt: skip
 UNCLEAR: dict[str, list[Row]] = {
     "prior-order": prior_rows(0.52, 0.5),
@@ -141,6 +149,8 @@ UNCLEAR: dict[str, list[Row]] = {
     "open-world": opened("ap", 0.61, 0.6) + opened("ap_over_chance", 5, 40, half=2),
     "mtl-identity": gain_rows("user", 0.005),
     "update-over-example": raw(0.29, 0.3, 0.9),
+    "clients-variance-rises": moved("between_clients_variance_change", 0.3),
+    "update-scale-falls": moved("update_scale_change", -0.3),
 }
 
 
@@ -183,6 +193,7 @@ def test_nothing_measured_is_nothing_tested() -> None:
         ("lstm-layer", HOLDS["lstm-layer"][1:]),
         ("later-layers", [WORDS, *HOLDS["later-layers"]]),
         ("mlp-leads-top5", HOLDS["mlp-leads-top5"][:2]),
+        ("clients-variance-rises", moved("between_clients_variance_change", 1.3, defence="dp-fedavg")),
     ],
 )
 def test_a_claim_about_other_data_or_with_a_missing_side_is_not_tested(claim: str, rows: list[Row]) -> None:

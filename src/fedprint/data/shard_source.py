@@ -24,12 +24,14 @@ class MnistShards(Component):
     A client of the paper is a device here, and a user owns two: each has ``examples`` images, half of the user's two
     shards, drawn at random by the split. (In the paper no two clients share shards.) Where all shards are used up they
     come in again, in another order: users share one pool of images, so memory and disk grow by an index per client.
-    The test set is MNIST's own, dealt out evenly among users. Pixels: mnist_writers.
+    The test set is MNIST's own, dealt out evenly among users; or, for choosing settings without a look at it, the share
+    ``held_out`` of the training images, drawn at random, which then no user has. Pixels: mnist_writers.
     """
 
     name: Literal["mnist_shards"] = "mnist_shards"
     clients: int = Field(default=100, ge=2, multiple_of=2)
     examples: int = Field(default=600, ge=2)
+    held_out: float = Field(default=0.0, ge=0, lt=1)
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
         """Return the SHA-256 that the sidecar of mnist_writers declares; the data are not read."""
@@ -39,10 +41,13 @@ class MnistShards(Component):
         """Return the users; ``x`` uint8 (n, 1, 28, 28). The seed deals the shards."""
         table = validate(find_folder("mnist_writers", data_dir))
         train, test = (np.flatnonzero(table.columns["split"] == part) for part in (0, 1))
+        if self.held_out:
+            held = numpy_rng(seed, "shards", "held-out").permutation(train)[: round(self.held_out * len(train))]
+            train, test = np.setdiff1d(train, held), held
         if len(train) < self.examples or len(test) < self.clients // 2:
             raise FedprintError(
                 f"{table.file}: {len(train)} training and {len(test)} test images are too few for data.examples "
-                f"{self.examples} and data.clients {self.clients}; lower them"
+                f"{self.examples}, data.clients {self.clients} and data.held_out {self.held_out:g}; lower the first two"
             )
         plain = _anonymous(table)
         users = range(self.clients // 2)

@@ -164,6 +164,19 @@ METRICS: Mapping[str, MetricInfo] = {
         description="privacy loss that an audit with canaries has shown at a given delta, a lower bound",
         high=np.inf,
     ),
+    "between_clients_variance_change": MetricInfo(
+        unit="doublings",
+        description="log2 of V_c, the variance of updates over clients, in the last third of the rounds over the first",
+        low=-np.inf,
+        high=np.inf,
+    ),
+    "update_scale_change": MetricInfo(
+        unit="doublings",
+        higher_is_better=False,
+        description="log2 of U_s, the mean square of the mean update, in the last third of the rounds over the first",
+        low=-np.inf,
+        high=np.inf,
+    ),
     "mae_gain_over_median": MetricInfo(
         unit="stars",
         description="mean absolute error of always guessing the median training rating, minus the model's, paired",

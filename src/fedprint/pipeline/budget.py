@@ -114,7 +114,6 @@ def as_json(found: Answer) -> str:
     """Return the answer as JSON; null is an infinite epsilon."""
     question = found.question
     values = {
-        "epsilon": {name: value if math.isfinite(value) else None for name, value in found.epsilon.items()},
         "sigma": found.sigma,
         "sigma_for_epsilon": found.sigmas,
         "rounds_for_sigma": found.allowed,
@@ -127,28 +126,38 @@ def as_json(found: Answer) -> str:
         "not_covered": [TUNING],
         "not_installed": list(found.absent),
     }
-    return json.dumps(values, indent=1, allow_nan=False)
+    return dumped(found.epsilon, values)
+
+
+def dumped(epsilon: Mapping[str, float], values: Mapping[str, object]) -> str:
+    """Return the epsilons by accountant, null where infinite, and then all other values."""
+    finite = {name: value if math.isfinite(value) else None for name, value in epsilon.items()}
+    return json.dumps({"epsilon": finite, **values}, indent=1, allow_nan=False)
 
 
 def table(found: Answer) -> Table:
     """Return all accountants side by side, with what the numbers are numbers of."""
-    from rich.table import Table
-
     question, event = found.question, found.question.event(found.sigma)
-    header = ["accountant", f"epsilon at sigma {found.sigma:g}"]
-    header += [f"sigma for epsilon {question.epsilon:g}"] if found.sigmas else []
-    header += [f"rounds for sigma {found.sigma:g}"] if found.allowed else []
-    out = Table(
-        *header,
+    columns = {f"epsilon at sigma {found.sigma:g}": {name: f"{e:.3f}" for name, e in found.epsilon.items()}}
+    if found.sigmas:
+        columns[f"sigma for epsilon {question.epsilon:g}"] = {name: f"{s:.4f}" for name, s in found.sigmas.items()}
+    if found.allowed:
+        columns[f"rounds for sigma {found.sigma:g}"] = {name: str(t) for name, t in found.allowed.items()}
+    return side_by_side(
         title=f"{question.cohort} of {question.clients} clients in each of {question.rounds} rounds, delta "
         f"{question.delta:g}, {question.sampling} sampling, {event.adjacency}",
-        caption=f"sigma is the noise on the sum over the clipping norm; not covered: {TUNING}",
+        note=f"sigma is the noise on the sum over the clipping norm; not covered: {TUNING}",
+        columns=columns,
     )
-    for name, epsilon in found.epsilon.items():
-        cells = [name, f"{epsilon:.3f}"]
-        cells += [f"{found.sigmas[name]:.4f}"] if found.sigmas else []
-        cells += [str(found.allowed[name])] if found.allowed else []
-        out.add_row(*cells)
+
+
+def side_by_side(title: str, note: str, columns: Mapping[str, Mapping[str, str]]) -> Table:
+    """Return a line per accountant; ``columns`` maps a heading to what each accountant says, the first to all."""
+    from rich.table import Table
+
+    out = Table("accountant", *columns, title=title, caption=note)
+    for name in next(iter(columns.values())):
+        out.add_row(name, *(column[name] for column in columns.values()))
     return out
 
 

@@ -229,7 +229,8 @@ def clean(
 
 
 app.command(
-    epilog="Example: fedprint budget --clients 1000 --cohort 220 --rounds 54 --delta 1e-5 --epsilon 8 --plot budget.png"
+    epilog="Examples: fedprint budget --clients 1000 --cohort 220 --rounds 54 --delta 1e-5 --epsilon 8 --plot b.png | "
+    "fedprint budget client-dp-100 --set federation.rounds=30"
 )(privacy_commands.budget)
 app.command(
     epilog="Examples: fedprint audit --clients 1000 --cohort 220 --rounds 54 --sigma 1.252 --delta 1e-5 | "

@@ -49,15 +49,17 @@ class Ceiling(Component):
 class StudyConfig(Component):
     """A study's file. Results depend on everything here but ``workers``, ``timeout_minutes`` and the storage.
 
-    ``with`` changes the experiment. Every trial runs the ``seeds``; ``margin_seeds`` at the centre of a strategy's
-    space tell how much AP varies (:func:`fedprint.tuning.score.margin_of`); the result is measured on ``fresh_seeds``,
-    at most ``candidates`` times per strategy. ``storage`` is the path of a journal file or a database URL, by default
-    work/studies/<name>.log.
+    ``with`` changes the experiment, ``search`` changes it further for all seeds but the fresh ones: what trials are
+    scored on, where that must not be what the result is measured on. Every trial runs the ``seeds``; ``margin_seeds``
+    at the centre of a strategy's space tell how much AP varies (:func:`fedprint.tuning.score.margin_of`); the result is
+    measured on ``fresh_seeds``, at most ``candidates`` times per strategy. ``storage`` is the path of a journal file or
+    a database URL, by default work/studies/<name>.log.
     """
 
     report: ReportConfig
     experiment: str
     changes: Mapping[str, Any] = Field(default_factory=dict, alias="with")
+    search: Mapping[str, Any] = Field(default_factory=dict)
     prior: Prior = "random"
     ceiling: Ceiling
     strategies: Annotated[tuple[Strategy, ...], AfterValidator(names_differ)] = Field(min_length=1)
@@ -84,11 +86,15 @@ class StudyConfig(Component):
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A study ready to run: ``config`` is the undefended experiment; ``only`` names strategies that were asked for."""
+    """A study ready to run: ``config`` is the undefended experiment on fresh seeds, ``searched`` that of the search.
+
+    ``only`` names strategies that were asked for.
+    """
 
     name: str
     settings: StudyConfig
     config: Experiment
+    searched: Experiment
     only: tuple[str, ...] = ()
 
     @property
@@ -101,21 +107,25 @@ class Study:
         """How many points there are at most: undefended ones, and of each strategy, at the middle of its space."""
         s = self.settings
         each = s.trials * len(s.seeds) + len(s.margin_seeds) + s.candidates * len(s.fresh_seeds)
-        middles = [self.defended(strategy, strategy.centre()) for strategy in s.strategies]
+        middles = [self.defended(strategy, strategy.centre(), s.seeds[0]) for strategy in s.strategies]
         return [(self.config, len(s.seeds) + len(s.fresh_seeds)), *((config, each) for config in middles)]
 
-    def defended(self, strategy: Strategy, values: Values) -> Experiment:
-        """Return the experiment under a strategy at ``values``, rounded. Raises FedprintError for impossible ones."""
+    def undefended(self, seed: int) -> Experiment:
+        """Return the experiment that a seed runs without a defence."""
+        return self.config if seed in self.settings.fresh_seeds else self.searched
+
+    def defended(self, strategy: Strategy, values: Values, seed: int) -> Experiment:
+        """Return what a seed runs under a strategy at ``values``, rounded. FedprintError for impossible ones."""
         values = strategy.rounded(values)
         origin = f"{self.name}: {strategy.name} at {dict(values)}"
-        base = merge(self.config.model_dump(mode="json"), strategy.changed(values))
+        base = merge(self.undefended(seed).model_dump(mode="json"), strategy.changed(values))
         return defended(check_experiment(base, origin), strategy.filled(values), origin)
 
     def digest(self, strategy: Strategy, code: str) -> str:
         """Return 8 hex digits of all that a trial's values depend on; ``code`` identifies the data and the code."""
         kept = self.settings.model_dump(mode="json", include={"prior", "ceiling", "seeds", "margin_seeds", "seed"})
         kept |= {"fresh": len(self.settings.fresh_seeds), "sampler": self.settings.sampler, "code": code}
-        text = json.dumps([kept, strategy.model_dump(mode="json"), self.config.digest()], sort_keys=True)
+        text = json.dumps([kept, strategy.model_dump(mode="json"), self.searched.digest()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
@@ -137,18 +147,24 @@ def load_study(
         settings = _only(StudyConfig.model_validate(values), only)
     except ValidationError as error:
         raise FedprintError(one_line(error, str(path), StudyConfig)) from None
-    changed = (settings.experiment, settings.changes)
-    config = base_experiment(root, name, changed, (fast, others), settings.report.title)
+    both = (settings.changes, merge(settings.changes, settings.search))
+    config, searched = (
+        base_experiment(root, name, (settings.experiment, changes), (fast, others), settings.report.title)
+        for changes in both
+    )
     study = Study(
         name=name,
         settings=settings,
         config=config,
+        searched=searched,
         only=tuple(strategy.name for strategy in settings.strategies if only),
     )
     for strategy in settings.strategies:
         for end in ("low", "high"):
             ends = {key: getattr(p, end) for key, p in strategy.space.items()}
-            study.defended(strategy, {key: int(v) if strategy.space[key].integer else v for key, v in ends.items()})
+            values = {key: int(v) if strategy.space[key].integer else v for key, v in ends.items()}
+            for seed in (settings.seeds[0], settings.fresh_seeds[0]):
+                study.defended(strategy, values, seed)
     return study
 
 

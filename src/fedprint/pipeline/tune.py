@@ -37,9 +37,9 @@ class PointObjective:
 
     def __call__(self, values: Values) -> Iterator[Score]:
         """Yield the score over the seeds so far."""
-        config = self.study.defended(self.strategy, values)
         points: list[Point] = []
         for seed in self.study.settings.seeds:
+            config = self.study.defended(self.strategy, values, seed)
             points.append(run_point(config, self.study.settings.prior, seed))
             yield score_of(self.study, points, self.undefended)
 
@@ -135,7 +135,7 @@ def make_plans(
 ) -> list[StudyPlan]:
     """Return one plan per strategy; its name holds a hash, so that trials under other settings or code never mix."""
     settings = study.settings
-    base = canonical(study.config, settings.prior, settings.seeds[0])
+    base = canonical(study.searched, settings.prior, settings.seeds[0])
     code = stage_keys(root, base, base.data.fingerprint(data_dir()))["evaluate"]
     url = settings.storage or str(root / "work" / "studies" / f"{study.name}.log")
     return [
@@ -247,7 +247,7 @@ def _best(found: Sequence[OperatingPoint]) -> OperatingPoint | None:
 
 
 def _request(study: Study, strategy: Strategy | None, values: Values, seed: int) -> PointRequest:
-    config = study.defended(strategy, values) if strategy else study.config
+    config = study.defended(strategy, values, seed) if strategy else study.undefended(seed)
     label = f"{strategy.name if strategy else 'no defence'} seed {seed}"
     return PointRequest(config=config, prior=study.settings.prior, seed=seed, label=label)
 

@@ -7,6 +7,7 @@ from statistics import fmean
 
 import yaml
 
+from fedprint.pipeline.stages.tracking import flat
 from fedprint.pipeline.study_config import Ceiling, Study
 from fedprint.pipeline.tune import Tuned, ceiling_of
 from fedprint.pipeline.tune_tracking import EXPERIMENT, log_study
@@ -58,6 +59,7 @@ def head_of(tuned: Tuned) -> StudyHead:
         seeds=settings.seeds,
         margin_seeds=settings.margin_seeds,
         fresh_seeds=settings.fresh_seeds,
+        search=", ".join(f"{key}: {value}" for key, value in flat(settings.search)),
         fast=study.config.fast,
         config_hash=study.config.digest(),
     )

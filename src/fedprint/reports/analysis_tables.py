@@ -65,6 +65,8 @@ METRICS: Mapping[str, str] = {
     "membership_auc": "membership: AUC",
     "membership_tpr": "membership: found at 5 % false alarms",
     "epsilon_lower": "epsilon, at least",
+    "between_clients_variance_change": "V_c, last third of the rounds over the first",
+    "update_scale_change": "U_s, last third of the rounds over the first",
 }
 _METRIC_ORDER = tuple(METRICS)
 

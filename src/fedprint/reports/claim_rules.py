@@ -91,6 +91,23 @@ def only_on(modalities: Sequence[str], judge: Judge) -> Judge:
     return lambda found: judge(found) if found.modality in modalities else UNTESTED
 
 
+# Clients --------------------------------------------------------------------------------------------------------------
+
+
+def moves(metric: str, name: str, *, up: bool) -> Judge:
+    """Return a judge of whether a diagnostic of the rounds rises (``up``) or falls without any defence.
+
+    client-dp shows it for its run without privacy; under noise the model itself converges elsewhere.
+    """
+    side = above if up else below
+
+    def judge(found: Evidence) -> Finding:
+        rows = found.of("diversity", metric, defence="none")
+        return together(side(row, f"{row['prior']}: {name}", 0.0) for row in rows)
+
+    return judge
+
+
 # Layers and rounds ----------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""The papers' claims (papers.md 2.2 to 2.5), each judged on one report's measurements.
+"""The papers' claims (papers.md 2.2 to 2.5 and 3), each judged on one report's measurements.
 
 A claim about an order holds only when the interval of the difference excludes 0, one about a limit when the interval
 lies on its side. Which attack a claim is judged on is fixed here, never the one that suits it.
@@ -23,6 +23,7 @@ from fedprint.reports.claim_rules import (
     layer_leads,
     leads,
     matching_works,
+    moves,
     one_example,
     one_update,
     only_on,
@@ -245,5 +246,17 @@ CLAIMS: tuple[Claim, ...] = (
         text="large sets of raw examples beat one update",
         source="2.3",
         judge=sets_beat_update,
+    ),
+    Claim(
+        name="clients-variance-rises",
+        text="without privacy the variance between clients (V_c) rises over training",
+        source="3",
+        judge=moves("between_clients_variance_change", "V_c", up=True),
+    ),
+    Claim(
+        name="update-scale-falls",
+        text="without privacy the scale of the mean update (U_s) falls over training",
+        source="3",
+        judge=moves("update_scale_change", "U_s", up=False),
     ),
 )

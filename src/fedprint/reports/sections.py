@@ -31,6 +31,11 @@ TEXTS: Mapping[str, tuple[str, str]] = {
         "What client-level differential privacy lets those learn who see the released models only; never those who see "
         "single updates. Bounds by accountant, beside what they do not cover.",
     ),
+    "diversity": (
+        "How alike the clients became",
+        "Between-clients variance V_c and update scale U_s, read off raw updates, in doublings: 1 is twice as much in "
+        "the last third of the rounds as in the first. Without several seeds the interval takes rounds as independent.",
+    ),
     "strengths": ("Chosen strengths", "Users who protect themselves, and how strongly, beside those who do not."),
     "layers": ("Layers", "Each attack is tuned anew on each layer alone, on prior data."),
     "epochs": ("Training epochs", "Does an update's place in training matter?"),

@@ -14,13 +14,17 @@ from fedprint.reports import wording
 from fedprint.reports.analysis_tables import ResultTable, TableLine
 from fedprint.reports.page import environment, fresh_folder, swap, write_drawings, write_tables
 from fedprint.reports.study_figures import draw_study
+from fedprint.reports.study_privacy import guarantee_words, guarantees_table, search_note
 from fedprint.reports.wording import MISSING, Estimate, number
 from fedprint.tuning.result import OperatingPoint, SearchResult
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyHead:
-    """What holds for the whole page: the data, the setting that every number is about, and how the search was set."""
+    """What holds for the whole page: the data, the setting that every number is about, and how the search was set.
+
+    ``search`` are the settings that only the search has, in words; empty where it has none of its own.
+    """
 
     name: str
     title: str
@@ -37,6 +41,7 @@ class StudyHead:
     seeds: tuple[int, ...]
     margin_seeds: tuple[int, ...]
     fresh_seeds: tuple[int, ...]
+    search: str
     fast: bool
     config_hash: str
 
@@ -53,7 +58,10 @@ def write_study(
 
     The folder appears as a whole; equal input gives equal bytes.
     """
-    tables = [points_table(head, points), importances_table(searches), trials_table(searches)]
+    budgets = guarantees_table(points)
+    tables = [points_table(head, points), *([] if budgets is None else [budgets])]
+    tables += [table for table in (importances_table(searches), trials_table(searches)) if table.lines]
+    notes = [search_note(point, len(head.seeds), len(head.margin_seeds)) for point in points]
     drawings = draw_study(head.ceiling_ap, searches, points)
     page = environment().get_template("study.html").render(
         head=head,
@@ -62,12 +70,14 @@ def write_study(
         tables=tables,
         drawings=drawings,
         sentences=[sentence(head, point) for point in points],
+        search_notes=[note for note in notes if note],
         config_text=config_text,
         wording=wording,
     )  # fmt: skip
     partial = fresh_folder(Path(out))
     try:
-        _write_json(partial / "operating_points.json", [point.as_json() for point in points])
+        entries = [{**point.as_json(), "search_privacy": note} for point, note in zip(points, notes, strict=True)]
+        _write_json(partial / "operating_points.json", entries)
         _write_json(partial / "trials.json", {search.strategy: _trials(search) for search in searches})
         (partial / "index.html").write_text(page, encoding="utf-8")
         (partial / "config.yaml").write_text(config_text, encoding="utf-8")
@@ -82,11 +92,14 @@ def sentence(head: StudyHead, point: OperatingPoint) -> str:
     """Say what a strategy costs at its operating point, with the setting, or why it has none."""
     if point.utility is None or point.attack_ap is None:
         return f"{point.strategy}: {point.note}."
+    private = (
+        f" One training: {guarantee_words(point.guarantee)}; the search is not covered." if point.guarantee else ""
+    )
     who = f"{' and '.join(head.adversaries)} adversary, view {point.view}, defended: {point.defended}"
     return (
         f"{point.strategy} ({parameters(point.parameters)}) keeps {100 * point.utility:.0f} % of the utility at AP "
         f"{_percent(point.attack_ap)} {_ends(point, 'attack_ap')}, ceiling {_percent(point.ceiling)} ({who}; "
-        f"{len(point.seeds)} fresh seeds). {point.note}"
+        f"{len(point.seeds)} fresh seeds). {point.note}{private}"
     )
 
 

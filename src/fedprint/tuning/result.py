@@ -7,10 +7,29 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedprint.evaluation.planes import STRONGEST, attack_row, normalised_row
+from fedprint.evaluation.rows import GUARANTEE
 from fedprint.evaluation.tradeoff import Point
 from fedprint.tuning.score import Finished
 
 Ends = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """What one federation at an operating point spent of a privacy budget, with all that it is a statement about.
+
+    The names are those of rows.GUARANTEE: ``communication`` is the planned number of updates, ``not_covered`` is joined
+    by semicolons. It is about released models, and about one training: not about the search that chose its settings.
+    """
+
+    epsilon: float
+    delta: float
+    accountant: str
+    sampling: str
+    adjacency: str
+    rounds: int
+    communication: int
+    not_covered: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +38,8 @@ class OperatingPoint:
 
     ``utility`` is normalised to no defence, ``attack_ap`` the strongest adversary's, who has the ``view``. ``trial`` is
     the trial of the search, ``measured`` how many candidates were measured on fresh seeds until one kept below the
-    ceiling, or none was left. Numbers are None where training diverged under every candidate.
+    ceiling, or none was left. Numbers are None where training diverged under every candidate. ``guarantee`` is that of
+    each seed's federation, None without a finite epsilon.
     """
 
     strategy: str
@@ -41,6 +61,7 @@ class OperatingPoint:
     margin: float
     trials: Mapping[str, int]
     note: str
+    guarantee: Guarantee | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of its entry in operating_points.json."""
@@ -93,7 +114,21 @@ def operating_point(
         margin=search.margin,
         trials=search.counts,
         note=_note(feasible, trial.feasible, attack["hi"] > ceiling),
+        guarantee=guarantee_of(points),
     )
+
+
+def guarantee_of(points: Sequence[Point]) -> Guarantee | None:
+    """Return the points' guarantee, of several the one with the largest epsilon; None where one of them has none.
+
+    Epsilon follows from settings and sizes alone, so the seeds of one configuration have the same.
+    """
+    found = [next((row for row in point.rows if row.get("epsilon") is not None), None) for point in points]
+    known = [row for row in found if row is not None]
+    if not known or len(known) < len(found):
+        return None
+    worst = max(known, key=lambda row: float(row["epsilon"]))
+    return Guarantee(**{name: worst[name] for name in GUARANTEE})
 
 
 def nothing_found(

@@ -24,6 +24,7 @@ from fedprint.federation.store import read_truth
 from fedprint.pipeline.config import Experiment
 from fedprint.pipeline.stages.answers import Answers
 from fedprint.pipeline.stages.evaluate_analyses import write_analyses
+from fedprint.pipeline.stages.evaluate_diversity import measure_diversity
 from fedprint.pipeline.stages.evaluate_strengths import measure_strengths
 from fedprint.pipeline.stages.paths import Job, read_json, write_json
 from fedprint.rng import numpy_rng, seed_for
@@ -52,7 +53,8 @@ def run(job: Job) -> list[Row]:
     details = _details(job, meta, attacks, replies)
     write_json(out / "details.json", details)
     strengths = (replace(m, keys={**condition(job), **m.keys}) for m in measure_strengths(job, attack, answers))
-    added = [*strengths, *_privacy(job), *_adversaries(job, attacks, replies)]
+    moved = (replace(m, keys={**condition(job), **m.keys}) for m in measure_diversity(job))
+    added = [*strengths, *_privacy(job), *moved, *_adversaries(job, attacks, replies)]
     write_analyses(job, meta, condition(job), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, added)
     if job.pictures:
         _write_tsne(job, out)

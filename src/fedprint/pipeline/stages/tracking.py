@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedprint.evaluation.rows import read_measurements
 from fedprint.pipeline.config import Experiment
 from fedprint.pipeline.stages.paths import Job, read_json
 from fedprint.pipeline.workspace import find_root
@@ -26,22 +27,26 @@ def job_run(job: Job) -> Iterator[TrackedRun]:
 
 def parameters(config: Experiment, job: Job | None = None) -> dict[str, Any]:
     """Return the resolved configuration, flat, and its hash."""
-    flat = dict(_flatten("", config.model_dump(mode="json", exclude={"attacks"})))
-    flat["attacks"] = " ".join(attack.name for attack in config.attacks)
-    flat["config_hash"] = config.digest()
-    return flat | ({"prior": job.prior, "seed": job.seed} if job else {})
+    found = dict(flat(config.model_dump(mode="json", exclude={"attacks"})))
+    found["attacks"] = " ".join(attack.name for attack in config.attacks)
+    found["config_hash"] = config.digest()
+    return found | ({"prior": job.prior, "seed": job.seed} if job else {})
 
 
-def _flatten(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested settings as ``data.clients`` and their values."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flatten(f"{prefix}{key}.", value)
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 
 
 def log_evaluation(run: TrackedRun, job: Job, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Log utility, the selected attacker and every other attack, each with its interval; and the training curve."""
+    """Log utility, the selected attacker and every other attack, each with its interval; and the training curve.
+
+    And what was spent of a privacy budget, an epsilon per accountant, with what it is an epsilon of as tags.
+    """
     history = read_json(job.paths.updates / "utility" / "history.json")
     names = {"loss": "train/loss", "update_norm": "train/update_norm", "utility": "utility/federated"}
     points = [
@@ -53,8 +58,15 @@ def log_evaluation(run: TrackedRun, job: Job, rows: Sequence[Mapping[str, Any]])
     last = job.config.federation.rounds - 1
     for row in rows:
         points += [(name, float(value), last) for name, value in _row_metrics(row, job.config.adversaries[-1])]
+    spent = [row for row in read_measurements(job.paths.evaluation / "analysis_rows.jsonl") if _is_spent(row)]
+    points += [(f"privacy/epsilon_{row['accountant']}", float(row["value"]), int(row["rounds"]) - 1) for row in spent]
     run.log_metrics(points)
-    run.set_tags({"store_checksum": history["store_checksum"], "config_hash": job.config.digest()})
+    tags = {f"privacy.{name}": row[name] for row in spent for name in ("delta", "adjacency", "sampling", "not_covered")}
+    run.set_tags({**tags, "store_checksum": history["store_checksum"], "config_hash": job.config.digest()})
+
+
+def _is_spent(row: Mapping[str, Any]) -> bool:
+    return row.get("analysis") == "privacy" and row["metric"] == "epsilon"
 
 
 def _row_metrics(row: Mapping[str, Any], headline: str) -> Iterator[tuple[str, float]]:
