@@ -42,6 +42,7 @@ def test_json_states_everything_and_the_bound_stays_below_the_promise() -> None:
     assert found["q"] == [0.25, 0.25]
     assert found["accounted"] | {"value": 0} == {
         "value": 0, "delta": 1e-5, "sampling": "poisson", "adjacency": "add-remove", "accountant": "prv", "rounds": 8,
+        "protects": "device",
         "not_covered": ["the choice of the settings"],
     }  # fmt: skip
     assert 0 < found["correct"] <= found["guesses"] <= 120

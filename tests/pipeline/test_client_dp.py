@@ -62,9 +62,13 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: P
                                                   "epsilon"))
     )  # fmt: skip
     first = next(row for row in epsilon if row["accountant"] == "moments")
+    of_user = epsilon.pop()
+    assert {row["protects"] for row in epsilon} == {"device"} and {row["n_users"] for row in epsilon} == {40}
+    assert (of_user["protects"], of_user["accountant"], of_user["n_users"]) == ("user", "pld", 20)
     assert len(accuracy) == 1 and accuracy[0]["defence"] == first["defence"] == "dp-fedavg"
     assert {key: accuracy[0][key] for key in GUARANTEE} == {
-        "epsilon": first["value"], "delta": 0.001, "accountant": "moments", "sampling": "poisson",
+        "epsilon": first["value"], "epsilon_user": of_user["value"], "delta": 0.001,
+        "accountant": "moments", "sampling": "poisson",
         "adjacency": "add-remove", "rounds": first["rounds"], "communication": 20 * first["rounds"],
         "not_covered": first["not_covered"],
     }  # fmt: skip

@@ -18,7 +18,15 @@ from fedprint.accounting.events import Composition, PoissonGaussian, repeated
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import Entry, read_ledger
-from fedprint.federation.privacy import DIVERSITY, LOSS, OTHER_RUNS, SECOND_DEVICE, UTILITY, not_covered
+from fedprint.federation.privacy import (
+    DIVERSITY,
+    LOSS,
+    OTHER_RUNS,
+    SECOND_DEVICE,
+    SECOND_UNPRICED,
+    UTILITY,
+    not_covered,
+)
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline.config import check_experiment
 from fedprint.pipeline.recipes import make_plan
@@ -61,14 +69,20 @@ def test_training_ends_with_the_budget_and_says_what_it_spent(
     first, *others = found["epsilons"]
     assert first == {
         "accountant": "moments", "value": costs[0], "delta": 1e-3, "sampling": "poisson", "adjacency": "add-remove",
-        "rounds": rounds, "not_covered": [
+        "rounds": rounds, "protects": "device", "not_covered": [
             "the logged training loss", "the logged test utility, where test examples are the clients' own",
-            "a user's second device (group privacy only)",
+            "a user's second device (a user with both has an epsilon of their own)",
             "other runs on the same clients (seeds, priors, strengths)", "the choice of the settings",
         ],
     }  # fmt: skip
+    *others, user = others
     assert {"prv", "rdp"} <= {epsilon["accountant"] for epsilon in others}
     assert all(epsilon["value"] < costs[0] for epsilon in others)
+    assert {key: user[key] for key in ("protects", "accountant", "delta", "sampling", "rounds")} == {
+        "protects": "user", "accountant": "pld", "delta": 1e-3, "sampling": "poisson", "rounds": rounds,
+    }  # fmt: skip
+    assert user["value"] > 2 * min(epsilon["value"] for epsilon in others)
+    assert user["not_covered"] == [what for what in first["not_covered"] if "second device" not in what]
     history = read_json(job.paths.updates / "utility" / "history.json")["rounds"]
     assert [("utility" in entry) for entry in history] == [False] * (rounds - 1) + [True]
     lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
@@ -92,8 +106,8 @@ def test_what_a_run_logs_of_raw_updates_is_named_as_not_covered() -> None:
         rounds=1, cohort=1, training=LocalTraining(epochs=1, batch_size=1, lr=1.0), seed=0
     )  # fmt: skip
     assert not_covered(defence) == ()
-    assert not_covered(defence, plan) == (LOSS, UTILITY, SECOND_DEVICE, OTHER_RUNS)
-    assert not_covered(defence, replace(plan, diagnostics=True)) == (
+    assert not_covered(defence, plan) == (LOSS, UTILITY, SECOND_UNPRICED, OTHER_RUNS)
+    assert not_covered(defence, replace(plan, diagnostics=True, sampling="poisson")) == (
         LOSS, UTILITY, DIVERSITY, SECOND_DEVICE, OTHER_RUNS,
     )  # fmt: skip
 
@@ -119,6 +133,18 @@ def test_a_ledger_that_was_cut_stops_the_stage(project: Project, monkeypatch: py
     ledger.write_bytes(whole)
     federate.run(job)
     assert (job.paths.updates / "public" / "ledger.jsonl").read_bytes() == whole
+
+
+def test_two_devices_in_cohorts_of_fixed_size_are_not_priced_and_it_says_so(project: Project) -> None:
+    values = private(budget={"delta": 1e-3})
+    job = run(project, {**values, "federation": {**PRIVATE["federation"], "sampling": "fixed", "rounds": 2}})
+    device, user = read_json(job.paths.updates / "utility" / "privacy.json")["epsilons"]
+    assert (device["protects"], device["adjacency"]) == ("device", "replace-one") and device["value"] > 0
+    assert SECOND_UNPRICED in device["not_covered"]
+    assert (user["protects"], user["value"], user["accountant"]) == ("user", None, "none")
+    assert (
+        user["not_covered"][0] == "two devices of one user in samples of fixed size, which no accountant here can price"
+    )
 
 
 def test_without_noise_or_budget_there_is_no_epsilon(project: Project) -> None:
