@@ -15,6 +15,7 @@ from tiny_project import TINY, Project
 
 from fedprint.accounting.accountants import accountant_named, epsilon_of
 from fedprint.accounting.events import Composition, PoissonGaussian, repeated
+from fedprint.data.prepared import Meta
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import Entry, read_ledger
@@ -29,7 +30,7 @@ from fedprint.federation.privacy import (
 )
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline.config import check_experiment
-from fedprint.pipeline.recipes import make_plan
+from fedprint.pipeline.recipes import store_identity
 from fedprint.pipeline.stages import federate, prepare
 from fedprint.pipeline.stages.paths import Job, read_json
 from fedprint.types import FedprintError, LocalTraining
@@ -171,20 +172,48 @@ def test_where_some_are_not_clipped_epsilon_is_infinite(project: Project) -> Non
         assert epsilon_of(accountant_named(name), whole, 1e-3) == math.inf
 
 
-def test_runs_of_one_seed_share_no_noise(project: Project) -> None:
-    """From the same draw at two strengths, the difference of two models would tell the noise."""
+def test_runs_of_one_seed_share_no_noise(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the same draw in two runs, the difference of two models would be free of it."""
+    plans: list[FederationPlan] = []
+    run_rounds = federate.federate
+    monkeypatch.setattr(federate, "federate", lambda **a: (plans.append(a["plan"]), run_rounds(**a))[1])
     values = private(budget=None)
+    values["federation"] = {**values["federation"], "rounds": 1}
+    more = {
+        "defences": private(budget=None, z=2.0)["defences"],
+        "federation": {**values["federation"], "epochs": 2},
+        "model": {**TINY["model"], "hidden": 8},
+        "data": {**TINY["data"], "images": 20},
+        "split": {"priors": ["iid"]},
+        "seeds": [1],
+    }
     project.write("private", values)
+    job = project.job("private")
+    for changed in ({}, *({name: value} for name, value in more.items()), {"attacks": [{"name": "chance"}]}):
+        project.write("private", {**values, **changed})
+        prior, seed = "iid" if "split" in changed else "random", 1 if "seeds" in changed else 0
+        job = project.job("private", prior, seed)
+        prepare.run(job)
+        federate.run(job)
+    draws = [float(torch.randn((), generator=plan.server_rng("defence", 0, 3))) for plan in plans]
+    assert len(set(draws)) == 1 + len(more)
+    assert draws[-1] == draws[0], "who attacks is no part of the training"
+
+
+def test_noise_depends_on_what_the_data_are_and_not_on_their_name_alone(project: Project) -> None:
+    project.write("private", PRIVATE)
     config = project.job("private").config
-    plan = make_plan(config, 16, 0, "random")
-    stronger = config.model_copy(update={"defences": (config.defences[0].model_copy(update={"z": 2.0}),)})
-    draws = [
-        float(torch.randn((), generator=found.server_rng("defence", 0, 3)))
-        for found in (plan, make_plan(config, 16, 0, "chrono"), make_plan(stronger, 16, 0, "random"))
-    ]
-    assert len(set(draws)) == 3
-    again = make_plan(config.model_copy(update={"seeds": (0, 5), "attacks": ()}), 16, 0, "random")
-    assert float(torch.randn((), generator=again.server_rng("defence", 0, 3))) == draws[0]
+    meta = Meta(
+        name="digits",
+        task="single_label",
+        class_names=("a",),
+        has_time=False,
+        shareable=True,
+        licence="",
+        sha256="0" * 64,
+    )
+    named = [store_identity(config, found) for found in (meta, meta, replace(meta, sha256="1" * 64))]
+    assert named[0] == named[1] != named[2]
 
 
 @pytest.mark.parametrize(
