@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +15,18 @@ from fedprint.data.examples import PooledExamples
 from fedprint.data.prepared import load_users
 from fedprint.evaluation.rows import GUARANTEE, read_measurements
 from fedprint.federation.store import UpdateStore
+from fedprint.reports import figures
+from fedprint.reports.evaluations import read_evaluations
 
 EXPERIMENT = {
     "report": {"title": "Strokes"},
     "data": {"name": "mnist_shards", "clients": 40, "examples": 12},
     "split": {"priors": ["random"]},
     "model": {"name": "oriented-gradients", "orientations": 4, "cells": 4},
-    "federation": {"rounds": 8, "fraction": 0.5, "sampling": "poisson", "batch_size": 12, "lr": 100,
+    "federation": {"rounds": 20, "fraction": 0.5, "sampling": "poisson", "batch_size": 12, "lr": 100,
                    "backend": "vectorised", "diagnostics": True, "evaluate_every": 4, "central_epochs": 0},
     "defences": [{"name": "dp-fedavg", "clip": 8, "z": 0.8,
-                  "budget": {"epsilon": 40, "delta": 0.001, "accountant": "moments"}}],
+                  "budget": {"epsilon": 12.5, "delta": 0.001, "accountant": "moments"}}],
     "threat": {"adversaries": ["naive"]},
     "attacks": [{"name": "chance"}, {"name": "knn", "k": 3}],
     "selection": {"shadow_rounds": 2},
@@ -50,8 +53,21 @@ def strokes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     monkeypatch.setenv("FEDPRINT_DATA", str(root))
 
 
+def dots(evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[float, float]], str]:
+    """Return where the report's curve of the utility has a dot, and its caption."""
+    drawn: list[tuple[Any, str]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(figures, "finish", lambda figure, name, title, caption: drawn.append((figure, caption)))
+        figures.utility_curves(read_evaluations([evaluation]), ())
+    (figure, caption) = drawn[0]
+    lines = [line for axes in figure.axes for line in axes.lines if line.get_marker() == "o"]
+    return [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in lines], caption
+
+
 @pytest.mark.usefixtures("strokes")
-def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: Project) -> None:
+def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.write("strokes", EXPERIMENT)
     job = project.job("strokes")
     run_job(job)
@@ -74,11 +90,16 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: P
     }  # fmt: skip
     for silent in ("the logged training loss", "V_c and U_s", "second device", "the choice of the settings"):
         assert silent in first["not_covered"]
-    assert 0 < first["value"] <= 40 and first["rounds"] == UpdateStore.open(job.paths.updates / "observed").rounds
+    assert (
+        0 < first["value"] <= 12.5 and first["rounds"] == 8 == UpdateStore.open(job.paths.updates / "observed").rounds
+    )
     assert accuracy[0]["value"] > 0.5, "a tenth is chance"
     details = json.loads((job.paths.evaluation / "details.json").read_text())
     assert details["budget"]["epsilon"] == first["value"]
     assert all(entry["between_clients_variance"] > 0 for entry in details["history"])
+    places, caption = dots(job.paths.evaluation, monkeypatch)
+    assert places == [(7, details["history"][7]["utility"])], "the last of the rounds that were paid for"
+    assert "The dot: here the budget ended the training, after 8 rounds and 160 updates that cost epsilon" in caption
 
 
 @pytest.mark.usefixtures("strokes")

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_project import TINY, Project
+from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.accounting.accountants import accountant_named, epsilon_of
 from fedprint.accounting.events import Composition, PoissonGaussian, repeated
 from fedprint.data.prepared import Meta
 from fedprint.defences.on_update import DpFedAvg
+from fedprint.defences.schedules import Constant
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import Entry, read_ledger
 from fedprint.federation.privacy import (
@@ -29,8 +30,8 @@ from fedprint.federation.privacy import (
     not_covered,
 )
 from fedprint.federation.store import UpdateStore
-from fedprint.pipeline.config import check_experiment
-from fedprint.pipeline.recipes import store_identity
+from fedprint.pipeline.config import check_experiment, load_experiment
+from fedprint.pipeline.recipes import make_plan, store_identity
 from fedprint.pipeline.stages import federate, prepare
 from fedprint.pipeline.stages.paths import Job, read_json
 from fedprint.types import FedprintError, LocalTraining
@@ -88,6 +89,21 @@ def test_training_ends_with_the_budget_and_says_what_it_spent(
     assert [("utility" in entry) for entry in history] == [False] * (rounds - 1) + [True]
     lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
     assert [json.loads(line)["body"]["round"] for line in lines] == list(range(rounds))
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "rounds"),
+    [("client-dp-100", 100, 11),
+     *(pytest.param(*other, marks=pytest.mark.slow) for other in (
+         ("client-dp-1000", 1000, 54), ("client-dp-10000", 10_000, 412), ("client-dp-writers", 1160, 54)))],
+)  # fmt: skip
+def test_the_budget_ends_shipped_experiments_after_the_published_rounds(name: str, devices: int, rounds: int) -> None:
+    config = load_experiment(CHECKOUT, name)
+    plan = make_plan(config, devices, 0)
+    assert plan.rounds == rounds < plan.planned
+    assert {config.federation.growth, config.federation.lr_schedule, config.defences[0].z_schedule} == {Constant()}, (
+        "schedules stretch over the planned rounds: others would move with their number"
+    )
 
 
 def test_the_median_is_named_as_not_covered_and_a_bit_is_paid_for(project: Project) -> None:
