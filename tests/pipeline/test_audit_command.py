@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from fedprint.audit.run import Audit, Setting
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.evaluation.rows import COLUMNS
+from fedprint.federation.cohorts import FederationPlan
 from fedprint.pipeline import audit as auditing
 from fedprint.pipeline import plane as planes
 from fedprint.pipeline.audit import audit_row, cached_audit, delta_of, mechanism_of
@@ -42,6 +43,7 @@ def test_json_states_everything_and_the_bound_stays_below_the_promise() -> None:
     assert found["q"] == [0.25, 0.25]
     assert found["accounted"] | {"value": 0} == {
         "value": 0, "delta": 1e-5, "sampling": "poisson", "adjacency": "add-remove", "accountant": "prv", "rounds": 8,
+        "protects": "device",
         "not_covered": ["the choice of the settings"],
     }  # fmt: skip
     assert 0 < found["correct"] <= found["guesses"] <= 120
@@ -130,6 +132,21 @@ def test_an_experiment_trains_with_canaries_among_its_devices(
         "epsilon_lower", "central", "dp-fedavg", 1e-3,
     )  # fmt: skip
     assert found["accounted"] == first.accounted.value
+
+
+def test_a_bug_planted_in_an_experiment_with_data_is_caught(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """16 devices with data among 200 canaries; the same audit stands where nothing is broken."""
+    project.write("private", {**PRIVATE, "defences": [{**PRIVATE["defences"][0], "z": 4.0, "budget": {"delta": 1e-5}}]})
+    config, setting = project.job("private").config, Setting(delta=1e-5, canaries=200)
+    plans: list[FederationPlan] = []
+    original = auditing.audit
+    monkeypatch.setattr(auditing, "audit", lambda **a: (plans.append(a["plan"]), original(**a))[1])
+    honest = auditing.audit_experiment(config, "random", setting)
+    assert honest.holds and honest.accounted.value < 2
+    monkeypatch.setattr(DpFedAvg, "on_server", lambda self, mean, cohort_size, rng: mean)
+    found = auditing.audit_experiment(config, "random", setting)
+    assert found.accounted == honest.accounted and not found.holds, (found.bound, found.accounted.value)
+    assert plans[0].condition.startswith("audit-"), "or its noise would be that of the run that is released"
 
 
 def test_only_experiments_that_promise_something_are_audited(project: Project) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,16 +18,18 @@ from fedprint.evaluation.diversity import doublings
 from fedprint.evaluation.rows import GUARANTEE, read_measurements
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline.stages.tracking import log_evaluation
+from fedprint.reports import figures
+from fedprint.reports.evaluations import read_evaluations
 
 EXPERIMENT = {
     "report": {"title": "Strokes"},
     "data": {"name": "mnist_shards", "clients": 40, "examples": 12},
     "split": {"priors": ["random"]},
     "model": {"name": "oriented-gradients", "orientations": 4, "cells": 4},
-    "federation": {"rounds": 8, "fraction": 0.5, "sampling": "poisson", "batch_size": 12, "lr": 100,
+    "federation": {"rounds": 20, "fraction": 0.5, "sampling": "poisson", "batch_size": 12, "lr": 100,
                    "backend": "vectorised", "diagnostics": True, "evaluate_every": 4, "central_epochs": 0},
     "defences": [{"name": "dp-fedavg", "clip": 8, "z": 0.8,
-                  "budget": {"epsilon": 40, "delta": 0.001, "accountant": "moments"}}],
+                  "budget": {"epsilon": 12.5, "delta": 0.001, "accountant": "moments"}}],
     "threat": {"adversaries": ["naive"]},
     "attacks": [{"name": "chance"}, {"name": "knn", "k": 3}],
     "selection": {"shadow_rounds": 2},
@@ -67,8 +70,21 @@ class FakeRun:
         self.tags |= tags
 
 
+def dots(evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[float, float]], str]:
+    """Return where the report's curve of the utility has a dot, and its caption."""
+    drawn: list[tuple[Any, str]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(figures, "finish", lambda figure, name, title, caption: drawn.append((figure, caption)))
+        figures.utility_curves(read_evaluations([evaluation]), ())
+    (figure, caption) = drawn[0]
+    lines = [line for axes in figure.axes for line in axes.lines if line.get_marker() == "o"]
+    return [(float(line.get_xdata()[0]), float(line.get_ydata()[0])) for line in lines], caption
+
+
 @pytest.mark.usefixtures("strokes")
-def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: Project) -> None:
+def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project.write("strokes", EXPERIMENT)
     job = project.job("strokes")
     run_job(job)
@@ -79,15 +95,21 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: P
                                                   "epsilon"))
     )  # fmt: skip
     first = next(row for row in epsilon if row["accountant"] == "moments")
+    of_user = epsilon.pop()
+    assert {row["protects"] for row in epsilon} == {"device"} and {row["n_users"] for row in epsilon} == {40}
+    assert (of_user["protects"], of_user["accountant"], of_user["n_users"]) == ("user", "pld", 20)
     assert len(accuracy) == 1 and accuracy[0]["defence"] == first["defence"] == "dp-fedavg"
     assert {key: accuracy[0][key] for key in GUARANTEE} == {
-        "epsilon": first["value"], "delta": 0.001, "accountant": "moments", "sampling": "poisson",
+        "epsilon": first["value"], "epsilon_user": of_user["value"], "delta": 0.001,
+        "accountant": "moments", "sampling": "poisson",
         "adjacency": "add-remove", "rounds": first["rounds"], "communication": 20 * first["rounds"],
         "not_covered": first["not_covered"],
     }  # fmt: skip
     for silent in ("the logged training loss", "V_c and U_s", "second device", "the choice of the settings"):
         assert silent in first["not_covered"]
-    assert 0 < first["value"] <= 40 and first["rounds"] == UpdateStore.open(job.paths.updates / "observed").rounds
+    assert (
+        0 < first["value"] <= 12.5 and first["rounds"] == 8 == UpdateStore.open(job.paths.updates / "observed").rounds
+    )
     assert accuracy[0]["value"] > 0.5, "a tenth is chance"
     details = json.loads((job.paths.evaluation / "details.json").read_text())
     assert details["budget"]["epsilon"] == first["value"]
@@ -100,16 +122,20 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(project: P
         found = doublings(recorded)
         assert found is not None and (row["value"], row["n_questions"]) == (found.value, len(recorded))
         assert (row["view"], row["defence"], row["unit"]) == ("local", "dp-fedavg", "doublings")
-    tracked = FakeRun()
+    tracked, whose = FakeRun(), {"device": "", "user": "_user"}
     log_evaluation(tracked, job, rows)  # type: ignore[arg-type]
     assert {name: point for name, point in tracked.metrics.items() if name.startswith("privacy/epsilon")} == {
-        f"privacy/epsilon_{row['accountant']}": (row["value"], row["rounds"] - 1) for row in epsilon
+        f"privacy/epsilon{whose[row['protects']]}_{row['accountant']}": (row["value"], row["rounds"] - 1)
+        for row in (*epsilon, of_user)
     }
     assert len(epsilon) > 1
     assert {name: tag for name, tag in tracked.tags.items() if name.startswith("privacy.")} == {
         "privacy.delta": 0.001, "privacy.sampling": "poisson", "privacy.adjacency": "add-remove",
         "privacy.not_covered": first["not_covered"],
     }  # fmt: skip
+    places, caption = dots(job.paths.evaluation, monkeypatch)
+    assert places == [(7, details["history"][7]["utility"])], "the last of the rounds that were paid for"
+    assert "The dot: here the budget ended the training, after 8 rounds and 160 updates that cost epsilon" in caption
 
 
 @pytest.mark.usefixtures("strokes")

@@ -49,6 +49,14 @@ def test_a_federation_costs_its_examples_once_an_epoch() -> None:
     assert central.federate_s == pytest.approx(64.0 + 3 * 16.0)
 
 
+def test_rounds_that_the_budget_does_not_allow_cost_nothing() -> None:
+    federation = {**TINY["federation"], "central_epochs": 0, "sampling": "poisson", "rounds": 30}
+    budget = {"epsilon": 12.5, "delta": 1e-3, "accountant": "moments"}
+    found = estimated({"name": "dp-fedavg", "z": 0.8, "budget": budget}, federation=federation)
+    assert (found.rounds, found.planned, found.updates) == (8, 30, 64)
+    assert found.federate_s == pytest.approx(64.0)
+
+
 @pytest.mark.parametrize("defence", [RandAug, MmAug, RepeatAug, CounterAug])
 def test_added_data_cost_time_on_the_devices_that_add_them(defence: type) -> None:
     entry = {"name": defence.model_fields["name"].default, "alpha": 2}  # type: ignore[attr-defined]

@@ -11,21 +11,31 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_project import TINY, Project
+from tiny_project import CHECKOUT, TINY, Project
 from typer.testing import CliRunner
 
 from fedprint.accounting import accountants
 from fedprint.accounting.accountants import OpacusRdp, accountant_named, epsilon_of
 from fedprint.accounting.events import Composition, PoissonGaussian, repeated
 from fedprint.accounting.moments import Moments
+from fedprint.data.prepared import Meta
 from fedprint.defences.on_update import DpFedAvg
+from fedprint.defences.schedules import Constant
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import Entry, read_ledger
-from fedprint.federation.privacy import DIVERSITY, LOSS, OTHER_RUNS, SECOND_DEVICE, UTILITY, not_covered
+from fedprint.federation.privacy import (
+    DIVERSITY,
+    LOSS,
+    OTHER_RUNS,
+    SECOND_DEVICE,
+    SECOND_UNPRICED,
+    UTILITY,
+    not_covered,
+)
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline.cli import app
-from fedprint.pipeline.config import check_experiment
-from fedprint.pipeline.recipes import make_plan
+from fedprint.pipeline.config import check_experiment, load_experiment
+from fedprint.pipeline.recipes import make_plan, store_identity
 from fedprint.pipeline.stages import federate, prepare
 from fedprint.pipeline.stages.paths import Job, read_json
 from fedprint.types import FedprintError, LocalTraining
@@ -65,18 +75,39 @@ def test_training_ends_with_the_budget_and_says_what_it_spent(
     first, *others = found["epsilons"]
     assert first == {
         "accountant": "moments", "value": costs[0], "delta": 1e-3, "sampling": "poisson", "adjacency": "add-remove",
-        "rounds": rounds, "not_covered": [
+        "rounds": rounds, "protects": "device", "not_covered": [
             "the logged training loss", "the logged test utility, where test examples are the clients' own",
-            "a user's second device (group privacy only)",
+            "a user's second device (a user with both has an epsilon of their own)",
             "other runs on the same clients (seeds, priors, strengths)", "the choice of the settings",
         ],
     }  # fmt: skip
+    *others, user = others
     assert {"prv", "rdp"} <= {epsilon["accountant"] for epsilon in others}
     assert all(epsilon["value"] < costs[0] for epsilon in others)
+    assert {key: user[key] for key in ("protects", "accountant", "delta", "sampling", "rounds")} == {
+        "protects": "user", "accountant": "pld", "delta": 1e-3, "sampling": "poisson", "rounds": rounds,
+    }  # fmt: skip
+    assert user["value"] > 2 * min(epsilon["value"] for epsilon in others)
+    assert user["not_covered"] == [what for what in first["not_covered"] if "second device" not in what]
     history = read_json(job.paths.updates / "utility" / "history.json")["rounds"]
     assert [("utility" in entry) for entry in history] == [False] * (rounds - 1) + [True]
     lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
     assert [json.loads(line)["body"]["round"] for line in lines] == list(range(rounds))
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "rounds"),
+    [("client-dp-100", 100, 11),
+     *(pytest.param(*other, marks=pytest.mark.slow) for other in (
+         ("client-dp-1000", 1000, 54), ("client-dp-10000", 10_000, 412), ("client-dp-writers", 1160, 54)))],
+)  # fmt: skip
+def test_the_budget_ends_shipped_experiments_after_the_published_rounds(name: str, devices: int, rounds: int) -> None:
+    config = load_experiment(CHECKOUT, name)
+    plan = make_plan(config, devices, 0)
+    assert plan.rounds == rounds < plan.planned
+    assert {config.federation.growth, config.federation.lr_schedule, config.defences[0].z_schedule} == {Constant()}, (
+        "schedules stretch over the planned rounds: others would move with their number"
+    )
 
 
 def test_the_median_is_named_as_not_covered_and_a_bit_is_paid_for(project: Project) -> None:
@@ -96,8 +127,8 @@ def test_what_a_run_logs_of_raw_updates_is_named_as_not_covered() -> None:
         rounds=1, cohort=1, training=LocalTraining(epochs=1, batch_size=1, lr=1.0), seed=0
     )  # fmt: skip
     assert not_covered(defence) == ()
-    assert not_covered(defence, plan) == (LOSS, UTILITY, SECOND_DEVICE, OTHER_RUNS)
-    assert not_covered(defence, replace(plan, diagnostics=True)) == (
+    assert not_covered(defence, plan) == (LOSS, UTILITY, SECOND_UNPRICED, OTHER_RUNS)
+    assert not_covered(defence, replace(plan, diagnostics=True, sampling="poisson")) == (
         LOSS, UTILITY, DIVERSITY, SECOND_DEVICE, OTHER_RUNS,
     )  # fmt: skip
 
@@ -163,6 +194,18 @@ def test_a_ledger_that_was_cut_stops_the_stage(project: Project, monkeypatch: py
     assert (job.paths.updates / "public" / "ledger.jsonl").read_bytes() == whole
 
 
+def test_two_devices_in_cohorts_of_fixed_size_are_not_priced_and_it_says_so(project: Project) -> None:
+    values = private(budget={"delta": 1e-3})
+    job = run(project, {**values, "federation": {**PRIVATE["federation"], "sampling": "fixed", "rounds": 2}})
+    device, user = read_json(job.paths.updates / "utility" / "privacy.json")["epsilons"]
+    assert (device["protects"], device["adjacency"]) == ("device", "replace-one") and device["value"] > 0
+    assert SECOND_UNPRICED in device["not_covered"]
+    assert (user["protects"], user["value"], user["accountant"]) == ("user", None, "none")
+    assert (
+        user["not_covered"][0] == "two devices of one user in samples of fixed size, which no accountant here can price"
+    )
+
+
 def test_without_noise_or_budget_there_is_no_epsilon(project: Project) -> None:
     job = run(project, private(z=0.0, budget=None))
     assert not (job.paths.updates / "utility" / "privacy.json").exists()
@@ -187,20 +230,48 @@ def test_where_some_are_not_clipped_epsilon_is_infinite(project: Project) -> Non
         assert epsilon_of(accountant_named(name), whole, 1e-3) == math.inf
 
 
-def test_runs_of_one_seed_share_no_noise(project: Project) -> None:
-    """From the same draw at two strengths, the difference of two models would tell the noise."""
+def test_runs_of_one_seed_share_no_noise(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the same draw in two runs, the difference of two models would be free of it."""
+    plans: list[FederationPlan] = []
+    run_rounds = federate.federate
+    monkeypatch.setattr(federate, "federate", lambda **a: (plans.append(a["plan"]), run_rounds(**a))[1])
     values = private(budget=None)
+    values["federation"] = {**values["federation"], "rounds": 1}
+    more = {
+        "defences": private(budget=None, z=2.0)["defences"],
+        "federation": {**values["federation"], "epochs": 2},
+        "model": {**TINY["model"], "hidden": 8},
+        "data": {**TINY["data"], "images": 20},
+        "split": {"priors": ["iid"]},
+        "seeds": [1],
+    }
     project.write("private", values)
+    job = project.job("private")
+    for changed in ({}, *({name: value} for name, value in more.items()), {"attacks": [{"name": "chance"}]}):
+        project.write("private", {**values, **changed})
+        prior, seed = "iid" if "split" in changed else "random", 1 if "seeds" in changed else 0
+        job = project.job("private", prior, seed)
+        prepare.run(job)
+        federate.run(job)
+    draws = [float(torch.randn((), generator=plan.server_rng("defence", 0, 3))) for plan in plans]
+    assert len(set(draws)) == 1 + len(more)
+    assert draws[-1] == draws[0], "who attacks is no part of the training"
+
+
+def test_noise_depends_on_what_the_data_are_and_not_on_their_name_alone(project: Project) -> None:
+    project.write("private", PRIVATE)
     config = project.job("private").config
-    plan = make_plan(config, 16, 0, "random")
-    stronger = config.model_copy(update={"defences": (config.defences[0].model_copy(update={"z": 2.0}),)})
-    draws = [
-        float(torch.randn((), generator=found.server_rng("defence", 0, 3)))
-        for found in (plan, make_plan(config, 16, 0, "chrono"), make_plan(stronger, 16, 0, "random"))
-    ]
-    assert len(set(draws)) == 3
-    again = make_plan(config.model_copy(update={"seeds": (0, 5), "attacks": ()}), 16, 0, "random")
-    assert float(torch.randn((), generator=again.server_rng("defence", 0, 3))) == draws[0]
+    meta = Meta(
+        name="digits",
+        task="single_label",
+        class_names=("a",),
+        has_time=False,
+        shareable=True,
+        licence="",
+        sha256="0" * 64,
+    )
+    named = [store_identity(config, found) for found in (meta, meta, replace(meta, sha256="1" * 64))]
+    assert named[0] == named[1] != named[2]
 
 
 @pytest.mark.parametrize(

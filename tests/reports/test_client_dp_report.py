@@ -17,9 +17,11 @@ from fedprint.reports.sections import analysis_sections
 from fedprint.reports.wording import Estimate
 
 SPENT = {
-    "epsilon": 7.98, "delta": 1e-3, "accountant": "prv", "sampling": "poisson", "adjacency": "add-remove",
+    "epsilon": 7.98, "epsilon_user": 18.9, "delta": 1e-3,
+    "accountant": "prv", "sampling": "poisson", "adjacency": "add-remove",
     "rounds": 54, "communication": 1188, "not_covered": "the logged training loss; the choice of the settings",
 }  # fmt: skip
+BOTH = "18.9 for a user with both devices"
 
 
 def config(rounds: int = 380, fraction: float = 1.0, clip: Any = 1.0) -> str:
@@ -41,7 +43,7 @@ def test_the_published_rows_of_the_same_size_stand_beside_ours() -> None:
     assert [line.labels for line in table.lines] == [
         ("100", "mnist_shards", "published", "none"),
         ("100", "mnist_shards", "published", "epsilon 8, delta 0.001"),
-        ("100", "mnist_shards", "private", "epsilon 7.98, delta 0.001 (prv, poisson, add-remove)"),
+        ("100", "mnist_shards", "private", "epsilon 7.98, delta 0.001 (prv, poisson, add-remove; " + BOTH + ")"),
         ("100", "mnist_shards", "open", "none"),
     ]
     assert [line.cells[1:] for line in table.lines] == [
@@ -51,6 +53,13 @@ def test_the_published_rows_of_the_same_size_stand_beside_ours() -> None:
     ours = [line.cells[0] for line in table.lines[2:]]
     assert all(isinstance(cell, Estimate) for cell in ours)
     assert [cell.value for cell in ours if isinstance(cell, Estimate)] == [0.91, 0.97]
+
+
+def test_what_nothing_prices_for_a_user_is_said_in_words() -> None:
+    table = client_dp_table({"private": ([row(**{**SPENT, "epsilon_user": None})], config())})
+    assert table is not None
+    assert table.lines[-1].labels[-1].endswith("(prv, poisson, add-remove; not priced for a user with both devices)")
+    assert "K = 100 clients hold 50 distinct pairs of shards where the paper has 100" in table.note
 
 
 def test_the_note_tells_how_each_run_clipped_and_what_no_guarantee_covers() -> None:
@@ -108,17 +117,20 @@ def test_a_run_of_one_seed_has_a_pooled_row_that_readers_pass_over(evaluations: 
 def test_the_table_of_a_budget_shows_what_an_epsilon_is_of_though_it_does_not_vary() -> None:
     rows = [
         row(metric="epsilon", value=value, lo=value, hi=value, analysis="privacy",
-            **{**SPENT, "epsilon": None, "communication": None, "accountant": name})
-        for name, value in (("prv", 7.9), ("rdp", 8.4))
+            **{**SPENT, "epsilon": None, "communication": None, "accountant": name, "protects": protects})
+        for name, value, protects in (("prv", 7.9, "device"), ("rdp", 8.4, "device"), ("pld", 18.9, "user"))
     ]  # fmt: skip
     (section,) = analysis_sections(rows)
     (table,) = section.tables
     shown = dict(zip(table.labels, table.lines[0].labels, strict=True))
     assert shown | {"prior": "", "attack": ""} == {
-        "prior": "", "accountant": "prv", "delta": "0.001", "sampling": "poisson", "adjacency": "add-remove",
+        "prior": "", "protects": "a device", "accountant": "prv", "delta": "0.001",
+        "sampling": "poisson", "adjacency": "add-remove",
         "rounds": "54", "not covered": SPENT["not_covered"], "attack": "",
     }  # fmt: skip
-    assert [line.labels[1] for line in table.lines] == ["prv", "rdp"]
+    assert [line.labels[1:3] for line in table.lines] == [
+        ("a device", "prv"), ("a device", "rdp"), ("a user with both devices", "pld"),
+    ]  # fmt: skip
 
 
 def test_other_data_and_other_sizes_have_no_published_rows() -> None:
@@ -153,14 +165,15 @@ def test_the_dot_is_explained_and_the_diversity_drawn_where_rounds_have_it(
                for t in range(4)]  # fmt: skip
     private = [replace(plain[0], details={**plain[0].details, "budget": SPENT, "history": history})]
     assert budget_note(private) == (
-        " 54 rounds and 1188 updates, as planned, cost epsilon 7.98 at delta 0.001 (prv, poisson sampling, add-remove)."
-        " Not covered: the logged training loss; the choice of the settings."
+        " 54 rounds and 1188 updates, as planned, cost epsilon 7.98 at delta 0.001 (prv, poisson sampling, add-remove; "
+        f"{BOTH}). Not covered: the logged training loss; the choice of the settings."
     )
     private = [replace(private[0], details={**private[0].details, "stopped_by_budget": True})]
     assert (
         budget_note(private)
-        == " The dot: epsilon 7.98 at delta 0.001 (prv, poisson sampling, add-remove) is spent, after 54 rounds and "
-        "1188 updates. Not covered: the logged training loss; the choice of the settings."
+        == " The dot: here the budget ended the training, after 54 rounds and 1188 updates that cost epsilon 7.98 at "
+        f"delta 0.001 (prv, poisson sampling, add-remove; {BOTH}). Not covered: the logged training loss; "
+        "the choice of the settings."
     )
     drawing = diversity_curves(private)
     assert drawing is not None and b"U_s" in drawing.svg and "no guarantee" in drawing.caption

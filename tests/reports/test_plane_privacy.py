@@ -52,10 +52,10 @@ def place(strength: float | None, epsilon: float | None, central: float, bound: 
         if epsilon is not None:
             keys = {"delta": 1e-3, "sampling": "poisson", "adjacency": "add-remove", "rounds": 9,
                     "not_covered": "the loss; the settings"}  # fmt: skip
-            for accountant, more in (("prv", 0.0), ("rdp", 0.7)):
-                rows.append(
-                    row("epsilon", "central", epsilon + more, seed, None, "privacy", accountant=accountant, **keys)
-                )
+            told = {"prv": ("device", epsilon), "rdp": ("device", epsilon + 0.7), "pld": ("user", 2.5 * epsilon)}
+            for accountant, (protects, value) in told.items():
+                of = {"accountant": accountant, "protects": protects, **keys}
+                rows.append(row("epsilon", "central", value, seed, None, "privacy", **of))
         point = fake_point({"naive": 0.6}, 0.7, seed, defence="dp-fedavg" if strength else "none")
         points.append(replace(point, analyses=tuple(rows)))
         if bound is not None:
@@ -80,8 +80,10 @@ def test_numbers_are_those_of_metric_view_and_attack() -> None:
 def test_the_table_sets_every_attack_beside_the_promise() -> None:
     table = privacy_table(ENTRIES)
     assert [line.labels[1:] for line in table.lines] == [
-        ("–", "none"), ("4", "1.00 at delta 0.001 (prv, poisson, add-remove, 9 rounds)"),
-        ("1", "8.00 at delta 0.001 (prv, poisson, add-remove, 9 rounds)"), ("0", "none"),
+        ("–", "none"),
+        ("4", "1.00 at delta 0.001 (prv, poisson, add-remove, 9 rounds; 2.5 for a user with both devices)"),
+        ("1", "8.00 at delta 0.001 (prv, poisson, add-remove, 9 rounds; 20.0 for a user with both devices)"),
+        ("0", "none"),
     ]  # fmt: skip
     assert table.note.endswith("What is promised does not cover: the loss; the settings.")
     assert "does not cover" not in privacy_table(ENTRIES[:1]).note
@@ -96,7 +98,7 @@ def test_the_table_sets_every_attack_beside_the_promise() -> None:
 
 def test_it_is_said_from_whom_epsilon_protects() -> None:
     words = " ".join(privacy_words(ENTRIES))
-    assert "epsilon = 1.00 at delta 0.001 (prv, poisson, add-remove, 9 rounds) (dp-fedavg 4). What is" in words
+    assert "9 rounds; 2.5 for a user with both devices) (dp-fedavg 4). What is" in words
     assert "promised does not cover: the loss; the settings. It does not hold" in words
     assert "does not hold against a server that sees updates" in words
     assert "an AUC of 97.0 % [" in words and "an AUC of 52.0 % [" in words

@@ -75,7 +75,7 @@ class DpAccountingPld:
         bound = OpacusRdp().epsilon(mechanisms, delta)
         if bound > _UNHELPFUL:
             return bound
-        library = _dp_accounting()
+        library = load_dp_accounting()
         return _composed(library, library.pld.PLDAccountant(), mechanisms, delta)
 
 
@@ -87,7 +87,7 @@ class DpAccountingRdp:
 
     def epsilon(self, mechanisms: Mapping[SampledGaussian, int], delta: float) -> float:
         """Return the best bound over dp-accounting's orders."""
-        library = _dp_accounting()
+        library = load_dp_accounting()
         relations = library.NeighboringRelation
         replaced = any(event.adjacency == "replace-one" for event in mechanisms)
         relation = relations.REPLACE_ONE if replaced else relations.ADD_OR_REMOVE_ONE
@@ -154,7 +154,8 @@ def _opacus(name: str, mechanisms: Mapping[SampledGaussian, int], **question: fl
         return float(accountant.get_epsilon(**question))
 
 
-def _dp_accounting() -> Any:
+def load_dp_accounting() -> Any:
+    """Return the package dp_accounting with its ``pld`` and ``rdp``; FedprintError where it is missing."""
     try:
         import dp_accounting
         import dp_accounting.pld

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from scipy.optimize import brentq
 
@@ -34,7 +35,8 @@ class Epsilon:
     """An epsilon with everything without which it means nothing.
 
     ``value`` may be infinite; ``sampling`` and ``adjacency`` are None where no mechanism ran. ``not_covered`` names
-    what the guarantee is silent about.
+    what the guarantee is silent about. ``protects`` is what is added, removed or exchanged: a device (a client), or a
+    user with all devices (accounting/users.py).
     """
 
     value: float
@@ -44,6 +46,7 @@ class Epsilon:
     accountant: str
     rounds: int
     not_covered: tuple[str, ...] = (TUNING,)
+    protects: Literal["device", "user"] = "device"
 
 
 def measured(accountant: Accountant, rounds: Sequence[Event], delta: float, not_covered: Sequence[str] = ()) -> Epsilon:

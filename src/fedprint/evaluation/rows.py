@@ -35,10 +35,12 @@ POOLED = "all"
 """The ``seed`` of a row that pools several."""
 
 GUARANTEE = (
-    "epsilon", "delta", "accountant", "sampling", "adjacency", "rounds", "communication", "not_covered",
+    "epsilon", "epsilon_user", "delta", "accountant", "sampling", "adjacency", "rounds", "communication",
+    "not_covered",
 )  # fmt: skip
 """Extra keys of what was reached within a privacy budget, part of the condition.
 
+``epsilon`` protects a device, ``epsilon_user`` (always by pld; None where nothing prices it) a user with both.
 ``communication`` sums up m_t; ``not_covered`` says what the guarantee is silent about, joined by semicolons.
 """
 

@@ -25,8 +25,8 @@ class FederationPlan:
     of which a privacy budget may allow only the first ``rounds``; ``lr_schedule`` multiplies the clients' learning rate
     over the same ones. ``slots`` are the rows a round may take in the store
     (0: M). ``momentum`` is the server's. ``diagnostics`` records V_c and U_s of each round (papers.md, section 3).
-    ``condition`` (prior and defences) gives the server's noise to this run alone: were it the same draw at several
-    strengths, two released models of one seed would tell what it was.
+    ``condition`` (settings, data, prior; or an audit of them) gives the server's noise to this run alone: were it the
+    same draw in two runs of one seed, the difference of their released models would not be covered by it.
     """
 
     rounds: int

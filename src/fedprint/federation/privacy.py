@@ -25,7 +25,8 @@ MEDIAN = "the median of the norms"
 LOSS = "the logged training loss"
 UTILITY = "the logged test utility, where test examples are the clients' own"
 DIVERSITY = "the logged V_c and U_s"
-SECOND_DEVICE = "a user's second device (group privacy only)"
+SECOND_DEVICE = "a user's second device (a user with both has an epsilon of their own)"
+SECOND_UNPRICED = "a user's second device (not priced under samples of fixed size)"
 OTHER_RUNS = "other runs on the same clients (seeds, priors, strengths)"
 
 
@@ -81,7 +82,8 @@ def not_covered(defence: DpFedAvg, plan: FederationPlan | None = None) -> tuple[
         LOSS: plan is not None,
         UTILITY: plan is not None,
         DIVERSITY: plan is not None and plan.diagnostics,
-        SECOND_DEVICE: plan is not None,
+        SECOND_DEVICE: plan is not None and plan.sampling == "poisson",
+        SECOND_UNPRICED: plan is not None and plan.sampling != "poisson",
         OTHER_RUNS: plan is not None,
     }
     return tuple(what for what, so in silent.items() if so)

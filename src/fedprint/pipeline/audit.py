@@ -138,7 +138,8 @@ def _audit_job(job: Job, defence: DpFedAvg, setting: Setting) -> Audit:
     absent = recipes.absent_users(private, config.federation.absent, seed)
     devices = recipes.make_devices(prior, private, absent)
     model = recipes.build_model(config, meta, prior, seed)
-    plan = recipes.make_plan(config, len(devices), seed, job.prior)
+    # noise of its own: an audit trains what a run of this seed has trained, with canaries
+    plan = recipes.make_plan(config, len(devices), seed, f"audit-{recipes.store_identity(config, meta)}-{job.prior}")
     budget = defence.budget or Budget(delta=setting.delta)
     return audit(
         devices=devices,

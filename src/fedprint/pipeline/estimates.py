@@ -16,6 +16,7 @@ def print_estimate(settings: Experiment) -> None:
     table = Table("what", "estimate", title=f"{settings.name}: dry run, nothing written")
     rows = {
         "federations (priors x seeds)": f"{e.items}",
+        "rounds": f"{e.rounds}" + (f" of {e.planned}: the budget ends them" if e.rounds < e.planned else ""),
         "devices": f"{e.devices}",
         "updates per federation": f"{e.updates} of {e.parameters} parameters",
         "time per update": f"{1000 * e.seconds_per_update:.1f} ms",

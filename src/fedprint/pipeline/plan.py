@@ -36,9 +36,14 @@ TIMED = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Costs of a whole experiment; ``federate_s`` and ``attack_s`` in seconds of one core, sizes in bytes."""
+    """Costs of a whole experiment; ``federate_s`` and ``attack_s`` in seconds of one core, sizes in bytes.
+
+    ``rounds`` are those of one federation that its budget allows, of the ``planned`` ones.
+    """
 
     items: int
+    rounds: int
+    planned: int
     devices: int
     updates: int
     parameters: int
@@ -117,6 +122,8 @@ def costs(config: Experiment, found: Sample) -> Estimate:
     kept = sum(layout.sizes[name] for name in layout.kept)
     return Estimate(
         items=items,
+        rounds=plan.rounds,
+        planned=plan.planned,
         devices=devices,
         updates=updates,
         parameters=layout.d,

@@ -9,10 +9,13 @@ from pathlib import Path
 
 from fedprint.accounting.accountants import accountants_for
 from fedprint.accounting.design import Epsilon, measured
+from fedprint.accounting.users import of_user
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import LEDGER, Ledger, read_ledger
 from fedprint.federation.privacy import (
+    SECOND_DEVICE,
+    SECOND_UNPRICED,
     budget_accountant,
     not_covered,
     planned_events,
@@ -32,7 +35,9 @@ def open_ledger(job: Job, plan: FederationPlan, folder: Path, identity: str, rel
 def write_privacy(job: Job, plan: FederationPlan, devices: int, folder: Path, identity: str) -> None:
     """Write public/ledger.jsonl and utility/privacy.json: every epsilon with what it is an epsilon of.
 
-    ``epsilons`` is empty without a budget's delta; null in it is infinite. ``cost`` is the planned number of updates.
+    ``epsilons`` is empty without a budget's delta; null in it is infinite. Those of a device come first, the one that
+    the budget counts with in front, and last that of a user with both devices: null where its ``not_covered`` says
+    that nothing prices it. ``cost`` is the planned number of updates.
     """
     defence, out = _noisy(job), job.paths.updates
     if defence is None:
@@ -51,6 +56,8 @@ def write_privacy(job: Job, plan: FederationPlan, devices: int, folder: Path, id
         others = [a for a in accountants_for(plan.sampling)[0] if a.name != first.name]
         silent = not_covered(defence, plan)
         found = [measured(a, events, defence.budget.delta, silent) for a in (first, *others)]
+        single = (SECOND_DEVICE, SECOND_UNPRICED)
+        found += [of_user(found[0], events, [what for what in found[0].not_covered if what not in single])]
     values = {
         "mechanism": defence.name,
         "rounds": plan.rounds,

@@ -15,7 +15,6 @@ from fedprint.attacks.view import ServerRule
 from fedprint.component import Component
 from fedprint.data.examples import PooledExamples, concat
 from fedprint.data.prepared import Meta
-from fedprint.data.splits import Prior
 from fedprint.defences.on_data import CLUSTER
 from fedprint.defences.points import has_guarantee
 from fedprint.defences.secret_head import secret_head
@@ -30,10 +29,13 @@ from fedprint.models.components import FixedFeatures
 from fedprint.models.dual_head import DualHead
 from fedprint.params import select
 from fedprint.pipeline.config import Experiment
+from fedprint.pipeline.named_files import files_sha256
 from fedprint.pipeline.registry import models_for
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import Backend, ClientJob, Device, Examples, FedprintError, Params, Role, User
 
+SECTIONS = ("data", "split", "model", "federation", "store", "defences", "threat.defended")
+"""What a store depends on in the configuration."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -115,9 +117,17 @@ def load_parameters(model: FedModule, params: Params) -> None:
             parameter.copy_(params[name])
 
 
-def make_plan(config: Experiment, devices: int, seed: int, prior: Prior | None = None) -> FederationPlan:
-    """Return the federation's constants, with the rounds that a privacy budget allows."""
-    condition = f"{prior}-{config.section_digest('defences', 'threat.defended')}"
+def store_identity(config: Experiment, meta: Meta) -> str:
+    """Return what names a store but for prior and seed: settings, the files that they name, and the data."""
+    training = config.model_copy(update={"analyses": ()})  # whose files no training reads
+    return f"{config.section_digest(*SECTIONS)}-{files_sha256(training)[:12]}-{meta.sha256[:12]}"
+
+
+def make_plan(config: Experiment, devices: int, seed: int, condition: str = "") -> FederationPlan:
+    """Return the federation's constants, with the rounds that a privacy budget allows.
+
+    ``condition`` names the run beside its seed, for noise of its own: without one nothing may be trained for release.
+    """
     plan = replace(_planned(config, devices, seed), condition=condition)
     check_cohort(max(plan.expected(t) for t in range(plan.rounds)), devices)
     check_group(config.defences, min(plan.expected(t) for t in range(plan.rounds)))

@@ -45,6 +45,8 @@ VALUE_TITLES: Mapping[tuple[str, str], str] = {
     ("users", "new"): "new",
     ("protected", "True"): "protected",
     ("protected", "False"): "unprotected",
+    ("protects", "device"): "a device",
+    ("protects", "user"): "a user with both devices",
     ("strength", "any"): "all of them",
     ("linkage", "update"): "one update",
     ("linkage", "device"): "device pooled",

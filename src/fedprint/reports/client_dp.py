@@ -11,13 +11,15 @@ from fedprint.evaluation.rows import POOLED, Row, pool_seeds
 from fedprint.reports.analysis_tables import Cell, ResultTable, TableLine
 from fedprint.reports.evaluations import final_rows
 from fedprint.reports.reference import reference_table
-from fedprint.reports.wording import estimate
+from fedprint.reports.wording import estimate, for_a_user
 
 PUBLISHED = "mnist_shards"
 """The data set that the paper's results are of; without a budget no other one is in the table."""
 PUBLISHED_NOTE = (
     "Published: samples of fixed size, the moments accountant, a clipping norm that leaks (the median), one seed. "
-    "Communication is the planned number of updates sent, the sum of m_t. What tuning the settings costs is in no line."
+    "Communication is the planned number of updates sent, the sum of m_t. What tuning costs is in no line. Epsilon is "
+    "that of a client; a user here owns two. Two devices of one user share their two shards, a random half each, so "
+    "K = 100 clients hold 50 distinct pairs of shards where the paper has 100."
 )
 CLIPPING: Mapping[str, str] = {
     "constant": "a constant clipping norm",
@@ -132,4 +134,5 @@ def _guarantee(row: Row) -> str:
     if row.get("epsilon") is None:
         return "none"
     where = f"{row['accountant']}, {row['sampling']}, {row['adjacency']}"
-    return f"epsilon {row['epsilon']:.2f}, delta {row['delta']:g} ({where})"
+    of_user = for_a_user(row.get("epsilon_user"))
+    return f"epsilon {row['epsilon']:.2f}, delta {row['delta']:g} ({where}; {of_user})"

@@ -16,7 +16,7 @@ from fedprint.reports.drawing import MARKERS, MUTED, SERIES, Drawing, finish, pe
 from fedprint.reports.evaluations import CHOSEN
 from fedprint.reports.panels import WIDTH, blank_figure, shared_legend
 from fedprint.reports.plane_numbers import Entry, measured
-from fedprint.reports.wording import MISSING, Estimate, estimate
+from fedprint.reports.wording import MISSING, Estimate, estimate, for_a_user
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,10 +50,13 @@ def attack_row(entry: Entry, metric: str, view: str, *, loss: bool = False) -> R
     return over_seeds(rows) if rows else None
 
 
-def promised(entry: Entry) -> Row | None:
-    """Return the epsilon of the run by the accountant that it counts with; equal in every seed."""
+def promised(entry: Entry, protects: str = "device") -> Row | None:
+    """Return the run's epsilon of a ``device`` (by the accountant that it counts with) or a ``user``.
+
+    It is equal in every seed.
+    """
     found = (row for point in entry.points for row in point.analyses if row["metric"] == EPSILON)
-    return next(found, None)
+    return next((row for row in found if row.get("protects", "device") == protects), None)
 
 
 def audited(entry: Entry) -> Row | None:
@@ -125,7 +128,9 @@ def epsilon_words(entry: Entry) -> str:
     if row is None:
         return "none"
     of = f"{row['accountant']}, {row['sampling']}, {row['adjacency']}, {row['rounds']} rounds"
-    return f"{row['value']:.2f} at delta {row['delta']:g} ({of})"
+    of_user = promised(entry, "user")
+    both = for_a_user(None if of_user is None else of_user["value"])
+    return f"{row['value']:.2f} at delta {row['delta']:g} ({of}; {both})"
 
 
 def _silent_words(entries: Sequence[Entry]) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedprint.reports.drawing import SERIES, Drawing, finish
 from fedprint.reports.evaluations import Evaluation
+from fedprint.reports.wording import for_a_user
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,9 +49,11 @@ def budget_note(evaluations: Sequence[Evaluation]) -> str:
     ended = next((item for item in private if item.details.get("stopped_by_budget")), None)
     spent = (ended or private[0]).details["budget"]
     of = f"{spent['accountant']}, {spent['sampling']} sampling, {spent['adjacency']}"
-    guarantee = f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g} ({of})"
+    of_user = for_a_user(spent.get("epsilon_user"))
+    guarantee = f"epsilon {spent['epsilon']:.3g} at delta {spent['delta']:g} ({of}; {of_user})"
     cost = f"{spent['rounds']} rounds and {spent['communication']} updates"
-    said = f"The dot: {guarantee} is spent, after {cost}" if ended else f"{cost}, as planned, cost {guarantee}"
+    stopped = f"The dot: here the budget ended the training, after {cost} that cost {guarantee}"
+    said = stopped if ended else f"{cost}, as planned, cost {guarantee}"
     return f" {said}. Not covered: {spent['not_covered']}."
 
 

@@ -29,7 +29,8 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "privacy": (
         "Privacy budget",
         "What client-level differential privacy lets those learn who see the released models only; never those who see "
-        "single updates. Bounds by accountant, beside what they do not cover.",
+        "single updates. Bounds by accountant, beside what they do not cover. A client is a device. A user owns two "
+        "and is in a round twice, once or not at all: a larger epsilon, not priced where samples are of fixed size.",
     ),
     "diversity": (
         "How alike the clients became",
@@ -75,7 +76,7 @@ TEXTS: Mapping[str, tuple[str, str]] = {
 """Analysis -> title and what it asks, in the page's order."""
 
 SHOWN: Mapping[str, tuple[str, ...]] = {
-    "privacy": ("accountant", "delta", "sampling", "adjacency", "rounds", "not_covered"),
+    "privacy": ("protects", "accountant", "delta", "sampling", "adjacency", "rounds", "not_covered"),
 }
 """Analysis -> keys that its table has even where all rows agree: without them an epsilon means nothing."""
 

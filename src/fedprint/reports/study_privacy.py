@@ -51,14 +51,25 @@ def guarantees_table(points: Sequence[OperatingPoint]) -> ResultTable | None:
         note="Of one training at the operating point, for those who see released models only; never for a server that "
         "sees updates. The search is not covered.",
         labels=("strategy",),
-        heads=("epsilon", "delta", "accountant", "sampling", "adjacency", "rounds", "communication", "not covered"),
+        heads=(
+            "epsilon",
+            "of a user with both devices",
+            "delta",
+            "accountant",
+            "sampling",
+            "adjacency",
+            "rounds",
+            "communication",
+            "not covered",
+        ),
         lines=tuple(lines),
     )
 
 
 def _line(strategy: str, found: Guarantee) -> TableLine:
     cells = (
-        f"{found.epsilon:.3f}", f"{found.delta:g}", found.accountant, found.sampling, found.adjacency,
-        str(found.rounds), f"{found.communication:,}", found.not_covered,
+        f"{found.epsilon:.3f}", "" if found.epsilon_user is None else f"{found.epsilon_user:.3f}", f"{found.delta:g}",
+        found.accountant, found.sampling, found.adjacency, str(found.rounds), f"{found.communication:,}",
+        found.not_covered,
     )  # fmt: skip
     return TableLine(labels=(strategy,), cells=cells)

@@ -190,3 +190,8 @@ def _why_not(found: Estimate, null: NoLink | None) -> str:
         return ": the interval includes chance"
     where = with_unit(null.null_mean, "fraction", 1)
     return f": updates that merely resemble one another score {where} without any link, p = {null.p_high:.2g}"
+
+
+def for_a_user(epsilon: float | None) -> str:
+    """Return in words what stands beside the epsilon of a device; None: nothing here prices a user."""
+    return f"{'not priced' if epsilon is None else f'{epsilon:.1f}'} for a user with both devices"

@@ -18,11 +18,13 @@ Ends = tuple[float, float]
 class Guarantee:
     """What one federation at an operating point spent of a privacy budget, with all that it is a statement about.
 
-    The names are those of rows.GUARANTEE: ``communication`` is the planned number of updates, ``not_covered`` is joined
-    by semicolons. It is about released models, and about one training: not about the search that chose its settings.
+    The names are those of rows.GUARANTEE: ``epsilon`` is a device's, ``epsilon_user`` that of a user with both where it
+    can be priced, ``communication`` the planned number of updates; ``not_covered`` is joined by semicolons. It is about
+    released models, and about one training: not about the search that chose its settings.
     """
 
     epsilon: float
+    epsilon_user: float | None
     delta: float
     accountant: str
     sampling: str

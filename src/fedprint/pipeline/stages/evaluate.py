@@ -154,8 +154,14 @@ def _guarantee(job: Job) -> dict[str, Any]:
     if found["value"] is None:
         return {}
     kept = {name: found[name] for name in GUARANTEE if name in found}
-    silent = "; ".join(found["not_covered"])
-    return {**kept, "epsilon": found["value"], "communication": spent["cost"], "not_covered": silent}
+    of_user = next((each["value"] for each in spent["epsilons"] if each.get("protects") == "user"), None)
+    return {
+        **kept,
+        "epsilon": found["value"],
+        "epsilon_user": of_user,
+        "communication": spent["cost"],
+        "not_covered": "; ".join(found["not_covered"]),
+    }
 
 
 def _stopped(job: Job) -> bool:
@@ -165,7 +171,10 @@ def _stopped(job: Job) -> bool:
 
 
 def _privacy(job: Job) -> Iterator[Measurement]:
-    """Yield what was spent of a privacy budget, one epsilon per accountant: bounds, so without an interval."""
+    """Yield what was spent of a privacy budget: an epsilon of a device per accountant, and that of a user with both.
+
+    They are bounds, so without an interval.
+    """
     path = job.paths.updates / "utility" / "privacy.json"
     if not path.is_file():
         return
@@ -174,8 +183,9 @@ def _privacy(job: Job) -> Iterator[Measurement]:
     for found in read_json(path)["epsilons"]:
         if found["value"] is None:
             continue
-        names = ("accountant", "delta", "sampling", "adjacency", "rounds")
+        names = ("protects", "accountant", "delta", "sampling", "adjacency", "rounds")
         keys = {"analysis": "privacy", "training": "federated", **{name: found[name] for name in names}}
+        protected = clients if found["protects"] == "device" else clients - users  # users whose second device is there
         yield Measurement(
             metric="epsilon",
             unit=METRICS["epsilon"].unit,
@@ -184,7 +194,7 @@ def _privacy(job: Job) -> Iterator[Measurement]:
             hi=found["value"],
             chance=None,
             n_questions=found["rounds"],
-            n_users=clients,
+            n_users=protected,
             keys={**condition(job), **keys, "view": "central", "not_covered": "; ".join(found["not_covered"])},
         )
 

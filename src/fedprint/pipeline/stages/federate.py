@@ -31,8 +31,6 @@ from fedprint.rng import torch_rng
 from fedprint.tracking.runs import TrackedRun
 from fedprint.types import Device, Examples, User
 
-SECTIONS = ("data", "split", "model", "federation", "store", "defences", "threat.defended")
-"""What a store depends on in the configuration; with prior and seed it names the store's checkpoint."""
 KNN_NEIGHBOURS = 10
 KNN_EXAMPLES = 60_000
 """Of more training examples 10-NN knows this many, evenly spaced."""
@@ -67,8 +65,8 @@ def run(job: Job, tracked: TrackedRun | None = None) -> None:
 
 
 def checkpoint_folder(job: Job) -> Path:
-    """Return where the store grows: named by everything it depends on, outside DVC's outputs."""
-    name = f"{job.config.section_digest(*SECTIONS)}-{files_sha256(job.config)[:12]}-{job.paths.item}"
+    """Return where the store grows: named by everything it depends on but the data, outside DVC's outputs."""
+    name = f"{job.config.section_digest(*recipes.SECTIONS)}-{files_sha256(job.config)[:12]}-{job.paths.item}"
     return find_root() / "work" / "checkpoints" / name
 
 
@@ -81,7 +79,8 @@ def _train(
     tracked: TrackedRun | None,
 ) -> tuple[dict[str, torch.Tensor], UpdateStore, _Watch]:
     seed = recipes.federation_seed(job.seed)
-    plan = recipes.make_plan(job.config, len(devices), seed, job.prior)
+    identity = recipes.store_identity(job.config, meta)
+    plan = recipes.make_plan(job.config, len(devices), seed, f"{identity}-{job.prior}")
     if plan.rounds < plan.planned:
         print(
             f"{job.paths.item}: the budget allows {plan.rounds} of {plan.planned} rounds", file=sys.stderr, flush=True
@@ -89,8 +88,7 @@ def _train(
     initial = recipes.parameters_of(model)
     folder = checkpoint_folder(job)
     backend = recipes.choose_backend(job.config, model, devices, folder / "backend.json")
-    fingerprint = f"{job.config.section_digest(*SECTIONS)}-{meta.sha256[:12]}"
-    layout = recipes.make_layout(job.config, plan, initial, fingerprint)
+    layout = recipes.make_layout(job.config, plan, initial, identity)
     with StoreWriter.open(folder / "store", layout) as writer, meter(f"federate {job.paths.item}", plan.rounds) as bar:
         if writer.next_round == 0:
             writer.set_initial(initial)
@@ -105,10 +103,10 @@ def _train(
             report=watch,
             roles=job.config.threat.defended_roles(),
             private=recipes.client_state(model, folder / "private", seed),
-            ledger=open_ledger(job, plan, folder, fingerprint, writer.next_round),
+            ledger=open_ledger(job, plan, folder, identity, writer.next_round),
         )
         writer.finalise()
-        write_privacy(job, plan, len(devices), folder, fingerprint)
+        write_privacy(job, plan, len(devices), folder, identity)
         watch.flush()
     for name in ("observed", "truth"):
         _move(folder / "store" / name, job.paths.updates / name)

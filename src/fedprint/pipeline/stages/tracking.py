@@ -45,7 +45,8 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def log_evaluation(run: TrackedRun, job: Job, rows: Sequence[Mapping[str, Any]]) -> None:
     """Log utility, the selected attacker and every other attack, each with its interval; and the training curve.
 
-    And what was spent of a privacy budget, an epsilon per accountant, with what it is an epsilon of as tags.
+    And what was spent of a privacy budget, an epsilon per accountant and one of a user with both devices, with what a
+    device's is an epsilon of as tags.
     """
     history = read_json(job.paths.updates / "utility" / "history.json")
     names = {"loss": "train/loss", "update_norm": "train/update_norm", "utility": "utility/federated"}
@@ -59,14 +60,21 @@ def log_evaluation(run: TrackedRun, job: Job, rows: Sequence[Mapping[str, Any]])
     for row in rows:
         points += [(name, float(value), last) for name, value in _row_metrics(row, job.config.adversaries[-1])]
     spent = [row for row in read_measurements(job.paths.evaluation / "analysis_rows.jsonl") if _is_spent(row)]
-    points += [(f"privacy/epsilon_{row['accountant']}", float(row["value"]), int(row["rounds"]) - 1) for row in spent]
+    points += [(_spent_name(row), float(row["value"]), int(row["rounds"]) - 1) for row in spent]
     run.log_metrics(points)
-    tags = {f"privacy.{name}": row[name] for row in spent for name in ("delta", "adjacency", "sampling", "not_covered")}
+    of_device = [row for row in spent if row["protects"] == "device"]
+    told = ("delta", "adjacency", "sampling", "not_covered")
+    tags = {f"privacy.{name}": row[name] for row in of_device for name in told}
     run.set_tags({**tags, "store_checksum": history["store_checksum"], "config_hash": job.config.digest()})
 
 
 def _is_spent(row: Mapping[str, Any]) -> bool:
     return row.get("analysis") == "privacy" and row["metric"] == "epsilon"
+
+
+def _spent_name(row: Mapping[str, Any]) -> str:
+    whose = "" if row["protects"] == "device" else f"_{row['protects']}"
+    return f"privacy/epsilon{whose}_{row['accountant']}"
 
 
 def _row_metrics(row: Mapping[str, Any], headline: str) -> Iterator[tuple[str, float]]:
