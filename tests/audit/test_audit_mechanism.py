@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Generator
 
-from fedprint.accounting.accountants import accountant_named
+from fedprint.accounting.accountants import accountant_named, epsilon_of
 from fedprint.accounting.design import sampled_gaussian
-from fedprint.accounting.events import Adjacency
+from fedprint.accounting.events import Adjacency, PoissonGaussian, repeated
 from fedprint.audit.bound import epsilon_lower_bound
 from fedprint.audit.canaries import WithCanaries, draw_canaries
 from fedprint.audit.guesses import as_seen, count_right, guessed, log_likelihood_ratio
@@ -24,6 +24,7 @@ from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation import cohorts
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.params import clip, flatten, norm
+from fedprint.rng import numpy_rng
 from fedprint.types import ClientJob, FedprintError, LocalTraining, Params
 
 TRAINING = LocalTraining(epochs=1, batch_size=1, lr=1.0)
@@ -156,6 +157,43 @@ def test_a_sampling_rate_that_is_higher_than_stated_is_caught(monkeypatch: pytes
     monkeypatch.setattr(cohorts, "_sample", lambda devices, plan, t: list(range(devices)))
     found = audited(plan=plan)
     assert not found.holds, (found.bound, found.accounted.value)
+
+
+def test_a_sampling_rate_four_times_as_high_as_stated_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 canaries show it in four rounds; a doubled rate is beyond so few: see the next test."""
+    plan = replace(PLAN, rounds=4, cohort=500)
+    defence, canaries = HONEST.model_copy(update={"z": 1.43}), 2000
+
+    def run() -> Audit:
+        return audit(
+            devices=(), backend=None, initial={"w": torch.zeros(canaries, dtype=torch.float64)}, plan=plan,
+            defence=defence, accountant=accountant_named("prv"), setting=replace(SETTING, canaries=canaries),
+        )  # fmt: skip
+
+    assert run().holds
+    monkeypatch.setattr(cohorts, "_sample", lambda devices, plan, t: list(range(devices)))
+    found = run()
+    assert not found.holds, (found.bound, found.accounted.value)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_doubled_sampling_rate_is_caught_by_enough_canaries(seed: int) -> None:
+    """K halved by counting users for devices: q = 1 where 1/2 is stated, 16 rounds at sigma = 4, 20,000 canaries.
+
+    Steps are drawn as the mechanism makes them: 20,000 clients of 20,000 parameters are too much for a test. Of four
+    seeds 20,000 canaries caught all (bounds 2.3 to 2.6 of an accounted 2.14), 5,000 caught one.
+    """
+    stated, rounds, canaries = PoissonGaussian(q=0.5, sigma=4.0), 16, 20_000
+    accounted = epsilon_of(accountant_named("prv"), repeated(stated, rounds), SETTING.delta)
+    bounds = []
+    for q in (0.5, 1.0):
+        rng = numpy_rng(seed, "doubled rate")
+        coins = rng.random(canaries) < 0.5
+        steps = coins * (rng.random((rounds, canaries)) < q) + stated.sigma * rng.standard_normal((rounds, canaries))
+        guesses = guessed(log_likelihood_ratio(steps, as_seen([stated] * rounds, steps)), SETTING.confidence)
+        counts = {"guesses": int(np.count_nonzero(guesses)), "correct": count_right(guesses, coins)}
+        bounds.append(epsilon_lower_bound(SETTING.delta, SETTING.confidence, canaries=canaries, **counts))
+    assert bounds[0] < accounted < bounds[1]
 
 
 def test_without_noise_nothing_is_promised() -> None:
