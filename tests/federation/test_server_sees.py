@@ -119,7 +119,7 @@ def test_the_rule_is_read_off_the_configuration() -> None:
     assert recipes.server_rule(CASES["momentum"], 12) == ServerRule(equal=False, devices=12, rates=half, momentum=0.7)
     assert recipes.server_rule(CASES["poisson"], 12) == ServerRule(equal=False, devices=12, rates=half)
     assert recipes.server_rule(CASES["in turn"], 12) == ServerRule(
-        equal=True, devices=12, rates=half, divisors=(1.0,) * 5
+        equal=True, devices=12, rates=half, divisors=(1.0,) * 5, in_turn=True
     )
     assert recipes.server_rule(CASES["poisson, guarantee"], 12).divisors == (6.0,) * 5
     growing = recipes.server_rule(CASES["growth, guarantee"], 12)

@@ -150,7 +150,9 @@ def test_a_run_costs_what_was_asked_before_it(project: Project, monkeypatch: pyt
     found = json.loads(done.stdout)
     lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
     entries = [Entry(**json.loads(line)["body"]) for line in lines]
+    of_user = spent["epsilons"].pop()
     assert found["epsilon"] == {epsilon["accountant"]: epsilon["value"] for epsilon in spent["epsilons"]}
+    assert found["epsilon_user"] == of_user["value"] > found["epsilon"]["rdp"] and of_user["protects"] == "user"
     whole = Composition(events=tuple(entry.event for entry in entries))
     assert found["epsilon"]["moments"] == epsilon_of(accountant_named("moments"), whole, 1e-3) <= 8
     assert found["sigma"] == [entry.sigma for entry in entries] and len(set(found["sigma"])) > 2

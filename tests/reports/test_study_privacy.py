@@ -17,8 +17,9 @@ from fedprint.tuning.result import OperatingPoint, SearchResult, guarantee_of, o
 from fedprint.tuning.score import Finished
 
 SPENT = {
-    "epsilon": 7.9, "epsilon_user": 18.9, "delta": 1e-3, "accountant": "prv", "sampling": "poisson", "adjacency": "add-remove",
-    "rounds": 30, "communication": 1500, "not_covered": "the logged training loss; the choice of the settings",
+    "epsilon": 7.9, "epsilon_user": 18.9, "delta": 1e-3, "accountant": "prv", "sampling": "poisson",
+    "adjacency": "add-remove", "rounds": 30, "communication": 1500,
+    "not_covered": "the logged training loss; the choice of the settings",
 }  # fmt: skip
 HEAD = StudyHead(
     name="demo", title="Demo", dataset="albums", prior="random", views=("local",), defended="everyone",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from fedprint.accounting.accountants import accountants_for
 from fedprint.accounting.design import Epsilon, measured
+from fedprint.accounting.events import Event
 from fedprint.accounting.users import of_user
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.cohorts import FederationPlan
@@ -56,8 +57,7 @@ def write_privacy(job: Job, plan: FederationPlan, devices: int, folder: Path, id
         others = [a for a in accountants_for(plan.sampling)[0] if a.name != first.name]
         silent = not_covered(defence, plan)
         found = [measured(a, events, defence.budget.delta, silent) for a in (first, *others)]
-        single = (SECOND_DEVICE, SECOND_UNPRICED)
-        found += [of_user(found[0], events, [what for what in found[0].not_covered if what not in single])]
+        found += [of_a_user(found[0], events)]
     values = {
         "mechanism": defence.name,
         "rounds": plan.rounds,
@@ -66,6 +66,12 @@ def write_privacy(job: Job, plan: FederationPlan, devices: int, folder: Path, id
         "epsilons": list(_finite(found)),
     }
     write_json(out / "utility" / "privacy.json", values)
+
+
+def of_a_user(device: Epsilon, events: Sequence[Event]) -> Epsilon:
+    """Return the epsilon of a user with both devices beside that of one ``device`` after these rounds."""
+    single = (SECOND_DEVICE, SECOND_UNPRICED)
+    return of_user(device, events, [what for what in device.not_covered if what not in single])
 
 
 def _run(job: Job, identity: str) -> str:

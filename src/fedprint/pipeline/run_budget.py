@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +16,7 @@ from fedprint.federation.privacy import budget_accountant, not_covered, planned_
 from fedprint.pipeline import recipes
 from fedprint.pipeline.budget import dumped, side_by_side
 from fedprint.pipeline.config import Experiment
+from fedprint.pipeline.privacy import of_a_user
 from fedprint.pipeline.stages.paths import data_dir
 from fedprint.rng import seed_for
 from fedprint.types import FedprintError
@@ -30,8 +32,9 @@ class RunPrice:
     """What ``rounds`` of the ``planned`` ones cost: all that the budget allows, as a run would do them.
 
     ``cohorts`` (m_t, planned) and ``sigmas`` (noise on the sum over the clipping norm, less the private quantile's
-    share) are those of the rounds done. ``spent`` has each accountant's epsilon, the budget's own first; ``allowed``
-    how many of the planned rounds each would allow, empty where the budget names no epsilon.
+    share) are those of the rounds done. ``spent`` has each accountant's epsilon, the budget's own first, and
+    ``of_user`` is that of a user with both devices (infinite where nothing prices it); ``allowed`` is how many of the
+    planned rounds each would allow, empty where the budget names no epsilon.
     """
 
     experiment: str
@@ -42,6 +45,7 @@ class RunPrice:
     sigmas: tuple[float, ...]
     budget: Budget
     spent: Mapping[str, Epsilon]
+    of_user: Epsilon
     allowed: Mapping[str, int]
     absent: tuple[str, ...]
 
@@ -71,6 +75,7 @@ def price(config: Experiment) -> RunPrice:
     first = budget_accountant(budget, plan.sampling)
     order = (first, *(accountant for accountant in able if accountant.name != first.name))
     silent, done, target = not_covered(defence, plan) if defence else (), events[: plan.rounds], budget.epsilon
+    spent = {a.name: measured(a, done, budget.delta, silent) for a in order}
     return RunPrice(
         experiment=config.name,
         clients=clients,
@@ -79,7 +84,8 @@ def price(config: Experiment) -> RunPrice:
         cohorts=tuple(plan.expected(t) for t in range(plan.rounds)),
         sigmas=tuple(event.sigma for event in done if isinstance(event, SampledGaussian)),
         budget=budget,
-        spent={a.name: measured(a, done, budget.delta, silent) for a in order},
+        spent=spent,
+        of_user=of_a_user(spent[first.name], done),
         allowed={a.name: rounds_within(a, events, target, budget.delta) for a in order} if target else {},
         absent=absent,
     )
@@ -114,6 +120,7 @@ def as_json(found: RunPrice) -> str:
         {name: epsilon.value for name, epsilon in found.spent.items()},
         {
             "experiment": found.experiment,
+            "epsilon_user": found.of_user.value if math.isfinite(found.of_user.value) else None,
             "sigma": _constant(found.sigmas),
             "sigma_for_epsilon": {},
             "rounds_for_sigma": found.allowed,
@@ -141,8 +148,16 @@ def table(found: RunPrice) -> Table:
     return side_by_side(
         title=f"{found.experiment}: {cohort} of {found.clients} clients in each of {found.rounds} rounds, "
         f"sigma {sigma}, delta {found.budget.delta:g}, {told.sampling} sampling, {told.adjacency}",
-        note=f"sigma is the noise on the sum over the clipping norm; not covered: {'; '.join(told.not_covered)}",
+        note=f"sigma is the noise on the sum over the clipping norm; epsilon is a device's, {_user_words(found)}; not "
+        f"covered: {'; '.join(told.not_covered)}",
         columns=columns,
+    )
+
+
+def _user_words(found: RunPrice) -> str:
+    value = found.of_user.value
+    return (
+        f"that of a user with both {value:.2f} (pld)" if math.isfinite(value) else "none is known of a user with both"
     )
 
 

@@ -147,7 +147,7 @@ def test_single_images_may_be_left_out() -> None:
     ("candidates", "words"),
     [
         ({"public": 10, "pairs": 40, "lira": 11}, "candidates.lira: 11 strangers, but there are 10; raise cand"),
-        ({"public": 1, "pairs": 40, "lira": 2}, "candidates.public: 1, but shadows of lira hold 2 each; raise it"),
+        ({"public": 3, "pairs": 40, "lira": 2}, "candidates.public: 3, but lira takes 4 for batches of 2; raise it"),
     ],
 )
 def test_too_few_to_ask_are_refused(project: Project, candidates: dict[str, int], words: str) -> None:

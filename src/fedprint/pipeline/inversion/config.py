@@ -203,8 +203,8 @@ class CandidatesConfig(Component):
         inside, strangers, (members, others) = victims * batch, self.strangers(victims), self.asked(batch)
         if others > strangers:
             return f"candidates.lira: {others} strangers, but there are {strangers}; raise candidates.pairs"
-        if members and self.public < batch:
-            return f"candidates.public: {self.public}, but shadows of lira hold {batch} each; raise it"
+        if members and self.public < 2 * batch:  # one half is for shadows, the other whitens
+            return f"candidates.public: {self.public}, but lira takes {2 * batch} for batches of {batch}; raise it"
         if inside + strangers + self.public <= images:
             return None
         return (
