@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -33,6 +34,9 @@ from fedprint.pipeline.stages.attack import open_view
 from fedprint.pipeline.stages.paths import Job
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import AdversaryName, FedprintError, User
+
+SCORES: tuple[Literal["alignment", "loss"], ...] = ("alignment", "loss")
+"""Of membership: ratios over shadows would train clients for every candidate and update."""
 
 
 class RecordedInversion(Component):
@@ -62,13 +66,14 @@ class RecordedInversion(Component):
 class Found:
     """What an adversary makes of one device's update: ``images`` (b, c, h, w) in [0, 1], ``raw`` as searched.
 
-    ``labels`` (b,), empty for images of several classes; ``scores`` (q,) of the candidate images.
+    ``labels`` (b,), empty for images of several classes; ``alignment`` and ``loss`` (q,) score the candidate images.
     """
 
     images: Tensor
     raw: Tensor
     labels: Tensor
-    scores: Tensor
+    alignment: Tensor
+    loss: Tensor
 
 
 def attacked(job: Job, config: RecordedInversion) -> tuple[Sender, ...]:
@@ -120,14 +125,15 @@ def _of_group(
         result = reduce(better, (reconstruct(attack, one, knowledge, seed=seed) for one in orders))
         images, raw, targets = result.images, result.raw, result.targets.argmax(-1)
     beliefs = Beliefs(public=public, knowledge=knowledge)
-    scores = Membership(score="alignment").run(victims, candidates, beliefs, seed=config.seed)
+    alignment, loss = (Membership(score=score).run(victims, candidates, beliefs, seed=config.seed) for score in SCORES)
     labels = targets[:, :0] if victims.multi_label else targets
     return {
         sender.pseudonym: Found(
             images=images[place].float().cpu(),
             raw=raw[place].float().cpu(),
             labels=labels[place].cpu(),
-            scores=scores[:, place],
+            alignment=alignment[:, place],
+            loss=loss[:, place],
         )
         for place, sender in enumerate(group.senders)
     }

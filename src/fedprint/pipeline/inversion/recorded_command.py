@@ -57,4 +57,6 @@ def _words(row: Row) -> str | None:
         return f"rMSE < {row['threshold']}"
     if row["metric"] == "tracing_accuracy":
         return f"traced among {row['participants']}" if row["participants"] == row["updates"] else None
-    return {"label_accuracy": "labels", "example_membership_auc": "member AUC", "ssim": "SSIM"}.get(str(row["metric"]))
+    if row["metric"] == "example_membership_auc":
+        return f"member AUC, {row['attack']}"
+    return {"label_accuracy": "labels", "ssim": "SSIM"}.get(str(row["metric"]))

@@ -21,7 +21,7 @@ from fedprint.evaluation.rows import Row, to_row, write_measurements
 from fedprint.federation.store import UpdateStore, read_truth
 from fedprint.pipeline import recipes
 from fedprint.pipeline.inversion.judge import Sought
-from fedprint.pipeline.inversion.recorded import Found, RecordedInversion, attack_as, attacked
+from fedprint.pipeline.inversion.recorded import SCORES, Found, RecordedInversion, attack_as, attacked
 from fedprint.pipeline.inversion.scene import Scene
 from fedprint.pipeline.inversion.sought import rows_of_sought
 from fedprint.pipeline.stages.evaluate import condition
@@ -146,9 +146,10 @@ def _measured(
     yield cut.mean("ssim", values["ssim"], values["blind-ssim"], (-1.0, 1.0))
     if all(len(found[s.pseudonym].labels) for s in senders):
         yield from _labels(scene, job, senders, truth, found)
-    scores = np.stack([found[sender.pseudonym].scores.numpy() for sender in senders], 1)
+    answers = [found[sender.pseudonym] for sender in senders]
+    alignment, loss = (np.stack([getattr(one, name).numpy() for one in answers], 1) for name in SCORES)
     none = np.zeros((0, len(senders)))
-    sought = Sought(scores=scores, own=candidates.own, asked=none, lira=none, loss=none)
+    sought = Sought(scores=alignment, loss=loss, own=candidates.own, asked=none, lira=none)
     here = Scene(keys={**keys, "matching": None}, victims=np.arange(len(senders)), seed=config.seed)
     yield from rows_of_sought(here, sought, PARTICIPANTS)
 
