@@ -155,6 +155,15 @@ def test_what_would_be_left_out_without_a_word_is_refused(home: Project, words: 
         load_study(home.root, "changed")
 
 
+def test_the_page_of_a_study_does_not_hold_the_password_of_its_storage(home: Project) -> None:
+    write_study(home, "demo", {**STUDY, "storage": "postgresql://u:secret@host/x"})
+    study = load_study(home.root, "demo")
+    assert "storage: postgresql://u:***@host/x" in tune_report.dump_study(study)
+    assert "secret" not in tune_report.dump_study(study)
+    plan = make_plans(home.root, study, {"noise": 0.1, "both": 0.1})[0]
+    assert plan.url == "postgresql://u:secret@host/x", "workers still need it"
+
+
 def test_every_shipped_study_resolves() -> None:
     names = sorted(path.stem for path in (CHECKOUT / "configs" / "studies").glob("*.yaml"))
     assert {"albums", "blog", "mnist-writers"} <= set(names)

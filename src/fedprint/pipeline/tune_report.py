@@ -11,6 +11,7 @@ from fedprint.pipeline.study_config import Ceiling, Study
 from fedprint.pipeline.tune import Tuned, ceiling_of
 from fedprint.pipeline.tune_tracking import EXPERIMENT, log_study
 from fedprint.reports.study import StudyHead, parameters, write_study
+from fedprint.tuning.storage import without_password
 
 
 def publish(root: Path, tuned: Tuned) -> Path:
@@ -28,9 +29,12 @@ def publish(root: Path, tuned: Tuned) -> Path:
 
 
 def dump_study(study: Study) -> str:
-    """Return the resolved study and its experiment as YAML."""
+    """Return the resolved study and its experiment as YAML, without the password of its storage: pages are shared."""
+    settings = study.settings
+    if settings.storage is not None:
+        settings = settings.model_copy(update={"storage": without_password(settings.storage)})
     content = {
-        "study": study.settings.model_dump(mode="json", by_alias=True),
+        "study": settings.model_dump(mode="json", by_alias=True),
         "experiment": study.config.model_dump(mode="json"),
     }
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
