@@ -164,6 +164,12 @@ def test_the_page_of_a_study_does_not_hold_the_password_of_its_storage(home: Pro
     assert plan.url == "postgresql://u:secret@host/x", "workers still need it"
 
 
+def test_against_no_defence_the_adversary_learns_off_line_unless_told_otherwise(home: Project) -> None:
+    assert load_study(home.root, "demo").config.threat.learn_from == "offline"
+    asked = load_study(home.root, "demo", assignments=["threat.learn_from=records"])
+    assert asked.config.threat.learn_from == "records"
+
+
 def test_every_shipped_study_resolves() -> None:
     names = sorted(path.stem for path in (CHECKOUT / "configs" / "studies").glob("*.yaml"))
     assert {"albums", "blog", "mnist-writers"} <= set(names)
@@ -343,7 +349,7 @@ def test_a_study_from_end_to_end_with_one_worker(
         assert point["utility"] == pytest.approx(0.75)
     page = (folder / "index.html").read_text()
     for text in ("5 times chance", "view: local", "defended: everyone", "Operating points", "Parameter importances",
-                 "History of the search", "Trials and operating points", "noise"):  # fmt: skip
+                 "History of the search", "Trials and operating points", "Learning from: offline"):  # fmt: skip
         assert text in page, text
     assert "http" not in page.replace("http-equiv", "")
     _equal_bytes(tuned, folder)

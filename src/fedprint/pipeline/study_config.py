@@ -26,6 +26,12 @@ from fedprint.tuning.sampling import SamplerName
 from fedprint.tuning.space import Strategy, Values
 from fedprint.types import FedprintError
 
+_COMPARED: Mapping[str, Any] = {"threat": {"learn_from": "offline"}}
+"""What sweeps and studies set beneath all files: against no defence the adversary learns as it does against one.
+
+From a few recorded updates of its own it would do worse there, and every defence would look good.
+"""
+
 Seeds = Annotated[tuple[int, ...], AfterValidator(all_differ), Field(min_length=1)]
 
 
@@ -181,7 +187,8 @@ def base_experiment(
     """Return the undefended experiment ``changed`` (its name and what it is merged with) under a new ``name``.
 
     ``line`` are --fast and assignments. The experiment's own ``fast`` section comes before what it is merged with. Its
-    defences and analyses are left out: strategies defend, and a point needs no analysis.
+    defences and analyses are left out: strategies defend, and a point needs no analysis. Where none of these says
+    otherwise, ``threat.learn_from`` is ``offline``.
     """
     experiment, changes = changed
     fast, assignments = line
@@ -190,7 +197,8 @@ def base_experiment(
     if "data" not in own:
         raise FedprintError(f"{name}: '{experiment}' is no single experiment; name one that is")
     quick = own.pop("fast", None) or {}
-    values = resolved_values(root, merge(merge(own, quick) if fast else own, changes), False, assignments)
+    own = merge(_COMPARED, merge(own, quick) if fast else own)
+    values = resolved_values(root, merge(own, changes), False, assignments)
     content = {**values, "name": name, "fast": fast, "defences": [], "analyses": [], "report": {"title": title}}
     return check_experiment(content, f"{name}: experiment {experiment}")
 

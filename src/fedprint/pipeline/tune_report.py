@@ -53,6 +53,7 @@ def head_of(tuned: Tuned) -> StudyHead:
         prior=settings.prior,
         views=tuple(sorted({point.view for point in known if point.view})) or (plain[0].strongest.view,),
         defended=study.config.threat.defended,
+        learn_from=study.config.threat.learn_from,
         adversaries=tuple(names),
         ceiling=ceiling_text(settings.ceiling),
         ceiling_ap=ceiling_of(study, plain),

@@ -28,6 +28,7 @@ class StudyHead:
     prior: str
     views: tuple[str, ...]
     defended: str
+    learn_from: str
     adversaries: tuple[str, ...]
     ceiling: str
     ceiling_ap: float
