@@ -7,10 +7,11 @@ from statistics import fmean
 
 import yaml
 
+from fedprint.evaluation.planes import strongest_row
 from fedprint.pipeline.study_config import Ceiling, Study
 from fedprint.pipeline.tune import Tuned, ceiling_of
 from fedprint.pipeline.tune_tracking import EXPERIMENT, log_study
-from fedprint.reports.study import StudyHead, parameters, write_study
+from fedprint.reports.study import LINKED, StudyHead, parameters, write_study
 from fedprint.tuning.storage import without_password
 
 
@@ -60,6 +61,7 @@ def head_of(tuned: Tuned) -> StudyHead:
         utility_metric=plain[0].utility.metric,
         undefended_utility=fmean(point.utility.value for point in plain),
         undefended_ap=fmean(point.strongest.value for point in plain),
+        undefended_linked_ap=linked["value"] if (linked := strongest_row(plain, "device")) else None,
         seeds=settings.seeds,
         margin_seeds=settings.margin_seeds,
         fresh_seeds=settings.fresh_seeds,
@@ -69,8 +71,9 @@ def head_of(tuned: Tuned) -> StudyHead:
 
 
 def ceiling_text(ceiling: Ceiling) -> str:
-    """Say what the ceiling is."""
-    return f"AP {100 * ceiling.ap:g} %" if ceiling.ap is not None else f"{ceiling.times_chance:g} times chance"
+    """Say what the ceiling is, and on which AP."""
+    level = f"AP {100 * ceiling.ap:g} %" if ceiling.ap is not None else f"{ceiling.times_chance:g} times chance"
+    return f"{level}, {LINKED[ceiling.linkage]}"
 
 
 def print_operating_points(root: Path, folder: Path, tuned: Tuned) -> None:
@@ -80,14 +83,15 @@ def print_operating_points(root: Path, folder: Path, tuned: Tuned) -> None:
 
     from fedprint.tracking.runs import ui_hint
 
-    columns = ("strategy", "parameters", "keeps below", "utility", "AP, %", "ceiling, %")
-    table = Table(*columns, title=f"study {tuned.study.name}")
+    columns = ("strategy", "parameters", "keeps below", "utility", "AP, %", "linked AP, %", "ceiling, %")
+    about = LINKED[tuned.study.settings.ceiling.linkage]
+    table = Table(*columns, title=f"study {tuned.study.name} (ceiling on {about})")
     for point in tuned.operating_points:
-        numbers = ["-"] * 3
-        if point.utility is not None and point.attack_ap is not None and point.ceiling is not None:
-            numbers = [f"{point.utility:.3f}", f"{100 * point.attack_ap:.1f}", f"{100 * point.ceiling:.1f}"]
+        utility = "-" if point.utility is None else f"{point.utility:.3f}"
+        shares = (point.attack_ap, point.linked_ap, point.ceiling)
+        numbers = ["-" if share is None else f"{100 * share:.1f}" for share in shares]
         keeps = "yes" if point.feasible else "no"
-        table.add_row(point.strategy, parameters(point.parameters), keeps, *numbers)
+        table.add_row(point.strategy, parameters(point.parameters), keeps, utility, *numbers)
     console = Console(soft_wrap=True)
     console.print(table)
     for point in tuned.operating_points:
