@@ -171,8 +171,10 @@ def rehearsed_ap(
     for validation in validations:
         scores = attack.scores(validation.problem, tuned.settings, work, rng)
         found.append(user_ap(log_softmax(tuned.temperature * scores, axis=1), validation.answers))
-    known = ~np.isnan(found)
-    return np.divide(np.nansum(found, axis=0), known.sum(0), out=np.full(len(known[0]), np.nan), where=known.any(0))
+    aps = np.array(found)
+    known = (~np.isnan(aps)).sum(0)
+    means: NDArray[np.float64] = np.where(known > 0, np.nansum(aps, axis=0) / np.maximum(known, 1), np.nan)
+    return means
 
 
 def user_ap(scores: Scores, answers: NDArray[np.int64]) -> NDArray[np.float64]:

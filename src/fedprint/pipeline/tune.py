@@ -60,7 +60,7 @@ def score_of(study: Study, points: Sequence[Point], undefended: Mapping[int, Poi
     details = {f"ap_{name}": fmean(point.attack(name).value for point in points) for name in adversaries}
     if rounds := [found for point in points if (found := _rounds_of(point))]:
         details[ROUNDS] = fmean(rounds)
-    linked = [found.value for point in points if (found := point.strongest_by("device")) is not None]
+    linked = [number.value for point in points if (number := point.strongest_by("device")) is not None]
     if len(linked) == len(points):
         details["ap_linked"] = fmean(linked)
     return Score(
