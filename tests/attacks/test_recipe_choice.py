@@ -104,5 +104,5 @@ def test_what_shows_in_rehearsals_is_used() -> None:
     [([0.1, 0.2, 0.3], True), ([0.2, 0.3, np.nan], True), ([-0.2, 0.3, 0.3], False), ([0.0, 0.0], False),
      ([0.5], False), ([np.nan], False)],
 )  # fmt: skip
-def test_a_gain_is_clear_above_two_standard_errors(gains: list[float], clear: bool) -> None:
+def test_a_gain_is_clear_above_one_and_a_half_standard_errors(gains: list[float], clear: bool) -> None:
     assert is_clear(np.array(gains)) == clear
