@@ -37,7 +37,8 @@ def fake_point(
             keys = {"adversary": adversary, "linkage": "update", "attack": attack, "selected": selected}
             shown = {"metric": "ap", "value": value, "lo": value - 0.03, "hi": value + 0.03, "chance": CHANCE}
             rows.append({**condition, **numbers, **keys, **shown})
-            rows.append({**rows[-1], "linkage": "device", "value": min(1.2 * value, 1.0), "chance": 2 * CHANCE})
+            linked = {"value": min(1.2 * value, 1.0), "hi": min(1.2 * value + 0.03, 1.0), "chance": 2 * CHANCE}
+            rows.append({**rows[-1], "linkage": "device", **linked})
     by_user = {
         adversary: {"ridge": {str(user): min(max(value * (0.8 + 0.02 * user), 0), 1) for user in range(users)}}
         for adversary, value in found.items()

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from tiny_project import TINY, Project, make_project
 
 from fedprint.attacks import adversary
-from fedprint.attacks.adversary import Effort, OffLine, Recipe, choose, recipes, relabelled, run_off_line
+from fedprint.attacks.adversary import NAIVE, Effort, OffLine, Recipe, choose, recipes, relabelled, run_off_line
 from fedprint.attacks.problem import Problem
-from fedprint.attacks.reidentify import Workspace
+from fedprint.attacks.reidentify import Ridge, Workspace, answer, tune
 from fedprint.attacks.shadow import ShadowDevice, shadow_updates
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.clipping import MedianClip, QuantileClip
@@ -128,11 +128,11 @@ def test_defences_of_the_update_alone_need_no_training_of_their_own(
 def test_every_recipe_is_validated_on_the_same_defended_devices(adaptive: tuple[Recipe, ...]) -> None:
     users = len(set(adaptive[0].problem.labels))
     clean, defended = EFFORT.clean_rounds, EFFORT.defended_rounds * EFFORT.draws
-    shares = {"clean": clean, "defended": defended, "both": clean + defended}
+    shares = {NAIVE: clean, "clean": clean, "defended": defended, "both": clean + defended}
     assert [recipe.name for recipe in adaptive] == list(shares)
     for recipe in adaptive:
         assert len(recipe.problem.fit) == users * shares[recipe.name]
-        for fold, first in zip(recipe.folds, adaptive[0].folds, strict=True):
+        for fold, first in zip(recipe.compared or recipe.folds, adaptive[1].folds, strict=True):
             assert fold.problem.ask.tolist() == first.problem.ask.tolist()
             assert len(fold.answers) == users * EFFORT.draws * EFFORT.validation_rounds // 2
             assert not set(fold.problem.fit) & set(fold.problem.ask)
@@ -191,6 +191,21 @@ def test_shadow_randomness_is_not_the_federations(asked: tuple[AttackerView, Que
     assert np.abs(made - real).max() > 1e-4
 
 
+def test_the_adaptive_adversary_may_answer_exactly_as_the_naive_one(
+    job: Job, devices: OffLine, adaptive: tuple[Recipe, ...]
+) -> None:
+    (naive,) = recipes("naive", *open_view(job, "naive"), devices, recorded=False)
+    first, work = adaptive[0], Workspace()
+    assert first.compared[0].problem.ask.tolist() != first.folds[0].problem.ask.tolist()
+    answers = [
+        answer(
+            Ridge(), recipe.problem, tune(Ridge(), recipe.folds, work, torch_rng(0, "t")), work, torch_rng(0, "a")
+        ).scores
+        for recipe in (naive, first)
+    ]
+    assert np.array_equal(*answers)
+
+
 def made(name: str, signal: float, **changes: Any) -> Recipe:
     """Return a recipe whose rehearsals carry a signal."""
     asked = replace(problem(planted(signal)), **changes)
@@ -198,21 +213,22 @@ def made(name: str, signal: float, **changes: Any) -> Recipe:
     return Recipe(name=name, problem=asked, folds=folds)
 
 
-def test_the_recipe_with_the_least_log_loss_is_chosen() -> None:
-    weak, strong = made("weak", 0.3), made("strong", 2.0)
-    best, losses = choose((weak, strong), Workspace(), torch_rng(0, "t"))
+def test_the_recipe_with_the_highest_rehearsed_ap_is_chosen() -> None:
+    weak, weaker, strong = made("weak", 0.3), made("weaker", 0.2), made("strong", 2.0)
+    best, aps = choose((weak, weaker, strong), Workspace(), torch_rng(0, "t"))
     assert best.name == "strong"
-    assert losses["strong"] < losses["weak"]
+    assert aps["strong"] > aps["weak"] > aps["weaker"]
+    assert choose((strong, weak, weaker), Workspace(), torch_rng(0, "t"))[0].name == "strong"
 
 
 def test_denoising_is_tried_on_the_best_recipe_where_there_is_something_to_take_out() -> None:
-    plain = made("plain", 1.0)
-    assert set(choose((plain, made("other", 0.2)), Workspace(), torch_rng(0, "t"))[1]) == {"plain", "other"}
+    first, plain = made("first", 0.2), made("plain", 1.0)
+    assert set(choose((first, plain), Workspace(), torch_rng(0, "t"))[1]) == {"first", "plain"}
     rows = np.arange(5, dtype=np.int64)
     noisy = made("noisy", 1.0, nuisance=rows)
-    best, losses = choose((noisy, made("other", 0.2, nuisance=rows)), Workspace(), torch_rng(0, "t"))
-    assert set(losses) == {"noisy", "other", "noisy, project", "noisy, match"}
-    assert losses[best.name] == min(losses.values())
+    best, aps = choose((first, noisy, made("other", 0.2, nuisance=rows)), Workspace(), torch_rng(0, "t"))
+    assert set(aps) == {"first", "noisy", "other", "noisy, project", "noisy, match"}
+    assert aps[best.name] == max(aps.values())
 
 
 def test_relabelling_exchanges_the_labels_and_nothing_else() -> None:
@@ -264,4 +280,4 @@ def test_devices_off_line_have_a_secret_head_of_their_own_where_the_defence_is_o
     assert np.array_equal(made[1], made[3])
     assert not np.array_equal(made[1], made[0]) and not np.array_equal(made[1], made[2])
     learnt = recipes("adaptive", view, questions, run_off_line(view, questions, EFFORT), recorded=False)
-    assert [len(recipe.problem.nuisance) for recipe in learnt] == [0] * 3, "it adds no examples that could be taken out"
+    assert [len(recipe.problem.nuisance) for recipe in learnt] == [0] * 4, "it adds no examples that could be taken out"

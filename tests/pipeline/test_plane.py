@@ -60,6 +60,20 @@ def test_fast_and_assignments_reach_the_sweep_or_its_experiment(swept: Project) 
         assert place.config.threat.defended == "anonymous" and place.config.fast
 
 
+def test_against_no_defence_the_adversary_learns_off_line_unless_a_file_says_otherwise(swept: Project) -> None:
+    assert load_experiment(swept.root, "tiny").threat.learn_from == "records"
+    plane = load_plane(swept.root, "sweep")
+    assert {place.config.threat.learn_from for place in plane.places} == {"offline"}
+    assert "learn_from: offline" in planes.dump_plane(plane)
+    recorded = {"threat": {"learn_from": "records"}}
+    swept.write("asked", {**SWEEP, "with": recorded})
+    swept.write("below", {**TINY, **recorded})
+    swept.write("of-below", {**SWEEP, "experiment": "below"})
+    assert {load_plane(swept.root, name).config.threat.learn_from for name in ("asked", "of-below")} == {"records"}
+    words = ["threat.learn_from=records"]
+    assert load_plane(swept.root, "sweep", assignments=words).config.threat.learn_from == "records"
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.evaluation.tradeoff import Point
+from fedprint.pipeline import study_config, tune_report
 from fedprint.pipeline import tune as tuning
-from fedprint.pipeline import tune_report
 from fedprint.pipeline.point_pool import PointRequest
 from fedprint.pipeline.study_config import Study, load_study
 from fedprint.pipeline.tune import PointObjective, Tuned, make_plans, measure_afresh, measure_spread, tune
@@ -141,6 +141,7 @@ def test_one_strategy_is_searched_by_the_same_trials_as_among_others(home: Proje
     assert plans("other") == {"other": plans()["other"]}
     part, whole = (load_study(home.root, "demo", only=only).label for only in (["other"], []))
     assert (part, whole) == ("demo-other", "demo"), "the report of all strategies stays"
+    assert load_study(home.root, "demo", fast=True).label == "demo-fast", "and that of the full run"
     with pytest.raises(FedprintError, match=f"unknown strategy 'x'; choose among {noise['name']}, other"):
         plans("x")
 
@@ -153,6 +154,21 @@ def test_what_would_be_left_out_without_a_word_is_refused(home: Project, words: 
     write_study(home, "changed", {**STUDY, "with": {key: []}})
     with pytest.raises(FedprintError, match=f"changed: {key}: "):
         load_study(home.root, "changed")
+
+
+def test_the_page_of_a_study_does_not_hold_the_password_of_its_storage(home: Project) -> None:
+    write_study(home, "demo", {**STUDY, "storage": "postgresql://u:secret@host/x"})
+    study = load_study(home.root, "demo")
+    assert "storage: postgresql://u:***@host/x" in tune_report.dump_study(study)
+    assert "secret" not in tune_report.dump_study(study)
+    plan = make_plans(home.root, study, {"noise": 0.1, "both": 0.1})[0]
+    assert plan.url == "postgresql://u:secret@host/x", "workers still need it"
+
+
+def test_against_no_defence_the_adversary_learns_off_line_unless_told_otherwise(home: Project) -> None:
+    assert load_study(home.root, "demo").config.threat.learn_from == "offline"
+    asked = load_study(home.root, "demo", assignments=["threat.learn_from=records"])
+    assert asked.config.threat.learn_from == "records"
 
 
 def test_every_shipped_study_resolves() -> None:
@@ -229,7 +245,7 @@ def test_a_margin_is_wide_where_ap_varies_most() -> None:
     assert 0 < narrow < 0.1 < wide
 
 
-def test_trials_under_other_settings_never_mix(home: Project) -> None:
+def test_trials_under_other_settings_or_code_never_mix(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     margins = {"noise": 0.1, "both": 0.1}
 
     def names(*words: str) -> list[str]:
@@ -241,6 +257,10 @@ def test_trials_under_other_settings_never_mix(home: Project) -> None:
         assert not set(names(change)) & set(base), change
     moved = names("strategies.0.space.sigma.high=2")
     assert moved[0] != base[0] and moved[1] == base[1]
+    code = study_config.source_digest
+    touched = lambda sources: code(sources) + ("x" if "src/fedprint/tuning" in sources else "")  # noqa: E731
+    monkeypatch.setattr(study_config, "source_digest", touched)
+    assert not set(names()) & set(base), "another formula of the margin, say"
 
 
 def test_where_the_centre_diverges_the_undefended_spread_takes_its_place(
@@ -268,16 +288,16 @@ def test_an_objective_yields_a_score_after_each_seed(study: Study, quick: list[s
     assert len(scores) == 2
     assert scores[1].utility == pytest.approx(0.75) and scores[1].attack_ap == pytest.approx(0.2)
     assert scores[1].ceiling == pytest.approx(5 * CHANCE)
-    assert scores[1].details == {"ap_naive": pytest.approx(0.2), "utility_value": pytest.approx(0.6)}
+    numbers = {"ap_naive": 0.2, "ap_linked": 0.24, "utility_value": 0.6}
+    assert scores[1].details == {name: pytest.approx(value) for name, value in numbers.items()}
 
 
 def test_under_a_budget_a_score_tells_how_many_rounds_it_allowed(study: Study) -> None:
     undefended = {seed: fake_point(0.8, 0.8, seed) for seed in (0, 1)}
+    plain = {rounds: fake_point(0.2, 0.6, seed) for seed, rounds in ((0, 20), (1, 30))}
     points = [
-        replace(
-            fake_point(0.2, 0.6, seed), rows=({"metric": "ap", "epsilon": None}, {"epsilon": 8.0, "rounds": rounds})
-        )
-        for seed, rounds in ((0, 20), (1, 30))
+        replace(point, rows=({**point.rows[0], "epsilon": 8.0, "rounds": rounds}, *point.rows[1:]))
+        for rounds, point in plain.items()
     ]
     assert tuning.score_of(study, points, undefended).details["rounds"] == 25
 
@@ -351,6 +371,28 @@ def test_an_entry_exists_even_where_nothing_could_be_measured(study: Study) -> N
     assert (found.strategy, found.feasible, found.utility) == ("noise", False, None)
     assert found.ceiling == pytest.approx(5 * CHANCE)
     assert found.note == "Nothing could be measured: training diverged"
+    (unsearched,) = measure_afresh(study, searches(), undefended, 1)
+    assert "diverged" not in unsearched.note and "no trial was finished" in unsearched.note
+
+
+def test_a_ceiling_may_be_on_linked_updates(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linked AP of the fake points is 1.2 times that of an update, and its chance twice as high."""
+    study = load_study(home.root, "demo", assignments=["ceiling={times_chance: 3, linkage: device}"])
+    undefended = {seed: fake_point(0.8, 0.8, seed) for seed in (0, 1, 10, 11)}
+    score = tuning.score_of(study, [fake_point(0.2, 0.6, 0)], undefended)
+    assert (score.attack_ap, score.ceiling) == (pytest.approx(0.24), pytest.approx(6 * CHANCE))
+    found = afresh(study, monkeypatch, {0.01: 0.27}, trial(0, 0.9, -0.1))
+    assert not found.feasible and found.judged_ap == found.linked_ap == pytest.approx(1.2 * 0.27)
+    assert (found.attack_ap, found.ceiling) == (pytest.approx(0.27), pytest.approx(0.3)), "of an update it is below"
+    monkeypatch.setattr(tuning, "run_points", lambda requests, **_: results(requests))
+    _, margins = measure_spread(study, 1)
+    assert margins["noise"] == margin_of([0.24] * 3, 6 * CHANCE, 2, 2)
+
+
+def test_a_ceiling_on_what_is_not_measured_is_refused(home: Project) -> None:
+    words = ["ceiling.linkage=device", "selection.linkages=[update]"]
+    with pytest.raises(FedprintError, match=r"demo: ceiling.linkage: 'device' .*selection.linkages has \['update'\]"):
+        load_study(home.root, "demo", assignments=words)
 
 
 def test_a_study_from_end_to_end_with_one_worker(
@@ -370,9 +412,14 @@ def test_a_study_from_end_to_end_with_one_worker(
     for point in points:
         assert needed <= point.keys() and point["feasible"] and point["seeds"] == [10, 11]
         assert point["utility"] == pytest.approx(0.75)
+        assert (point["attack_ap"], point["linked_ap"]) == (pytest.approx(0.2), pytest.approx(0.24))
+        assert (point["chance"], point["linked_chance"]) == (pytest.approx(CHANCE), pytest.approx(2 * CHANCE))
+        lo, hi = point["intervals"]["linked_ap"]
+        assert lo < 0.24 < hi and point["linkage"] == "update"
     page = (folder / "index.html").read_text()
     for text in ("5 times chance", "view: local", "defended: everyone", "Operating points", "Parameter importances",
-                 "History of the search", "Trials and operating points", "noise"):  # fmt: skip
+                 "History of the search", "Trials and operating points", "Learning from: offline",
+                 "linked AP", "(chance 10.0 %) of all updates of a device", "on AP of an update"):  # fmt: skip
         assert text in page, text
     assert "http" not in page.replace("http-equiv", "")
     _equal_bytes(tuned, folder)

@@ -22,7 +22,8 @@ from fedprint.reports.plane_privacy import (
 
 HEAD = PlaneHead(
     name="dp", title="Epsilons", dataset="albums", prior="random", seeds=(0, 1), defended="everyone",
-    views=("local",), adversaries=("naive",), utility_metric="accuracy", fast=False, config_hash="abc",
+    learn_from="offline", views=("local",), adversaries=("naive",), utility_metric="accuracy", fast=False,
+    config_hash="abc",
 )  # fmt: skip
 
 

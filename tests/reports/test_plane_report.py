@@ -21,7 +21,8 @@ from fedprint.reports.terminal import summary_table
 ADVERSARIES = ("naive", "adaptive")
 HEAD = PlaneHead(
     name="demo-plane", title="A <plane>", dataset="albums", prior="random", seeds=(0, 1, 2), defended="everyone",
-    views=("local",), adversaries=ADVERSARIES, utility_metric="accuracy", fast=False, config_hash="abc",
+    learn_from="offline", views=("local",), adversaries=ADVERSARIES, utility_metric="accuracy", fast=False,
+    config_hash="abc",
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from fedprint.tuning import worker
 from fedprint.tuning.sampling import FeasiblePruner, make_sampler
 from fedprint.tuning.score import CONSTRAINT, ranked
 from fedprint.tuning.space import Parameter, Strategy
-from fedprint.tuning.storage import open_storage, open_study
+from fedprint.tuning.storage import open_storage, open_study, without_password
 from fedprint.tuning.worker import Budget, StudyPlan, Task, records, work
 from fedprint.types import FedprintError
 
@@ -220,13 +220,29 @@ def test_sqlite_works_and_bad_urls_are_one_line(tmp_path: Path) -> None:
     run_worker(made, Toy())
     assert len(records(study_of(made))) == 3
     for url, words in (
-        ("postgresql://u:secret@nowhere/x", r"storage nowhere/x: .*pip install psycopg2-binary"),
+        ("postgresql://u:secret@nowhere/x", r"storage postgresql://u:\*\*\*@nowhere/x: .*pip install psycopg2-binary"),
         ("sqlite:////no/such/folder/x.db", r"storage sqlite:////no/such/folder/x.db cannot be opened"),
         ("nosuch://x", "cannot be opened"),
     ):
         with pytest.raises(FedprintError, match=words) as caught:
             open_storage(url)
         assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:secret@host:5432/x", "postgresql://u:***@host:5432/x"),
+        ("postgresql+psycopg2://u:se/cr@et@host/x?a=1", "postgresql+psycopg2://u:***@host/x?a=1"),
+        ("postgresql://host/x?user=u&password=secret&a=1", "postgresql://host/x?user=u&password=***&a=1"),
+        ("mysql://host/x?passwd=secret", "mysql://host/x?passwd=***"),
+        ("postgresql://u@host:5432/x", "postgresql://u@host:5432/x"),
+        ("sqlite:////a/b@c:d.db", "sqlite:////a/b@c:d.db"),
+        ("work/studies/x.log", "work/studies/x.log"),
+    ],
+)
+def test_a_password_of_a_storage_is_not_shown(url: str, shown: str) -> None:
+    assert without_password(url) == shown
 
 
 def test_samplers_follow_the_length_of_the_study() -> None:

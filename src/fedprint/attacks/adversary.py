@@ -4,8 +4,8 @@ Where devices are defended, the adversary makes its own examples of updates: it 
 from the recorded global models. The *naive* one trains as if nobody were defended. The *adaptive* one knows the
 defences' public parameters, not their randomness; it may learn from clean devices, from defended ones (each with a
 draw of its own), or from both, and chooses on prior data alone: one half of each prior learns, the other half,
-defended like an anonymous device, is asked for. It may choose clean devices too, so what it knows can make it weaker
-only by an unlucky choice. Both share the clean devices, which train once.
+defended like an anonymous device, is asked for. It attacks as the naive one does, with that one's settings too, until
+another way is clearly better there. Both share the clean devices, which train once.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from fedprint.attacks.rehearsal import (
     half_priors,
     make,
     rehearsals,
+    rehearsed_ap,
     undefended,
     whole_priors,
     with_sums,
 )
-from fedprint.attacks.reidentify import Ridge, Workspace, tune
+from fedprint.attacks.reidentify import Attack, Ridge, Workspace, tune
 from fedprint.attacks.shadow import ShadowDevice, rows_of, spread_rounds
 from fedprint.attacks.updates import Joined, Recorded
 from fedprint.attacks.view import AttackerView
@@ -47,7 +48,13 @@ Ints = NDArray[np.int64]
 Progress = Callable[[int], None]
 
 RECIPES: Mapping[str, tuple[int, ...]] = {"clean": (CLEAN,), "defended": (DEFENDED,), "both": (CLEAN, DEFENDED)}
-"""What the adaptive adversary may learn from."""
+"""What the adaptive adversary may learn from, with settings of its own."""
+NAIVE = "as naive"
+"""Its other choice: what the naive adversary learns from, with the naive one's settings, for the very same answers."""
+
+CLEAR = 1.5
+"""Standard errors. At one, the best of up to five others is too often a lucky one; at two, gains of few users are lost
+(docs/adr/0007)."""
 
 NUISANCE_ROUNDS, NUISANCE_SETS, NUISANCE_USERS = 2, 40, 100
 """Global models from which devices with nothing but background are trained, and how many where it has no clusters: at
@@ -56,11 +63,19 @@ most so many that hold a background user's data, or, of few users, so many that 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A way to learn: the real problem, and rehearsals of it whose answers the adversary knows."""
+    """A way to learn: the real problem, and rehearsals of it whose answers the adversary knows.
+
+    Attacks are tuned on ``folds``. Recipes are compared there too, or where ``compared`` has any, on those problems.
+    """
 
     name: str
     problem: Problem
     folds: tuple[Validation, ...]
+    compared: tuple[Validation, ...] = ()
+
+    def ap(self, attack: Attack, work: Workspace, rng: torch.Generator) -> NDArray[np.float64]:
+        """Return each user's AP (m,) under an attack in the rehearsals, NaN for a user whom none asks about."""
+        return rehearsed_ap(attack, self.compared or self.folds, tune(attack, self.folds, work, rng), work, rng)
 
     def without(self, how: Denoise) -> Recipe:
         """Return the recipe that first takes out of updates what background examples put into them."""
@@ -141,31 +156,39 @@ def recipes(
     """
     if name == "adaptive":
         return tuple(_adaptive(view, questions, devices, recorded))
-    folds = undefended(view, questions, devices.halves)
-    if recorded:
-        return (Recipe(name="recorded", problem=attack_problem(view, questions), folds=folds),)
-    return (Recipe(name="clean", problem=_asked(view, questions, devices.whole, (CLEAN,), False), folds=folds),)
+    return (_naive(view, questions, devices, recorded),)
 
 
 def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> tuple[Recipe, Mapping[str, float]]:
-    """Return the recipe with which ridge does best in the rehearsals, and the log-loss (nats) of each it tried.
+    """Return the recipe with which ridge does best in the rehearsals, and the mean AP there of each it tried.
 
-    What to learn from is chosen first, then whether to take background out.
+    What to learn from is chosen first, then whether to take background out. The first recipe stays unless the best of
+    the others is clearly better (:func:`is_clear`). AP, as it is what the attack is judged by: where few rehearsed
+    updates are hidden well, log-loss is nearly that of chance and rewards who is sure of nothing.
     """
-    if len(found) == 1:
-        return found[0], {}
-    losses: dict[str, float] = {}
+    first, *others = found
+    if not others:
+        return first, {}
+    aps: dict[str, NDArray[np.float64]] = {}
 
     def best(among: Sequence[Recipe]) -> Recipe:
         for recipe in among:
-            if recipe.name not in losses:
-                losses[recipe.name] = tune(Ridge(), recipe.folds, work, rng).log_loss
-        return min(among, key=lambda recipe: losses[recipe.name])
+            if recipe.name not in aps:
+                aps[recipe.name] = recipe.ap(Ridge(), work, rng)
+        return max(among, key=lambda recipe: float(np.nanmean(aps[recipe.name])))
 
-    plain = best(found)
-    if not len(plain.problem.nuisance):
-        return plain, losses
-    return best((plain, plain.without("project"), plain.without("match"))), losses
+    best((first,))
+    other = best(others)
+    if len(other.problem.nuisance):
+        other = best((other, other.without("project"), other.without("match")))
+    chosen = other if is_clear(aps[other.name] - aps[first.name]) else first
+    return chosen, {name: float(np.nanmean(ap)) for name, ap in aps.items()}
+
+
+def is_clear(gains: NDArray[np.float64]) -> bool:
+    """Return whether the mean of the users' gains (m,), NaN aside, is above 0 by :data:`CLEAR` standard errors."""
+    known = gains[~np.isnan(gains)]
+    return len(known) > 1 and bool(known.mean() > CLEAR * known.std(ddof=1) / np.sqrt(len(known)))
 
 
 def relabelled(problem: Problem, exchanged: Ints) -> Problem:
@@ -177,9 +200,19 @@ def _adaptive(view: AttackerView, questions: Questions, devices: OffLine, record
     if view.defences is None:
         raise FedprintError("an adaptive adversary must know the defences; choose threat.adversaries: [naive]")
     asked = SUMMED if len(devices.halves.rows((SUMMED,))) else DEFENDED
+    naive = _naive(view, questions, devices, recorded)
+    folds = rehearsals(devices.halves, (CLEAN,), asked, len(questions.options))
+    yield replace(naive, name=NAIVE, compared=folds)
     for name, kinds in RECIPES.items():
         folds = rehearsals(devices.halves, kinds, asked, len(questions.options))
         yield Recipe(name=name, problem=_asked(view, questions, devices.whole, kinds, recorded), folds=folds)
+
+
+def _naive(view: AttackerView, questions: Questions, devices: OffLine, recorded: bool) -> Recipe:
+    folds = undefended(view, questions, devices.halves)
+    if recorded:
+        return Recipe(name="recorded", problem=attack_problem(view, questions), folds=folds)
+    return Recipe(name="clean", problem=_asked(view, questions, devices.whole, (CLEAN,), False), folds=folds)
 
 
 def _nuisance(view: AttackerView) -> Plan:

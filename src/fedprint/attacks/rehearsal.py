@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from fedprint.attacks.problem import MORE_ROUNDS, Problem, Validation
+from fedprint.attacks.reidentify import Attack, Scores, Tuned, Workspace
 from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates, spread, spread_rounds
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
@@ -158,6 +161,30 @@ def undefended(view: AttackerView, questions: Questions, halves: Made) -> tuple[
     if _halves(view) is None:
         return _round_folds(view, questions)
     return rehearsals(halves, (CLEAN,), CLEAN, len(questions.options))
+
+
+def rehearsed_ap(
+    attack: Attack, validations: Sequence[Validation], tuned: Tuned, work: Workspace, rng: torch.Generator
+) -> NDArray[np.float64]:
+    """Return each user's AP (m,) on the validation problems, their mean; NaN for a user that none asks about."""
+    found = []
+    for validation in validations:
+        scores = attack.scores(validation.problem, tuned.settings, work, rng)
+        found.append(user_ap(log_softmax(tuned.temperature * scores, axis=1), validation.answers))
+    aps = np.array(found)
+    known = (~np.isnan(aps)).sum(0)
+    means: NDArray[np.float64] = np.where(known > 0, np.nansum(aps, axis=0) / np.maximum(known, 1), np.nan)
+    return means
+
+
+def user_ap(scores: Scores, answers: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the average precision of every option (m,), its column over all q questions; NaN for no answer."""
+    from sklearn.metrics import average_precision_score
+
+    ap = np.full(scores.shape[1], np.nan)
+    for option in np.unique(answers):
+        ap[option] = average_precision_score(answers == option, scores[:, option])
+    return ap
 
 
 def _two_rounds(view: AttackerView) -> None:

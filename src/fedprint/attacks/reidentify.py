@@ -47,13 +47,17 @@ TEMPERATURES = (1.0, 3.0, 10.0, 20.0, 40.0, 80.0, 160.0)
 
 
 class Workspace:
-    """Label-free kernels, computed once and shared by attacks, settings and the shuffled-label check."""
+    """Label-free kernels, computed once and shared by attacks, settings and the shuffled-label check.
+
+    Settings too are chosen once: adversaries tune the same attack on the same problems.
+    """
 
     def __init__(self) -> None:
         self._products: dict[tuple[int, bytes, tuple[str, ...], Transform], Products] = {}
         self._grams: dict[tuple[int, tuple[str, ...], Transform], Products] = {}
         self._kernels: dict[tuple[int, bytes, Block], NDArray[np.float32]] = {}
         self._denoised: dict[tuple[int, bytes, tuple[Block, Denoise]], NDArray[np.float32]] = {}
+        self._settings: dict[object, Settings] = {}
         self._alive: list[Updates] = []  # an id stays unique while its object lives
 
     def kernel(self, problem: Problem, block: Block) -> NDArray[np.float32]:
@@ -74,6 +78,17 @@ class Workspace:
             parts = (self._of_layer(problem, group, transform) for group in layers)
             self._kernels[key] = kernel(functools.reduce(operator.add, parts), problem.fit)
         return self._kernels[key]
+
+    def settings(self, attack: Attack, validations: Sequence[Validation]) -> Settings:
+        """Return what an attack chooses on validation problems."""
+        problems, answers = [v.problem for v in validations], [v.answers for v in validations]
+        rows = ((p.fit, p.labels, p.ask, p.nuisance, known) for p, known in zip(problems, answers, strict=True))
+        arrays = tuple(tuple(array.tobytes() for array in each) for each in rows)
+        key = (attack, arrays, tuple((id(p.updates), p.options, p.denoise) for p in problems))
+        if key not in self._settings:
+            self._alive.extend(p.updates for p in problems)
+            self._settings[key] = attack.settings(problems, answers, self)
+        return self._settings[key]
 
     def prepare(self, problem: Problem, blocks: Sequence[Block]) -> None:
         """Compute the layers' products under all the transforms at once: each column is read once.
@@ -141,11 +156,9 @@ class Tuned:
 
 def tune(attack: Attack, validations: Sequence[Validation], work: Workspace, rng: torch.Generator) -> Tuned:
     """Choose settings and temperature on the validation problems; chance there is log(m) nats."""
-    problems = [v.problem for v in validations]
-    answers = [v.answers for v in validations]
-    settings = attack.settings(problems, answers, work)
-    scored = [attack.scores(problem, settings, work, rng) for problem in problems]
-    loss, temperature = best_temperature(np.concatenate(scored), np.concatenate(answers))
+    settings = work.settings(attack, validations)
+    scored = [attack.scores(v.problem, settings, work, rng) for v in validations]
+    loss, temperature = best_temperature(np.concatenate(scored), np.concatenate([v.answers for v in validations]))
     return Tuned(settings=settings, temperature=temperature, log_loss=loss)
 
 

@@ -14,6 +14,7 @@ from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import POOLED, Row, pool_seeds
 from fedprint.evaluation.tradeoff import AttackNumber, Point, normalised_utility, relative
 from fedprint.rng import numpy_rng
+from fedprint.types import Linkage
 
 STRONGEST = "strongest"
 """In place of an adversary's name: in each seed the adversary and the configured attack with the largest AP."""
@@ -62,6 +63,17 @@ def linked_row(points: Sequence[Point], adversary: str) -> Row | None:
     """
     rows = [row for point in points if (row := _linked(point, number_of(point, adversary))) is not None]
     return over_seeds(rows) if rows and len(rows) == len(points) else None
+
+
+def strongest_row(points: Sequence[Point], linkage: Linkage) -> Row | None:
+    """Return the mean over seeds of the largest AP of any adversary and attack; None where a seed has no such number.
+
+    ``device`` takes the largest among linked APs, which another attack may have than the one best at single updates.
+    """
+    numbers = [number for point in points if (number := point.strongest_by(linkage)) is not None]
+    if not numbers or len(numbers) < len(points):
+        return None
+    return over_seeds([_numbers(p, asdict(number), "ap") for p, number in zip(points, numbers, strict=True)])
 
 
 def _linked(point: Point, number: AttackNumber) -> Row | None:

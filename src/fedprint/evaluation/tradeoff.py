@@ -8,9 +8,9 @@ from typing import Any
 
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import Row
-from fedprint.types import FedprintError
+from fedprint.types import FedprintError, Linkage
 
-LINKAGE = "update"
+LINKAGE: Linkage = "update"
 """A point's attack is re-identification from single updates, the papers' strongest setting (papers.md 2.6)."""
 
 _NUMBERS = ("value", "lo", "hi", "chance", "n_questions", "n_users")
@@ -84,6 +84,16 @@ class Point:
         """The largest AP of any adversary with any configured attack, chosen or not: what a ceiling is about."""
         return max(self.attacks, key=lambda number: number.value)
 
+    def strongest_by(self, linkage: Linkage) -> AttackNumber | None:
+        """Return :attr:`strongest` from single updates, or from all of a device as one (``device``).
+
+        None where that was not measured.
+        """
+        if linkage == LINKAGE:
+            return self.strongest
+        found = [_attack_number(row, {}) for row in _answered(self.rows, linkage)]
+        return max(found, key=lambda number: number.value, default=None)
+
     @property
     def chosen(self) -> AttackNumber:
         """The largest AP of what the adversaries chose."""
@@ -104,21 +114,14 @@ def point_of(key: str, rows: Sequence[Row], by_user: Mapping[str, Any], overhead
     Raises FedprintError when a number is missing.
     """
     utility = next((row for row in rows if row["attack"] is None and _is_utility(row)), None)
-    answered = [row for row in rows if row["metric"] == "ap" and row["linkage"] == LINKAGE]
-    attacks = [row for row in answered if row["attack"] != "chance"] or answered
+    attacks = _answered(rows, LINKAGE)
     if utility is None or not any(row["selected"] for row in attacks):
         raise FedprintError(f"point {key}: no {'utility' if utility is None else 'chosen attack'} was measured")
     return Point(
         key=key,
         **{name: utility[name] for name in ("dataset", "prior", "seed", "defence", "defence_params", "defended")},
         utility=UtilityNumber(**{name: utility[name] for name in ("metric", *_NUMBERS)}),
-        attacks=tuple(
-            AttackNumber(
-                **{name: row[name] for name in ("adversary", "view", "attack", "selected", *_NUMBERS)},
-                by_user=_users_of(by_user, row["adversary"], row["attack"]),
-            )
-            for row in attacks
-        ),
+        attacks=tuple(_attack_number(row, _users_of(by_user, row["adversary"], row["attack"])) for row in attacks),
         overhead=dict(overhead),
         rows=tuple(rows),
     )
@@ -185,6 +188,17 @@ def pareto_front(places: Sequence[tuple[float, float]]) -> list[int]:
 
 def _is_utility(row: Row) -> bool:
     return bool(row["training"] == "federated" and row["metric"] != "mae_gain_over_median")
+
+
+def _answered(rows: Sequence[Row], linkage: Linkage) -> list[Row]:
+    """Return the AP of every configured attack; that of random scores where there is no other."""
+    answered = [row for row in rows if row["metric"] == "ap" and row["linkage"] == linkage]
+    return [row for row in answered if row["attack"] != "chance"] or answered
+
+
+def _attack_number(row: Row, by_user: Mapping[str, float]) -> AttackNumber:
+    names = ("adversary", "view", "attack", "selected", *_NUMBERS)
+    return AttackNumber(**{name: row[name] for name in names}, by_user=by_user)
 
 
 def _users_of(by_user: Mapping[str, Any], adversary: str, attack: str) -> dict[str, float]:

@@ -173,7 +173,7 @@ class _Shadows:
         train = found.seconds * config.federation.epochs * self.passes * found.prior
         kept = sum(layout.sizes[name] for name in layout.kept)
         pairs = len(TRANSFORMS) * self.halves**2 + 2 * self.whole * (self.whole + self.asked)
-        # the adaptive adversary tries every recipe before the attack is tuned on one
+        # the adaptive adversary tries every recipe; the naive one's settings, and the chosen recipe's, are known then
         choices = sum(1 + len(RECIPES) * (name == "adaptive") for name in config.adversaries)
         return (
             train

@@ -222,6 +222,7 @@ def head_of(plane: Plane, entries: Sequence[Entry]) -> PlaneHead:
         prior=plane.settings.prior,
         seeds=plane.settings.seeds,
         defended=plane.config.threat.defended,
+        learn_from=plane.config.threat.learn_from,
         views=tuple(sorted({number.view for number in attacked})),
         adversaries=tuple(sorted({number.adversary for number in attacked}, reverse=True)),
         utility_metric=plain.utility.metric,

@@ -22,16 +22,30 @@ from fedprint.pipeline.config import (
     resolved_values,
 )
 from fedprint.pipeline.config_files import apply_assignments, experiment_file, merge, one_line, read_yaml
+from fedprint.pipeline.point_keys import source_digest
 from fedprint.tuning.sampling import SamplerName
 from fedprint.tuning.space import Strategy, Values
-from fedprint.types import FedprintError
+from fedprint.types import FedprintError, Linkage
+
+_COMPARED: Mapping[str, Any] = {"threat": {"learn_from": "offline"}}
+"""What sweeps and studies set beneath all files: against no defence the adversary learns as it does against one.
+
+From a few recorded updates of its own it would do worse there, and every defence would look good.
+"""
+
+_SEARCH = ("src/fedprint/tuning", "src/fedprint/pipeline/tune.py")
+"""The code that proposes, scores and judges trials."""
 
 Seeds = Annotated[tuple[int, ...], AfterValidator(all_differ), Field(min_length=1)]
 
 
 class Ceiling(Component):
-    """The most that the strongest adversary's AP may be: ``ap`` (a fraction), or ``times_chance``."""
+    """The most that the strongest adversary's AP may be: ``ap`` (a fraction), or ``times_chance``.
 
+    ``linkage`` says whether that AP is of single updates or, as pseudonyms persist, of all updates of a device as one.
+    """
+
+    linkage: Linkage = "update"
     ap: float | None = Field(default=None, gt=0, le=1)
     times_chance: float | None = Field(default=None, gt=0)
 
@@ -99,8 +113,8 @@ class Study:
 
     @property
     def label(self) -> str:
-        """Name of the report: a part of the strategies does not replace the report of all."""
-        return "-".join([self.name, *self.only])
+        """Name of the report: neither a part of the strategies nor a quick try replaces the report of the whole."""
+        return "-".join([self.name, *self.only, *(["fast"] if self.config.fast else [])])
 
     @property
     def points(self) -> list[tuple[Experiment, int]]:
@@ -122,9 +136,13 @@ class Study:
         return defended(check_experiment(base, origin), strategy.filled(values), origin)
 
     def digest(self, strategy: Strategy, code: str) -> str:
-        """Return 8 hex digits of all that a trial's values depend on; ``code`` identifies the data and the code."""
+        """Return 8 hex digits of all that a trial's values depend on; ``code`` identifies the data and a point's code.
+
+        The code of the search counts too: trials judged by different margins must not mix.
+        """
         kept = self.settings.model_dump(mode="json", include={"prior", "ceiling", "seeds", "margin_seeds", "seed"})
         kept |= {"fresh": len(self.settings.fresh_seeds), "sampler": self.settings.sampler, "code": code}
+        kept["search"] = source_digest(_SEARCH)
         text = json.dumps([kept, strategy.model_dump(mode="json"), self.searched.digest()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -152,6 +170,11 @@ def load_study(
         base_experiment(root, name, (settings.experiment, changes), (fast, others), settings.report.title)
         for changes in both
     )
+    if settings.ceiling.linkage not in config.selection.linkages:
+        raise FedprintError(
+            f"{name}: ceiling.linkage: '{settings.ceiling.linkage}' is not measured; selection.linkages has "
+            f"{list(config.selection.linkages)}: add it there"
+        )
     study = Study(
         name=name,
         settings=settings,
@@ -197,7 +220,8 @@ def base_experiment(
     """Return the undefended experiment ``changed`` (its name and what it is merged with) under a new ``name``.
 
     ``line`` are --fast and assignments. The experiment's own ``fast`` section comes before what it is merged with. Its
-    defences and analyses are left out: strategies defend, and a point needs no analysis.
+    defences and analyses are left out: strategies defend, and a point needs no analysis. Where none of these says
+    otherwise, ``threat.learn_from`` is ``offline``.
     """
     experiment, changes = changed
     fast, assignments = line
@@ -206,7 +230,8 @@ def base_experiment(
     if "data" not in own:
         raise FedprintError(f"{name}: '{experiment}' is no single experiment; name one that is")
     quick = own.pop("fast", None) or {}
-    values = resolved_values(root, merge(merge(own, quick) if fast else own, changes), False, assignments)
+    own = merge(_COMPARED, merge(own, quick) if fast else own)
+    values = resolved_values(root, merge(own, changes), False, assignments)
     content = {**values, "name": name, "fast": fast, "defences": [], "analyses": [], "report": {"title": title}}
     return check_experiment(content, f"{name}: experiment {experiment}")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from fedprint.evaluation.tradeoff import Point, normalised_utility
+from fedprint.evaluation.tradeoff import AttackNumber, Point, normalised_utility
 from fedprint.pipeline.point_keys import canonical, stage_keys
 from fedprint.pipeline.point_pool import PointRequest, one_thread, run_points, start_worker
 from fedprint.pipeline.points import run_point
@@ -55,14 +55,17 @@ class Tuned:
 
 
 def score_of(study: Study, points: Sequence[Point], undefended: Mapping[int, Point]) -> Score:
-    """Return the means over the points: normalised utility, AP of the strongest adversary, the ceiling on it."""
+    """Return the means over the points: normalised utility, the AP that the ceiling is about, the ceiling on it."""
     adversaries = sorted({number.adversary for point in points for number in point.attacks})
     details = {f"ap_{name}": fmean(point.attack(name).value for point in points) for name in adversaries}
     if rounds := [found for point in points if (found := _rounds_of(point))]:
         details[ROUNDS] = fmean(rounds)
+    linked = [number.value for point in points if (number := point.strongest_by("device")) is not None]
+    if len(linked) == len(points):
+        details["ap_linked"] = fmean(linked)
     return Score(
         utility=fmean(normalised_utility(point, undefended[point.seed]) for point in points),
-        attack_ap=fmean(point.strongest.value for point in points),
+        attack_ap=fmean(judged(study, point).value for point in points),
         ceiling=ceiling_of(study, points),
         details={**details, "utility_value": fmean(p.utility.value for p in points)},
     )
@@ -73,9 +76,21 @@ def _rounds_of(point: Point) -> int:
     return next((row["rounds"] for row in point.rows if row.get("epsilon") is not None), 0)
 
 
+def judged(study: Study, point: Point) -> AttackNumber:
+    """Return what the ceiling is about: the strongest adversary's AP, from single updates or from linked ones.
+
+    Raises FedprintError where it was not measured.
+    """
+    linkage = study.settings.ceiling.linkage
+    found = point.strongest_by(linkage)
+    if found is None:
+        raise FedprintError(f"point {point.key}: no AP of linkage '{linkage}' was measured; choose another for ceiling")
+    return found
+
+
 def ceiling_of(study: Study, points: Sequence[Point]) -> float:
     """Return the ceiling as an AP: a multiple of chance is one of the chance for these very questions."""
-    return fmean(study.settings.ceiling.of(point.strongest.chance) for point in points)
+    return fmean(study.settings.ceiling.of(judged(study, point).chance) for point in points)
 
 
 def tune(root: Path, study: Study, *, workers: int | None = None, timeout_s: float | None = None) -> Tuned:
@@ -121,8 +136,8 @@ def measure_spread(study: Study, jobs: int) -> tuple[dict[int, Point], dict[str,
     repeats: dict[str, list[float]] = {strategy.name: [] for strategy in settings.strategies}
     for (name, _), point in zip(centres, found[len(seeds) :], strict=True):
         if isinstance(point, Point):
-            repeats[name].append(point.strongest.value)
-    instead = [point.strongest.value for point in undefended.values()]
+            repeats[name].append(judged(study, point).value)
+    instead = [judged(study, point).value for point in undefended.values()]
     ceiling = ceiling_of(study, [*undefended.values()])
     sizes = len(settings.seeds), len(settings.fresh_seeds)
     return undefended, {
@@ -206,17 +221,18 @@ def measure_afresh(
         for name, trials in chosen.items()
     }
     found: dict[str, list[OperatingPoint]] = {name: [] for name in chosen}
+    linkage = study.settings.ceiling.linkage
     for place in range(study.settings.candidates):
         pending = [s for s in searches if len(chosen[s.strategy]) > place and not _settled(found[s.strategy])]
         batches = _measure_candidates(study, [(s, chosen[s.strategy][place]) for s in pending], jobs)
         for one, points in zip(pending, batches, strict=True):
             if points:
                 ceiling = ceiling_of(study, points)
-                made = operating_point(one, chosen[one.strategy][place], points, undefended, ceiling)
+                made = operating_point(one, chosen[one.strategy][place], points, undefended, ceiling, linkage)
                 found[one.strategy].append(replace(made, measured=place + 1))
     seeds = study.settings.fresh_seeds
     ceiling = ceiling_of(study, [undefended[seed] for seed in seeds])
-    return [_best(found[s.strategy]) or nothing_found(s, seeds, chosen[s.strategy], ceiling) for s in searches]
+    return [_best(found[s.strategy]) or nothing_found(s, seeds, chosen[s.strategy], ceiling, linkage) for s in searches]
 
 
 def _measure_candidates(
@@ -242,7 +258,7 @@ def _best(found: Sequence[OperatingPoint]) -> OperatingPoint | None:
     """Return the feasible one, else the one nearest to the ceiling; ``measured`` counts all."""
     if not found:
         return None
-    best = min(found, key=lambda p: (not p.feasible, (p.attack_ap or 0.0) - (p.ceiling or 0.0)))
+    best = min(found, key=lambda p: (not p.feasible, (p.judged_ap or 0.0) - (p.ceiling or 0.0)))
     return replace(best, measured=max(point.measured for point in found))
 
 

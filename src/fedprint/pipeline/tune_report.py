@@ -7,11 +7,13 @@ from statistics import fmean
 
 import yaml
 
+from fedprint.evaluation.planes import strongest_row
 from fedprint.pipeline.stages.tracking import flat
 from fedprint.pipeline.study_config import Ceiling, Study
 from fedprint.pipeline.tune import Tuned, ceiling_of
 from fedprint.pipeline.tune_tracking import EXPERIMENT, log_study
-from fedprint.reports.study import StudyHead, parameters, write_study
+from fedprint.reports.study import LINKED, StudyHead, parameters, write_study
+from fedprint.tuning.storage import without_password
 
 
 def publish(root: Path, tuned: Tuned) -> Path:
@@ -29,9 +31,12 @@ def publish(root: Path, tuned: Tuned) -> Path:
 
 
 def dump_study(study: Study) -> str:
-    """Return the resolved study and its experiment as YAML."""
+    """Return the resolved study and its experiment as YAML, without the password of its storage: pages are shared."""
+    settings = study.settings
+    if settings.storage is not None:
+        settings = settings.model_copy(update={"storage": without_password(settings.storage)})
     content = {
-        "study": study.settings.model_dump(mode="json", by_alias=True),
+        "study": settings.model_dump(mode="json", by_alias=True),
         "experiment": study.config.model_dump(mode="json"),
     }
     return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
@@ -50,12 +55,14 @@ def head_of(tuned: Tuned) -> StudyHead:
         prior=settings.prior,
         views=tuple(sorted({point.view for point in known if point.view})) or (plain[0].strongest.view,),
         defended=study.config.threat.defended,
+        learn_from=study.config.threat.learn_from,
         adversaries=tuple(names),
         ceiling=ceiling_text(settings.ceiling),
         ceiling_ap=ceiling_of(study, plain),
         utility_metric=plain[0].utility.metric,
         undefended_utility=fmean(point.utility.value for point in plain),
         undefended_ap=fmean(point.strongest.value for point in plain),
+        undefended_linked_ap=linked["value"] if (linked := strongest_row(plain, "device")) else None,
         seeds=settings.seeds,
         margin_seeds=settings.margin_seeds,
         fresh_seeds=settings.fresh_seeds,
@@ -66,8 +73,9 @@ def head_of(tuned: Tuned) -> StudyHead:
 
 
 def ceiling_text(ceiling: Ceiling) -> str:
-    """Say what the ceiling is."""
-    return f"AP {100 * ceiling.ap:g} %" if ceiling.ap is not None else f"{ceiling.times_chance:g} times chance"
+    """Say what the ceiling is, and on which AP."""
+    level = f"AP {100 * ceiling.ap:g} %" if ceiling.ap is not None else f"{ceiling.times_chance:g} times chance"
+    return f"{level}, {LINKED[ceiling.linkage]}"
 
 
 def print_operating_points(root: Path, folder: Path, tuned: Tuned) -> None:
@@ -77,14 +85,15 @@ def print_operating_points(root: Path, folder: Path, tuned: Tuned) -> None:
 
     from fedprint.tracking.runs import ui_hint
 
-    columns = ("strategy", "parameters", "keeps below", "utility", "AP, %", "ceiling, %")
-    table = Table(*columns, title=f"study {tuned.study.name}")
+    columns = ("strategy", "parameters", "keeps below", "utility", "AP, %", "linked AP, %", "ceiling, %")
+    about = LINKED[tuned.study.settings.ceiling.linkage]
+    table = Table(*columns, title=f"study {tuned.study.name} (ceiling on {about})")
     for point in tuned.operating_points:
-        numbers = ["-"] * 3
-        if point.utility is not None and point.attack_ap is not None and point.ceiling is not None:
-            numbers = [f"{point.utility:.3f}", f"{100 * point.attack_ap:.1f}", f"{100 * point.ceiling:.1f}"]
+        utility = "-" if point.utility is None else f"{point.utility:.3f}"
+        shares = (point.attack_ap, point.linked_ap, point.ceiling)
+        numbers = ["-" if share is None else f"{100 * share:.1f}" for share in shares]
         keeps = "yes" if point.feasible else "no"
-        table.add_row(point.strategy, parameters(point.parameters), keeps, *numbers)
+        table.add_row(point.strategy, parameters(point.parameters), keeps, utility, *numbers)
     console = Console(soft_wrap=True)
     console.print(table)
     for point in tuned.operating_points:

@@ -45,6 +45,7 @@ class PlaneHead:
     prior: str
     seeds: tuple[int, ...]
     defended: str
+    learn_from: str
     views: tuple[str, ...]
     adversaries: tuple[str, ...]
     utility_metric: str

@@ -23,8 +23,9 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "training-updates": ("Training updates", "How many labelled updates must the adversary have seen?"),
     "adversaries": (
         "Adversaries",
-        "The naive adversary does not know that updates are defended; the adaptive one knows how, and chooses on prior "
-        "data whether to learn from clean updates, from defended ones, or from both (column recipe).",
+        "The naive adversary does not know that updates are defended; the adaptive one knows how. It attacks as the "
+        "naive one does until prior data show clearly that something else is better: other settings, or to learn from "
+        "defended updates, or from both (column recipe).",
     ),
     "privacy": (
         "Privacy budget",

@@ -18,6 +18,9 @@ from fedprint.reports.study_privacy import guarantee_words, guarantees_table, se
 from fedprint.reports.wording import MISSING, Estimate, number
 from fedprint.tuning.result import OperatingPoint, SearchResult
 
+LINKED: Mapping[str, str] = {"update": "AP of an update", "device": "linked AP"}
+"""What a ceiling is about."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudyHead:
@@ -32,12 +35,14 @@ class StudyHead:
     prior: str
     views: tuple[str, ...]
     defended: str
+    learn_from: str
     adversaries: tuple[str, ...]
     ceiling: str
     ceiling_ap: float
     utility_metric: str
     undefended_utility: float
     undefended_ap: float
+    undefended_linked_ap: float | None
     seeds: tuple[int, ...]
     margin_seeds: tuple[int, ...]
     fresh_seeds: tuple[int, ...]
@@ -98,9 +103,17 @@ def sentence(head: StudyHead, point: OperatingPoint) -> str:
     who = f"{' and '.join(head.adversaries)} adversary, view {point.view}, defended: {point.defended}"
     return (
         f"{point.strategy} ({parameters(point.parameters)}) keeps {100 * point.utility:.0f} % of the utility at AP "
-        f"{_percent(point.attack_ap)} {_ends(point, 'attack_ap')}, ceiling {_percent(point.ceiling)} ({who}; "
-        f"{len(point.seeds)} fresh seeds). {point.note}{private}"
+        f"{_percent(point.attack_ap)} {_ends(point, 'attack_ap')} of an update{_linked(point)}; ceiling "
+        f"{_percent(point.ceiling)} on {LINKED[point.linkage]} ({who}; {len(point.seeds)} fresh seeds). "
+        f"{point.note}{private}"
     )
+
+
+def _linked(point: OperatingPoint) -> str:
+    if point.linked_ap is None:
+        return ""
+    ends, chance = _ends(point, "linked_ap"), _percent(point.linked_chance)
+    return f" and {_percent(point.linked_ap)} {ends} (chance {chance}) of all updates of a device"
 
 
 def parameters(values: Mapping[str, Any]) -> str:
@@ -120,6 +133,7 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
                 point.view,
                 _estimate(point, "utility", point.utility),
                 _estimate(point, "attack_ap", point.attack_ap, point.chance),
+                _estimate(point, "linked_ap", point.linked_ap, point.linked_chance),
                 *(_of_adversary(point, name) for name in names),
                 f"{_percent(point.ceiling)}",
                 f"{100 * point.margin:.1f} points",
@@ -133,11 +147,14 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
         name="operating-points",
         title="Operating points, measured on fresh seeds",
         note="Utility is in per cent of that without a defence; AP is the strongest adversary's in each seed. "
-        "Intervals (95 %) are over seeds and users. “Keeps below” compares the mean with the ceiling.",
+        "“Linked” is before an adversary who tells devices by pseudonyms that persist and reads all of their "
+        "updates. "
+        "Intervals (95 %) are over seeds and users. “Keeps below” compares the mean with the ceiling, which is on "
+        f"{' and on '.join(dict.fromkeys(LINKED[point.linkage] for point in points))}.",
         labels=("strategy", "parameters"),
         heads=(
-            "keeps below", "view", "utility", "AP of an update", *(f"AP, {name}" for name in names), "ceiling",
-            "margin", "data factor", "measured afresh",
+            "keeps below", "view", "utility", "AP of an update", "linked AP", *(f"AP, {name}" for name in names),
+            "ceiling", "margin", "data factor", "measured afresh",
         ),
         lines=tuple(lines),
     )  # fmt: skip
@@ -179,7 +196,7 @@ def trials_table(searches: Sequence[SearchResult]) -> ResultTable:
     return ResultTable(
         name="trials",
         title="All trials of the search",
-        note="AP + margin - ceiling is the constraint: feasible at 0 or below.",
+        note="AP, the one that the ceiling is about, + margin - ceiling is the constraint: feasible at 0 or below.",
         labels=("strategy", "trial", "parameters"),
         heads=("state", "utility", "AP", "AP + margin - ceiling"),
         lines=tuple(lines),

@@ -41,7 +41,8 @@ def pareto(ceiling: float, searches: Sequence[SearchResult], points: Sequence[Op
         for point in (point for point in points if point.strategy == search.strategy):
             _operating_point(axes, point, *_look(position))
     axes.set_ylabel("utility, normalised to no defence")
-    percent_axis(axes, "x", "AP of the strongest adversary")
+    linked = any(point.linkage == "device" for point in points)
+    percent_axis(axes, "x", f"{'linked ' if linked else ''}AP of the strongest adversary")
     shared_legend(figure, [axes])
     return finish(
         figure,
@@ -83,13 +84,14 @@ def history(searches: Sequence[SearchResult]) -> Drawing:
 
 
 def _operating_point(axes: Axes, point: OperatingPoint, colour: str, marker: str) -> None:
-    if point.attack_ap is None or point.utility is None:
+    ap = point.judged_ap
+    if ap is None or point.utility is None:
         return
-    (left, right), (low, high) = point.intervals["attack_ap"], point.intervals["utility"]
+    (left, right), (low, high) = point.intervals[point.judged], point.intervals["utility"]
     axes.plot([left, right], [point.utility] * 2, color=colour, lw=1.6, zorder=4)
-    axes.plot([point.attack_ap] * 2, [low, high], color=colour, lw=1.6, zorder=4)
+    axes.plot([ap] * 2, [low, high], color=colour, lw=1.6, zorder=4)
     face = colour if point.feasible else PAPER
-    axes.plot(point.attack_ap, point.utility, marker, ms=9, color=colour, mfc=face, mew=1.6, zorder=5)
+    axes.plot(ap, point.utility, marker, ms=9, color=colour, mfc=face, mew=1.6, zorder=5)
 
 
 def _place(trial: Finished) -> Place | None:

@@ -27,6 +27,13 @@ ADVERSARIES: Mapping[str, str] = {
     "naive": "does not know of any defence",
     "adaptive": "knows the defence and applies it to the data of its own devices",
 }
+LEARNING: Mapping[str, str] = {
+    "offline": "Against no defence too the adversary trains devices of its own from the recorded global models, as "
+    "many as against a defence: APs with and without one compare.",
+    "records": "Where its own devices took part undefended, the adversary learns from their recorded updates, often "
+    "fewer than it trains off line against a defence: AP without a defence may be too low, and defences look better "
+    "than they are.",
+}
 WORLDS: Mapping[str, str] = {
     "closed": "has prior data of every user",
     "open": "has prior data of some users only",

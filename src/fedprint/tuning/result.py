@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fedprint.evaluation.planes import STRONGEST, attack_row, normalised_row
+from fedprint.evaluation.planes import STRONGEST, attack_row, normalised_row, strongest_row
 from fedprint.evaluation.rows import GUARANTEE
-from fedprint.evaluation.tradeoff import Point
+from fedprint.evaluation.tradeoff import LINKAGE, Point
 from fedprint.tuning.score import Finished
+from fedprint.types import FedprintError, Linkage
 
 Ends = tuple[float, float]
 
@@ -42,6 +43,9 @@ class OperatingPoint:
     the trial of the search, ``measured`` how many candidates were measured on fresh seeds until one kept below the
     ceiling, or none was left. Numbers are None where training diverged under every candidate. ``guarantee`` is that of
     each seed's federation, None without a finite epsilon.
+
+    ``attack_ap`` and ``chance`` are of single updates, ``linked_ap`` and ``linked_chance`` of all updates of a device
+    as one (None where that was not measured); the ceiling is about the one that ``linkage`` names.
     """
 
     strategy: str
@@ -51,6 +55,9 @@ class OperatingPoint:
     attack_ap: float | None
     ceiling: float | None
     chance: float | None
+    linked_ap: float | None
+    linked_chance: float | None
+    linkage: Linkage
     view: str | None
     defended: str | None
     intervals: Mapping[str, Ends]
@@ -64,6 +71,16 @@ class OperatingPoint:
     trials: Mapping[str, int]
     note: str
     guarantee: Guarantee | None = None
+
+    @property
+    def judged(self) -> str:
+        """Name of the number that the ceiling is about; its interval is in ``intervals``."""
+        return "linked_ap" if self.linkage == "device" else "attack_ap"
+
+    @property
+    def judged_ap(self) -> float | None:
+        """The AP that the ceiling is about."""
+        return self.linked_ap if self.linkage == "device" else self.attack_ap
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of its entry in operating_points.json."""
@@ -86,12 +103,24 @@ class SearchResult:
 
 
 def operating_point(
-    search: SearchResult, trial: Finished, points: Sequence[Point], undefended: Mapping[int, Point], ceiling: float
+    search: SearchResult,
+    trial: Finished,
+    points: Sequence[Point],
+    undefended: Mapping[int, Point],
+    ceiling: float,
+    linkage: Linkage = LINKAGE,
 ) -> OperatingPoint:
-    """Return what a candidate yields on fresh seeds; ``ceiling`` is an AP."""
+    """Return what a candidate yields on fresh seeds; ``ceiling`` is an AP of ``linkage``.
+
+    Raises FedprintError where no AP of that linkage was measured.
+    """
     attack, utility = attack_row(points), normalised_row(points, undefended)
+    linked, judged = strongest_row(points, "device"), strongest_row(points, linkage)
+    if judged is None:
+        raise FedprintError(f"strategy '{search.strategy}': no AP of linkage '{linkage}' was measured; choose another")
     adversaries = sorted({number.adversary for point in points for number in point.attacks})
-    feasible = attack["value"] <= ceiling
+    feasible = judged["value"] <= ceiling
+    rows = {"utility": utility, "attack_ap": attack} | ({} if linked is None else {"linked_ap": linked})
     return OperatingPoint(
         strategy=search.strategy,
         parameters=dict(trial.values),
@@ -100,9 +129,12 @@ def operating_point(
         attack_ap=attack["value"],
         ceiling=ceiling,
         chance=attack["chance"],
+        linked_ap=linked["value"] if linked else None,
+        linked_chance=linked["chance"] if linked else None,
+        linkage=linkage,
         view=points[0].strongest.view,
         defended=points[0].defended,
-        intervals={"utility": (utility["lo"], utility["hi"]), "attack_ap": (attack["lo"], attack["hi"])},
+        intervals={name: (row["lo"], row["hi"]) for name, row in rows.items()},
         by_adversary={
             name: {key: row[key] for key in ("value", "lo", "hi")}
             for name in (*adversaries, STRONGEST)
@@ -115,7 +147,7 @@ def operating_point(
         measured=1,
         margin=search.margin,
         trials=search.counts,
-        note=_note(feasible, trial.feasible, attack["hi"] > ceiling),
+        note=_note(feasible, trial.feasible, judged["hi"] > ceiling),
         guarantee=guarantee_of(points),
     )
 
@@ -134,19 +166,21 @@ def guarantee_of(points: Sequence[Point]) -> Guarantee | None:
 
 
 def nothing_found(
-    search: SearchResult, seeds: Sequence[int], tried: Sequence[Finished], ceiling: float
+    search: SearchResult, seeds: Sequence[int], tried: Sequence[Finished], ceiling: float, linkage: Linkage = LINKAGE
 ) -> OperatingPoint:
     """Return the entry of a strategy under which no federation ran to its end on fresh seeds.
 
     The ``ceiling`` (an AP) is that of the undefended federations, as it is asked about the same users.
     """
-    reasons = list(dict.fromkeys(t.error for t in search.trials if t.error))
     return OperatingPoint(
         strategy=search.strategy,
         parameters=dict(tried[0].values) if tried else {},
         feasible=False,
-        **dict.fromkeys(("utility", "attack_ap", "chance", "view", "defended")),
+        **dict.fromkeys(
+            ("utility", "attack_ap", "chance", "linked_ap", "linked_chance", "view", "defended"),
+        ),
         ceiling=ceiling,
+        linkage=linkage,
         intervals={},
         by_adversary={},
         seeds=tuple(seeds),
@@ -156,8 +190,16 @@ def nothing_found(
         measured=len(tried),
         margin=search.margin,
         trials=search.counts,
-        note="Nothing could be measured: " + (reasons[0] if reasons else "every candidate diverged on a fresh seed"),
+        note=f"Nothing could be measured: {_reason(search, tried)}",
     )
+
+
+def _reason(search: SearchResult, tried: Sequence[Finished]) -> str:
+    """Say why a strategy has no number: no trial was finished, none could be measured, or none on fresh seeds."""
+    if tried:
+        return "every candidate diverged on a fresh seed"
+    errors = [trial.error for trial in search.trials if trial.error]
+    return errors[0] if errors else "no trial was finished; raise trials or timeout_minutes and repeat the command"
 
 
 def _note(feasible: bool, promised: bool, beyond: bool) -> str:

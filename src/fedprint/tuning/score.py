@@ -29,6 +29,8 @@ ROUNDS = "rounds"
 class Score:
     """Means over the seeds so far: ``utility`` normalised, ``attack_ap`` and its ``ceiling`` as fractions.
 
+    ``attack_ap`` is the one that the ceiling is about: of single updates or of linked ones.
+
     ``details`` are further numbers for the eye (AP by adversary, utility before normalisation, ...).
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
     from optuna.study import Study
 
 DRIVERS = {"postgresql": "psycopg2-binary", "mysql": "pymysql"}
+
+_PASSWORD = re.compile(r"(?<=://)([^:/@?]*):.*@|([?&][^=&]*pass(?:word|wd)=)[^&\s]*", re.IGNORECASE)
+"""A password before the host, which may itself hold ``@`` or ``/``, or among the URL's parameters."""
+
+
+def without_password(text: str) -> str:
+    """Return a storage's URL, or a text that quotes one, with ``***`` in place of its password."""
+    return _PASSWORD.sub(lambda found: f"{found[2]}***" if found[2] else f"{found[1]}:***@", text)
 
 
 def open_storage(url: str) -> BaseStorage:
@@ -49,10 +58,11 @@ def open_storage(url: str) -> BaseStorage:
         return RDBStorage(url)
     except ImportError:
         driver = DRIVERS.get(url.split("://")[0].split("+")[0], "its driver")
-        raise FedprintError(f"storage {url.split('@')[-1]}: {driver} is not installed; pip install {driver}") from None
+        shown = without_password(url)
+        raise FedprintError(f"storage {shown}: {driver} is not installed; pip install {driver}") from None
     except Exception as error:  # SQLAlchemy has one class per driver and fault
-        reason = " ".join(str(error).split())[:200]
-        raise FedprintError(f"storage {url.split('@')[-1]} cannot be opened ({reason}); check the URL") from None
+        reason = without_password(" ".join(str(error).split()))[:200]
+        raise FedprintError(f"storage {without_password(url)} cannot be opened ({reason}); check the URL") from None
 
 
 def open_study(url: str, name: str) -> Study:

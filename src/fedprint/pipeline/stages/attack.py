@@ -89,7 +89,7 @@ def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace)
     """Choose what to learn from, then every attack's settings; write the folder of one adversary."""
     view, questions = open_view(job, name)
     found = recipes(name, view, questions, devices, recorded=_recorded(job.config))
-    recipe, losses = choose(found, work, torch_rng(job.seed, "attack", "recipe", name))
+    recipe, aps = choose(found, work, torch_rng(job.seed, "attack", "recipe", name))
     real = recipe.problem
     permuted = relabelled(real, permutation(job, questions))
     settled: dict[str, dict[str, Any]] = {}
@@ -99,7 +99,7 @@ def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace)
             settled[attack.name] = _run_attack(attack, job, real, permuted, recipe.folds, work, scores)
             bar.update(i + 1, attack.name)
     selected = min(settled, key=lambda attack: (settled[attack]["log_loss"], attack))
-    learnt = {"adversary": name, "recipe": recipe.name, "recipe_log_loss": losses}
+    learnt = {"adversary": name, "recipe": recipe.name, "recipe_ap": aps}
     summary = {"attacks": settled, "selected": selected, **learnt}
     _write(job.paths.attack_of(name), view, questions, scores, summary)
     row = settled[selected]

@@ -247,8 +247,7 @@ def _details(
         "selected": selected,
         "adversary": attack["adversary"],
         "recipes": {
-            name: {key: found[key] for key in ("recipe", "recipe_log_loss", "selected")}
-            for name, found in attacks.items()
+            name: {key: found[key] for key in ("recipe", "recipe_ap", "selected")} for name, found in attacks.items()
         },
         "chance_log_loss": attack["chance_log_loss"],
         "by_user": {
