@@ -84,6 +84,11 @@ class Victims:
         """Return victims of the same model that sent other ``descents`` (v, ...)."""
         return replace(self, descents=descents)
 
+    def to(self, device: str) -> Victims:
+        """Return the same victims with their model on another device."""
+        params, descents = ({n: t.to(device) for n, t in part.items()} for part in (self.params, self.descents))
+        return replace(self, model=self.model.to(device), params=params, descents=descents)
+
     def averaged(self) -> Params:
         """Return the mean of each client's descents over the rounds: (v, ...)."""
         return self.descents if self.rounds == 1 else {name: d.mean(1) for name, d in self.descents.items()}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def reconstruct(attack: Inversion, observed: Path, public: Path | None, out: Pat
     if isinstance(attack, ClosedForm):
         found = _closed_form(attack, victims, knowledge)
     else:
-        found = _matched(attack, _moved(victims, best_device()), knowledge, seed)
+        found = _matched(attack, victims.to(best_device()), knowledge, seed)
     out.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.cpu().contiguous() for name, tensor in found.items()}, out / FOUND)
 
@@ -148,11 +147,6 @@ def client_of(victims: Victims, defences: Sequence[Mechanic]) -> Client:
         if isinstance(defence, UpdateDefence):
             client = behind(client, defence.on_device)
     return client
-
-
-def _moved(victims: Victims, device: str) -> Victims:
-    params, descents = ({n: t.to(device) for n, t in part.items()} for part in (victims.params, victims.descents))
-    return replace(victims, model=victims.model.to(device), params=params, descents=descents)
 
 
 def _matched(attack: GradientMatching, victims: Victims, knowledge: Knowledge, seed: int) -> dict[str, Tensor]:

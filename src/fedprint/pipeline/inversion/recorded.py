@@ -28,6 +28,7 @@ from fedprint.attacks.view import AttackerView
 from fedprint.component import Component
 from fedprint.data.examples import concat
 from fedprint.defences.secure_aggregation import secure_aggregation
+from fedprint.federation.backends import best_device
 from fedprint.pipeline.inversion.config import Adversaries, Inversion
 from fedprint.pipeline.progress import meter
 from fedprint.pipeline.stages.attack import open_view
@@ -121,7 +122,7 @@ def _of_group(
     else:
         attack = fitting(config.attack, view, victims.images)
         seed = seed_for(config.seed, "recorded")
-        orders = in_orders(victims, config.orders, torch_rng(config.seed, "orders", victims.images))
+        orders = in_orders(victims.to(best_device()), config.orders, torch_rng(config.seed, "orders", victims.images))
         result = reduce(better, (reconstruct(attack, one, knowledge, seed=seed) for one in orders))
         images, raw, targets = result.images, result.raw, result.targets.argmax(-1)
     beliefs = Beliefs(public=public, knowledge=knowledge)
