@@ -23,7 +23,8 @@ SPENT = {
 }  # fmt: skip
 HEAD = StudyHead(
     name="demo", title="Demo", dataset="albums", prior="random", views=("local",), defended="everyone",
-    adversaries=("naive",), ceiling="AP 100 %", ceiling_ap=1.0, utility_metric="accuracy", undefended_utility=0.8,
+    learn_from="offline", adversaries=("naive",), ceiling="AP 100 %", ceiling_ap=1.0, utility_metric="accuracy",
+    undefended_utility=0.8, undefended_linked_ap=None,
     undefended_ap=0.8, seeds=(0, 1), margin_seeds=(0, 1, 2), fresh_seeds=(10, 11), search="", fast=False,
     config_hash="abc",
 )  # fmt: skip

@@ -126,8 +126,11 @@ def test_rows_of_updates_stand_apart_from_those_of_gradients(
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"variant": "main"}, "local: headlines are of single gradients under every mechanism; give .* a variant"),
-        ({"variant": "main", "local": None}, "mechanisms: headlines are of single gradients"),
+        (
+            {"variant": "main"},
+            "local: headlines are of all victims' gradients under every mechanism; give it a variant",
+        ),
+        ({"variant": "main", "local": None}, "mechanisms: headlines are of all victims' gradients"),
         ({"batches": [4]}, "local: 3 steps of 1 reach 3 of 4 images; raise local.steps or local.batch_size"),
         ({"mechanisms": ["ppdl_0.05"]}, r"'gradient-matching \(local-steps\)' is to attack \['ppdl_0.05'\]; the grid"),
         ({"local": {"steps": 2}}, "local.batch_size"),
