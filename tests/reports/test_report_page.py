@@ -142,6 +142,12 @@ def test_seeds_that_chose_different_attackers_are_pooled_as_the_selected_one(eva
     assert report.page.read_text(encoding="utf-8").count("chosen in 1 of 2 seeds") == 2
 
 
+def test_random_scores_are_no_attacker_to_judge_recognition_by(evaluations: Write, tmp_path: Path):
+    report = _report(evaluations(priors=("random",), selected="chance"), tmp_path / "report")
+    assert report.verdict == ("No attacker was chosen, so nothing is known about how recognisable users are.",)
+    assert "not distinguishable" not in report.page.read_text(encoding="utf-8")
+
+
 def test_names_are_escaped_everywhere(evaluations: Write, tmp_path: Path):
     evil = "<script>alert('x')</script>&"
     folders = evaluations(

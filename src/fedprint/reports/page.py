@@ -141,6 +141,10 @@ def environment() -> Environment:
     return found
 
 
+UNATTACKED = "No attacker was chosen, so nothing is known about how recognisable users are."
+"""The verdict of a run without attackers; random scores are none."""
+
+
 def _summary(
     experiment: str,
     title: str,
@@ -166,7 +170,7 @@ def _summary(
         priors=tuple(dict.fromkeys(item.prior for item in evaluations)),
         prior=prior,
         attack=best.attack if best else None,
-        verdict=_sentences(dataset, prior, numbers, evaluations),
+        verdict=_sentences(dataset, prior, numbers, evaluations) if best and best.attack != "chance" else (UNATTACKED,),
         update=_headline(numbers.get("update", {})),
         device=_headline(numbers.get("device", {})),
         utility=_model_utility(utility, prior),
@@ -196,7 +200,7 @@ def _sentences(
         for linkage, writer in writers.items()
         if "ap" in numbers.get(linkage, {})
     )
-    return said or ("No attacker was chosen, so nothing is known about how recognisable users are.",)
+    return said or (UNATTACKED,)
 
 
 def _render(
