@@ -3,11 +3,13 @@
 Run: ``FEDPRINT_DATA=... OMP_NUM_THREADS=1 python benchmarks/client_dp.py [EXPERIMENT] [ROUNDS]``, by default
 client-dp-10000 and 12. The stages prepare and federate run as processes of their own, without DVC and MLflow; federate
 runs twice, for a third of the rounds and for all, so that the difference is training alone, recorded and on the disk.
+With ``all`` for ROUNDS it runs one seed to the end of its budget and evaluates it; killed, it goes on if repeated.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import resource
 import shutil
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedprint.data.prepared import load_users
+from fedprint.federation.backends import best_device
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline.config import dump_yaml, load_experiment
 from fedprint.pipeline.recipes import make_plan
@@ -47,8 +50,8 @@ def job(base: Path, experiment: str, rounds: int | None) -> Job:
 
 
 def run_stage(stage: str, base: Path, experiment: str, rounds: int) -> None:
-    """Run in the child: one stage, and its processor time and peak memory at the end."""
-    importlib.import_module(f"fedprint.pipeline.stages.{stage}").run(job(base, experiment, rounds))
+    """Run in the child: one stage, and its processor time and peak memory at the end; 0 rounds are all of them."""
+    importlib.import_module(f"fedprint.pipeline.stages.{stage}").run(job(base, experiment, rounds or None))
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(f"cpu {used.ru_utime + used.ru_stime:.2f} s, peak {used.ru_maxrss / 1024:.0f} MiB", file=sys.stderr)
 
@@ -62,7 +65,10 @@ def measured(stage: str, base: Path, experiment: str, rounds: int) -> Cost:
         raise SystemExit(f"{stage} failed:\n{run.stderr[-3000:]}")
     cpu, peak = re.findall(r"cpu ([0-9.]+) s, peak (\d+) MiB", run.stderr)[-1]
     found = Cost(wall=time.perf_counter() - started, cpu=float(cpu), peak=float(peak))
-    print(f"{stage}, {rounds} rounds: {found.wall:.0f} s, {found.cpu:.0f} s of cpu, {found.peak:.0f} MiB", flush=True)
+    print(
+        f"{stage}, {rounds or 'all'} rounds: {found.wall:.0f} s, {found.cpu:.0f} s of cpu, {found.peak:.0f} MiB",
+        flush=True,
+    )
     return found
 
 
@@ -91,12 +97,31 @@ def measure(experiment: str, rounds: int, base: Path) -> None:
           f"{minutes[1]:.0f} min of cpu, {disk / 2**30:.1f} GiB of store")  # fmt: skip
 
 
+WHOLE = ("prepare", "federate", "ask", "attack", "analyse", "evaluate")
+
+
+def run_whole(experiment: str, base: Path) -> None:
+    """Run every stage of one seed and print what each took, then accuracy and epsilon."""
+    began = time.perf_counter()
+    costs = [measured(stage, base, experiment, 0) for stage in WHOLE]
+    updates = len(UpdateStore.open(base / "updates" / "random-0" / "observed", verify=False).index)
+    rows = map(json.loads, (base / "evaluation" / "random-0" / "rows.jsonl").read_text().splitlines())
+    said = ("value", "lo", "hi", "n_questions", "epsilon", "delta", "rounds", "accountant", "sampling", "adjacency")
+    for row in (one for one in rows if one["metric"] == "accuracy" and one["training"] == "federated"):
+        print("accuracy", {key: row[key] for key in said})
+    print(f"{updates:,} updates in {costs[1].wall:.0f} s of federate, {updates / costs[1].wall:.0f} updates/s; "
+          f"{(time.perf_counter() - began) / 60:.1f} min in all, on {best_device()}")  # fmt: skip
+
+
 def main(words: Sequence[str]) -> None:
     """Measure in a temporary folder."""
     if words[:1] == ["--stage"]:
         run_stage(words[1], Path(words[2]), words[3], int(words[4]))
         return
     experiment, rounds = (*words, *("client-dp-10000", "12")[len(words) :])
+    if rounds == "all":
+        run_whole(experiment, ROOT / "work" / "benchmarks" / experiment)
+        return
     folder = Path(tempfile.mkdtemp(prefix="fedprint-client-dp-"))
     try:
         measure(experiment, int(rounds), folder / "artifacts")

@@ -33,6 +33,7 @@ from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.victims import Victims
 from fedprint.data.locate import data_root
 from fedprint.evaluation.intervals import proportion_interval
+from fedprint.federation.backends import best_device
 from fedprint.models.components import DlNet
 from fedprint.rng import torch_rng
 
@@ -153,7 +154,7 @@ def count_labels(of: Victims, y: Tensor) -> None:
 def main() -> None:
     given = options()
     torch.set_num_threads(1)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = best_device()
     settings = {key: yaml.safe_load(value) for key, _, value in (s.partition("=") for s in given.settings)}
     attack = GradientMatching.model_validate(settings)
     of, x, y = victims(given.victims, given.images, device)

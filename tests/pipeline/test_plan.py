@@ -109,6 +109,14 @@ def test_the_devices_that_are_counted_are_those_that_are_trained(tiny_run: Job) 
     assert effort_of(experiment(), 8) == Effort(clean_rounds=0, defended_rounds=10, draws=0, validation_rounds=4)
 
 
+def test_random_scores_train_nothing_but_a_half_of_each_prior() -> None:
+    naive, chance = {"adversaries": ["naive"]}, [{"name": "chance"}]
+    nobody = experiment(NOISE, threat=naive, attacks=chance)
+    assert effort_of(nobody, 8) == Effort(clean_rounds=0, defended_rounds=0, draws=0, validation_rounds=2)
+    assert effort_of(experiment(NOISE, threat=naive), 8).clean_rounds > 0
+    assert effort_of(experiment(NOISE, attacks=chance), 8).clean_rounds > 0, "the adaptive one compares ways to learn"
+
+
 def test_more_seeds_and_priors_cost_in_proportion() -> None:
     one, six = estimated(), estimated(seeds=[0, 1, 2], split={"priors": ["random", "iid"]})
     assert six.federate_s == pytest.approx(6 * one.federate_s) and six.attack_s == pytest.approx(6 * one.attack_s)

@@ -19,7 +19,7 @@ from fedprint.defences.on_data import CLUSTER
 from fedprint.defences.points import has_guarantee
 from fedprint.defences.secret_head import secret_head
 from fedprint.defences.secure_aggregation import check_group
-from fedprint.federation.backends import best_device, make_backend, trial
+from fedprint.federation.backends import best_device, default_block, make_backend, trial
 from fedprint.federation.client_state import ClientFiles, ClientState
 from fedprint.federation.cohorts import FederationPlan, check_cohort, cohort_size, largest_cohort
 from fedprint.federation.privacy import noise_of_sums, private_defence, rounds_allowed
@@ -209,7 +209,7 @@ def choose_backend(config: Experiment, model: FedModule, devices: Sequence[Devic
         return make_backend(name, model)
     known: dict[str, str] = json.loads(memory.read_text()) if memory.is_file() else {}
     if best_device() not in known:
-        jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices[:8]]
+        jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices[: default_block()]]
         seconds = trial(model, jobs, parameters_of(model), config.federation.local_training())
         known[best_device()] = min(seconds, key=lambda candidate: seconds[candidate])
         shown = ", ".join(f"{candidate} {1000 * s:.1f} ms" for candidate, s in seconds.items())

@@ -266,12 +266,13 @@ class InversionConfig(Component):
         return next((one for one in wrong if one), None)
 
     def traced_among(self, attack: int) -> int:
-        """Return among how many participants CAP's tracing asks: the most that every batch has victims for.
+        """Return among how many participants CAP's tracing asks: as many as every batch has victims for, at least.
 
-        Those of headlines and, where a variant has fewer victims, its own.
+        Those of headlines and, where a variant has fewer victims, its own. Batches and images have no part in it, so
+        that cells of one batch size are those of a run with more.
         """
-        asked = (place for place, one in enumerate(self.attacks) if one.variant == MAIN or place == attack)
-        return min(self.victims_of(place, batch) for place in asked for batch in self.attacks[place].batches)
+        asked = (one for place, one in enumerate(self.attacks) if one.variant == MAIN or place == attack)
+        return min(one.victims or self.victims for one in asked)
 
     def adversaries_of(self, attack: int) -> tuple[AdversaryName, ...]:
         """Return who makes an attack."""

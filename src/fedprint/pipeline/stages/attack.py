@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from fedprint.attacks.adversary import Effort, OffLine, choose, recipes, relabelled, run_off_line
 from fedprint.attacks.embed import two_dimensions
+from fedprint.attacks.presets import Chance
 from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentify import Tuned, Workspace, answer, pool, tune
 from fedprint.attacks.view import AttackerView, ask_all
@@ -66,7 +67,12 @@ def run_devices(job: Job) -> OffLine:
 
 
 def effort_of(config: Experiment, rounds: int) -> Effort:
-    """Return how much the configured adversaries train off line, of a store with ``rounds`` rounds."""
+    """Return how much the configured adversaries train off line, of a store with ``rounds`` rounds.
+
+    Random scores learn from nothing: a half of each prior, once, is there to compare them with.
+    """
+    if not _learns(config):
+        return Effort(clean_rounds=0, defended_rounds=0, draws=0, validation_rounds=min(2, rounds))
     threat, adaptive = config.threat, "adaptive" in config.adversaries
     # Who knows of no defence, or where there is none, trains as many devices as who does, all of them clean: no AP is
     # low for want of effort.
@@ -80,9 +86,17 @@ def effort_of(config: Experiment, rounds: int) -> Effort:
 
 
 def _recorded(config: Experiment) -> bool:
-    """Return whether the naive adversary learns from recorded updates of its own devices, which were not defended."""
+    """Return whether the naive adversary learns from recorded updates of its own devices.
+
+    It does where they were not defended, or where nobody learns.
+    """
     clean = not config.defences or "prior" not in config.threat.defended_roles()
-    return clean and config.threat.learn_from == "records"
+    return (clean and config.threat.learn_from == "records") or not _learns(config)
+
+
+def _learns(config: Experiment) -> bool:
+    """Return whether any attack does better for having examples; the adaptive adversary asks for them in any case."""
+    return "adaptive" in config.adversaries or any(not isinstance(attack, Chance) for attack in config.attacks)
 
 
 def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace) -> None:
