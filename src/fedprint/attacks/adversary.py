@@ -5,7 +5,7 @@ from the recorded global models. The *naive* one trains as if nobody were defend
 defences' public parameters, not their randomness; it may learn from clean devices, from defended ones (each with a
 draw of its own), or from both, and chooses on prior data alone: one half of each prior learns, the other half,
 defended like an anonymous device, is asked for. It attacks as the naive one does, with that one's settings too, until
-another way is clearly better there. Both share the clean devices, which train once.
+another way is better there; where that is not sure, it asks both. Both share the clean devices, which train once.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ RECIPES: Mapping[str, tuple[int, ...]] = {"clean": (CLEAN,), "defended": (DEFEND
 NAIVE = "as naive"
 """Its other choice: what the naive adversary learns from, with the naive one's settings, for the very same answers."""
 
-CLEAR = 1.5
-"""Standard errors. At one, the best of up to five others is too often a lucky one; at two, gains of few users are lost
-(docs/adr/0007)."""
+BETTER, SURE = 1.0, 2.0
+"""Standard errors of a gain in rehearsals. Below one, the best of up to five others is too often a lucky one; from two
+on it can be relied on; between, both ways to learn are asked (docs/adr/0007)."""
 
 NUISANCE_ROUNDS, NUISANCE_SETS, NUISANCE_USERS = 2, 40, 100
 """Global models from which devices with nothing but background are trained, and how many where it has no clusters: at
@@ -159,16 +159,33 @@ def recipes(
     return (_naive(view, questions, devices, recorded),)
 
 
-def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> tuple[Recipe, Mapping[str, float]]:
-    """Return the recipe with which ridge does best in the rehearsals, and the mean AP there of each it tried.
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What an adversary learns from: a recipe, or two of which it averages the log-probabilities.
 
-    What to learn from is chosen first, then whether to take background out. The first recipe stays unless the best of
-    the others is clearly better (:func:`is_clear`). AP, as it is what the attack is judged by: where few rehearsed
-    updates are hidden well, log-loss is nearly that of chance and rewards who is sure of nothing.
+    ``aps`` are mean APs in rehearsals, of each recipe that was tried.
+    """
+
+    recipes: tuple[Recipe, ...]
+    aps: Mapping[str, float]
+
+    @property
+    def name(self) -> str:
+        """Name in tables."""
+        return " + ".join(recipe.name for recipe in self.recipes)
+
+
+def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> Choice:
+    """Choose by the AP of ridge in the rehearsals.
+
+    What to learn from is chosen first, then whether to take background out. The best of the others replaces the first
+    recipe where it gains :data:`SURE` standard errors over users, and joins it from :data:`BETTER` on. AP, as it is
+    what the attack is judged by: where few rehearsed updates are hidden well, log-loss is nearly that of chance and
+    rewards who is sure of nothing.
     """
     first, *others = found
     if not others:
-        return first, {}
+        return Choice(recipes=(first,), aps={})
     aps: dict[str, NDArray[np.float64]] = {}
 
     def best(among: Sequence[Recipe]) -> Recipe:
@@ -181,14 +198,21 @@ def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> tu
     other = best(others)
     if len(other.problem.nuisance):
         other = best((other, other.without("project"), other.without("match")))
-    chosen = other if is_clear(aps[other.name] - aps[first.name]) else first
-    return chosen, {name: float(np.nanmean(ap)) for name, ap in aps.items()}
+    gain = standard_errors(aps[other.name] - aps[first.name])
+    chosen = (first,) if gain <= BETTER else (other,) if gain > SURE else (first, other)
+    return Choice(recipes=chosen, aps={name: float(np.nanmean(ap)) for name, ap in aps.items()})
 
 
-def is_clear(gains: NDArray[np.float64]) -> bool:
-    """Return whether the mean of the users' gains (m,), NaN aside, is above 0 by :data:`CLEAR` standard errors."""
+def standard_errors(gains: NDArray[np.float64]) -> float:
+    """Return by how many standard errors the mean of the users' gains (m,) is above 0, NaN aside; 0 for fewer than two.
+
+    Equal gains have no error: they are infinitely many above, or below, or 0.
+    """
     known = gains[~np.isnan(gains)]
-    return len(known) > 1 and bool(known.mean() > CLEAR * known.std(ddof=1) / np.sqrt(len(known)))
+    if len(known) < 2 or not known.any():
+        return 0.0
+    with np.errstate(divide="ignore"):
+        return float(known.mean() / (known.std(ddof=1) / np.sqrt(len(known))))
 
 
 def relabelled(problem: Problem, exchanged: Ints) -> Problem:

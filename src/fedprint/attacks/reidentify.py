@@ -173,6 +173,11 @@ def answer(attack: Attack, problem: Problem, tuned: Tuned, work: Workspace, rng:
     return Ranking(scores=log_softmax(tuned.temperature * scores, axis=1) + TIE * guesses)
 
 
+def averaged(scores: Sequence[Scores]) -> Scores:
+    """Return the mean log-probabilities (q, m) of several rankings of the same questions, normalised; one as it is."""
+    return scores[0] if len(scores) == 1 else np.asarray(log_softmax(np.mean(scores, axis=0), axis=1))
+
+
 def pool(scores: Scores, senders: Sequence[str]) -> tuple[Scores, list[str]]:
     """Join all updates with one pseudonym: log-probabilities (devices, m), and the devices' names in order.
 

@@ -16,11 +16,10 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from fedprint.attacks.adversary import Effort, OffLine, choose, recipes, relabelled, run_off_line
+from fedprint.attacks.adversary import Choice, Effort, OffLine, choose, recipes, relabelled, run_off_line
 from fedprint.attacks.embed import two_dimensions
 from fedprint.attacks.presets import Chance
-from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentify import Tuned, Workspace, answer, pool, tune
+from fedprint.attacks.reidentify import Workspace, answer, averaged, pool, tune
 from fedprint.attacks.view import AttackerView, ask_all
 from fedprint.component import Component
 from fedprint.data.prepared import load_meta, load_users
@@ -103,21 +102,20 @@ def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace)
     """Choose what to learn from, then every attack's settings; write the folder of one adversary."""
     view, questions = open_view(job, name)
     found = recipes(name, view, questions, devices, recorded=_recorded(job.config))
-    recipe, aps = choose(found, work, torch_rng(job.seed, "attack", "recipe", name))
-    real = recipe.problem
-    permuted = relabelled(real, permutation(job, questions))
+    choice = choose(found, work, torch_rng(job.seed, "attack", "recipe", name))
+    exchanged = permutation(job, questions)
     settled: dict[str, dict[str, Any]] = {}
     scores: dict[str, np.ndarray] = {}
     with meter(f"attack {job.paths.item}: {name}", len(job.config.attacks)) as bar:
         for i, attack in enumerate(job.config.attacks):
-            settled[attack.name] = _run_attack(attack, job, real, permuted, recipe.folds, work, scores)
+            settled[attack.name] = _run_attack(attack, job.seed, choice, exchanged, work, scores)
             bar.update(i + 1, attack.name)
     selected = min(settled, key=lambda attack: (settled[attack]["log_loss"], attack))
-    learnt = {"adversary": name, "recipe": recipe.name, "recipe_ap": aps}
+    learnt = {"adversary": name, "recipe": choice.name, "recipe_ap": choice.aps}
     summary = {"attacks": settled, "selected": selected, **learnt}
     _write(job.paths.attack_of(name), view, questions, scores, summary)
     row = settled[selected]
-    note = f"{name} adversary learns from {recipe.name} updates, selected {selected}: {row['settings']}"
+    note = f"{name} adversary learns from {choice.name} updates, selected {selected}: {row['settings']}"
     print(f"{note}, log-loss {row['log_loss']:.3f}", file=sys.stderr, flush=True)
 
 
@@ -168,24 +166,33 @@ def permutation(job: Job, questions: Questions) -> NDArray[np.int64]:
 
 def _run_attack(
     attack: Attack,
-    job: Job,
-    real: Problem,
-    permuted: Problem,
-    folds: tuple[Validation, ...],
+    seed: int,
+    choice: Choice,
+    exchanged: NDArray[np.int64],
     work: Workspace,
     scores: dict[str, np.ndarray],
 ) -> dict[str, Any]:
-    """Fill ``scores`` under ``<attack>`` and ``<attack>.shuffled``; return what was chosen."""
+    """Fill ``scores`` under ``<attack>`` and ``<attack>.shuffled``; return what was chosen.
+
+    Of two recipes the log-loss is the mean, and settings are those of the last: rehearsed on defended devices.
+    """
     started = time.perf_counter()
-    tuned: Tuned = tune(attack, folds, work, torch_rng(job.seed, "attack", attack.name, "tune"))
-    for name, problem in ((attack.name, real), (f"{attack.name}.shuffled", permuted)):
-        scores[name] = answer(attack, problem, tuned, work, torch_rng(job.seed, "attack", name)).scores
+    tuned = [tune(attack, r.folds, work, torch_rng(seed, "attack", attack.name, "tune")) for r in choice.recipes]
+    real = [recipe.problem for recipe in choice.recipes]
+    permuted = [relabelled(problem, exchanged) for problem in real]
+    for name, problems in ((attack.name, real), (f"{attack.name}.shuffled", permuted)):
+        scores[name] = averaged(
+            [
+                answer(attack, problem, found, work, torch_rng(seed, "attack", name)).scores
+                for problem, found in zip(problems, tuned, strict=True)
+            ]
+        )
     # times are for the eye: in a file they would make equal runs differ
     print(f"{attack.name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
     return {
-        "settings": dict(tuned.settings),
-        "temperature": tuned.temperature,
-        "log_loss": tuned.log_loss,
+        "settings": dict(tuned[-1].settings),
+        "temperature": tuned[-1].temperature,
+        "log_loss": float(np.mean([found.log_loss for found in tuned])),
         "layers": list(getattr(attack, "layers", None) or ()) or None,
     }
 
