@@ -24,8 +24,8 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "adversaries": (
         "Adversaries",
         "The naive adversary does not know that updates are defended; the adaptive one knows how. It attacks as the "
-        "naive one does until prior data show clearly that something else is better: other settings, or to learn from "
-        "defended updates, or from both (column recipe).",
+        "naive one does until prior data show that something else is better: other settings, or to learn from defended "
+        "updates, or from both (column recipe); where that is likely, not sure, it asks both (a plus there).",
     ),
     "privacy": (
         "Privacy budget",
