@@ -13,7 +13,7 @@ from analysis_cases import answered
 from scipy.stats import norm
 from tiny_project import TINY, Project, make_project
 
-from fedprint.analyses import membership
+from fedprint.analyses import membership, sums
 from fedprint.analyses.membership import Membership
 from fedprint.analyses.sums import (
     PENALTIES,
@@ -32,6 +32,7 @@ from fedprint.data.prepared import load_users
 from fedprint.evaluation.judge import Setting, judge
 from fedprint.federation.store import UpdateStore, read_truth
 from fedprint.pipeline import recipes
+from fedprint.pipeline.stages.ask import gather
 from fedprint.pipeline.stages.attack import open_view
 from fedprint.pipeline.stages.paths import Job
 from fedprint.types import FedprintError, Measurement
@@ -102,6 +103,7 @@ def test_raw_updates_tell_members_and_every_view_is_measured(trials: Any) -> Non
     aucs = {key[:2]: one for key, one in found.items() if key[2] == "membership_auc"}
     assert set(aucs) == {
         ("local", "ridge"), ("aggregate", "candidates"), ("central", "candidates"), ("central", "loss"),
+        ("aggregate", "known-data"), ("central", "known-data"),
     }  # fmt: skip
     assert aucs["local", "ridge"].value > 0.8 and aucs["local", "ridge"].lo > 0.5
     assert all((one.chance, one.n_users) == (0.5, 12) and one.lo < one.value <= one.hi for one in aucs.values())
@@ -109,6 +111,52 @@ def test_raw_updates_tell_members_and_every_view_is_measured(trials: Any) -> Non
     assert set(named) == {"local", "aggregate", "central"}
     assert named["local"].value > 2 * (named["local"].chance or 1.0)
     assert all(one.n_questions == 6 * 12 for one in named.values())
+
+
+def test_who_has_the_devices_own_data_tells_members_better_than_who_has_the_prior(trials: Any) -> None:
+    found = measured(trials)
+    aps, aucs = (
+        {key[:2]: one.value for key, one in found.items() if key[2] == metric and key[0] != "local"}
+        for metric in ("participation_ap", "membership_auc")
+    )
+    for view in ("aggregate", "central"):
+        assert aps[view, "known-data"] > aps[view, "candidates"] + 0.1, (aps, aucs)
+        assert aucs[view, "known-data"] > 0.85
+
+
+def test_the_questions_hold_the_data_of_members_and_others_alike_and_only_where_wanted(half: Job) -> None:
+    facts = gather(half)
+    (asked, answers), _ = Membership().ask(facts)
+    held = {user.user_id: user.examples for user in facts.private}
+    assert (
+        set(asked.facts) == {"owner", "x", "y"}
+        and set(asked.facts["owner"]) == set(held)
+        and set(answers.answers) == {0, 1}
+    )
+    for user, examples in held.items():
+        rows = asked.facts["owner"] == user
+        assert np.array_equal(asked.facts["x"][rows], examples["x"]) and np.array_equal(
+            asked.facts["y"][rows], examples["y"]
+        )
+    assert not next(iter(Membership(knows=("prior",)).ask(facts)))[0].facts
+
+
+def test_a_rehearsal_with_known_data_has_batches_in_another_order(half: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were they in the same order, rehearsed members would be found exactly, as no real one is."""
+    view, _ = open_view(half, "naive")
+    made: list[np.ndarray] = []
+    updates = sums._updates
+
+    def spy(*arguments: Any) -> np.ndarray:
+        made.append(updates(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(sums, "_updates", spy)
+    found = calibrated(view, 1, at := [Level(rate=0.5, members=3.0, noise=0.0)], known=True)[at[0]]
+    first, second = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in made[:2])
+    alike = (first * second).sum(1)
+    assert alike.max() < 0.9999 and alike.min() > 0.5
+    assert found.separation > calibrated(view, 1, at)[at[0]].separation
 
 
 def test_without_noise_released_models_show_what_sums_show(trials: Any) -> None:
@@ -232,7 +280,7 @@ def test_rounds_count_by_their_own_noise(half: Job, monkeypatch: pytest.MonkeyPa
     view, _ = open_view(half, "adaptive")
     asked: list[Level] = []
 
-    def seen(view: Any, rounds: int, levels: Any) -> Any:
+    def seen(view: Any, rounds: int, levels: Any, known: bool) -> Any:
         asked.extend(levels)
         told = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
         mute = Calibration(penalty=1.0, inside=(0.0, 1.0), outside=(0.0, 1.0))
@@ -241,10 +289,12 @@ def test_rounds_count_by_their_own_noise(half: Job, monkeypatch: pytest.MonkeyPa
     rule = replace(view.rule, noise=tuple(0.1 if t < 5 else 10.0 for t in range(10)))
     monkeypatch.setattr(membership, "calibrated", seen)
     monkeypatch.setattr(membership, "from_updates", lambda *a: (np.zeros((2, 12)), np.zeros(12)))
-    found = Membership()
-    desk: Any = SimpleNamespace(view=replace(view, rule=rule, defences=()), progress=lambda note: None)
+    found = Membership(knows=("prior",))
+    desk: Any = SimpleNamespace(
+        view=replace(view, rule=rule, defences=()), selected="ridge", progress=lambda note: None
+    )
     users = np.array(sorted(user.user_id for user in view.prior_users))
-    scores = {name: (by_round, total) for name, by_round, total in found._scores(desk, [1, 8], users)}
+    scores = {name: (by_round, total) for _, name, by_round, total in found._scores(desk, [1, 8], users)}
     assert [at.noise for at in asked] == [0.0, 0.1, 10.0]
     by_round, total = scores["central"]
     told = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
@@ -265,16 +315,17 @@ def test_a_member_is_in_one_of_the_sums_of_groups(half: Job, monkeypatch: pytest
 
     seen: list[Level] = []
 
-    def calibrations(view: Any, rounds: int, levels: Any) -> Any:
+    def calibrations(view: Any, rounds: int, levels: Any, known: bool) -> Any:
         seen.extend(levels)
         return {at: Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0)) for at in levels}
 
     monkeypatch.setattr(membership, "sums", groups)
     monkeypatch.setattr(membership, "calibrated", calibrations)
     monkeypatch.setattr(membership, "from_updates", lambda *a: (np.zeros((1, 12)), np.zeros(12)))
-    desk: Any = SimpleNamespace(view=view, progress=lambda note: None)
+    desk: Any = SimpleNamespace(view=view, selected="ridge", progress=lambda note: None)
     users = np.array(sorted(user.user_id for user in view.prior_users))
-    scores = {name: (by_round, total) for name, by_round, total in Membership()._scores(desk, [4], users)}
+    found = Membership(knows=("prior",))
+    scores = {name: (by_round, total) for _, name, by_round, total in found._scores(desk, [4], users)}
     whole, half_sum = (next(at for at in seen if at.members == m) for m in sorted({at.members for at in seen})[::-1])
     assert half_sum.members == whole.members / 2
     each = candidates_in(view, 4).explain(cut[0], 1.0)

@@ -12,6 +12,9 @@ from fedprint.evaluation.rows import COLUMNS, POOLED, Row, read_measurements
 from fedprint.reports.plane import PlaneHead, write_plane
 from fedprint.reports.plane_numbers import Entry
 from fedprint.reports.plane_privacy import (
+    DATA,
+    LOSS,
+    PRIOR,
     attack_row,
     broken,
     draw_privacy,
@@ -71,11 +74,35 @@ ENTRIES = [place(None, None, 0.9), place(4.0, 1.0, 0.52, 0.2), place(1.0, 8.0, 0
 def test_numbers_are_those_of_metric_view_and_attack() -> None:
     found = attack_row(ENTRIES[1], "membership_auc", "central")
     assert found is not None and found["value"] == pytest.approx(0.52) and found["n_seeds"] == 2
-    loss = attack_row(ENTRIES[1], "membership_auc", "central", loss=True)
+    loss = attack_row(ENTRIES[1], "membership_auc", "central", LOSS)
     assert loss is not None and loss["value"] == pytest.approx(0.6)
     local = attack_row(ENTRIES[1], "participation_ap", "local")
     assert local is not None and local["value"] == pytest.approx(0.97)
     assert attack_row(ENTRIES[1], "membership_auc", "nowhere") is None
+
+
+def test_who_knows_the_data_stands_in_front_of_who_knows_the_prior() -> None:
+    entry = ENTRIES[2]
+    known = tuple(
+        replace(point, analyses=(*point.analyses, row("membership_auc", "central", 0.9, seed, DATA, "membership")))
+        for seed, point in enumerate(entry.points)
+    )
+    asked = [ENTRIES[0], replace(entry, points=known)]
+    values = {
+        attack: found["value"]
+        for attack in (None, PRIOR, DATA, LOSS)
+        if (found := attack_row(asked[1], "membership_auc", "central", attack)) is not None
+    }
+    assert values == pytest.approx({None: 0.9, PRIOR: 0.7, DATA: 0.9, LOSS: 0.6})
+    table = privacy_table(asked)
+    cells = dict(zip(table.heads, table.lines[1].cells, strict=True))
+    shown = {name: cell.value for name, cell in cells.items() if cell is not None and not isinstance(cell, str)}
+    assert shown["member at all, AUC: central"] == pytest.approx(0.9)
+    assert shown["member at all, AUC, by the prior: central"] == pytest.approx(0.7)
+    assert (
+        "has these examples, of members and of others" in table.note and "an AUC of 90.0 %" in privacy_words(asked)[1]
+    )
+    assert "has less" in privacy_table(ENTRIES).note
 
 
 def test_the_table_sets_every_attack_beside_the_promise() -> None:

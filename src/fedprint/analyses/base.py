@@ -27,7 +27,7 @@ from fedprint.data.dataset import Task
 from fedprint.data.splits import Prior
 from fedprint.federation.store import UpdateStore
 from fedprint.rng import torch_rng
-from fedprint.types import FedprintError, Questions, User
+from fedprint.types import Examples, FedprintError, Questions, User
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Bench:
     """The adversary's desk: its view, its questions, and its attacks as tuned on prior data by the attack stage.
 
     ``attacks`` maps a name to the attack and what validation chose for it; ``selected`` is the best of them there.
-    ``class_names`` and ``task`` are public. ``progress`` takes a note.
+    ``class_names`` and ``task`` are public. ``ready`` makes model input of raw examples. ``progress`` takes a note.
     """
 
     view: AttackerView
@@ -69,6 +69,7 @@ class Bench:
     task: Task
     shadow_rounds: int
     work: Workspace
+    ready: Callable[[Examples], Examples]
     progress: Callable[[str], None]
 
     @cached_property

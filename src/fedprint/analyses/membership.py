@@ -6,12 +6,15 @@ released models the adversary first scores who took part in each round, as ``par
 fall for members and for others it learns in rehearsals (analyses/sums.py), one for each sampling rate and noise that
 rounds have, both public, and it adds up the likelihood ratios of the rounds. Where the server sees sums of groups, a
 member is in one of them.
+
+Differential privacy promises more: that nobody can tell even who knows every example of the device. So the same is
+asked of an adversary who has these, without knowing whether the device took part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,7 +27,8 @@ from fedprint.analyses.sums import SUMMED, Doubles, Summed, calibrated, candidat
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.reidentify import pool
 from fedprint.attacks.view import AttackerView
-from fedprint.types import FedprintError, View
+from fedprint.data.examples import INPUTS, take
+from fedprint.types import Examples, FedprintError, User, View
 
 USERS, ROUNDS = "membership", "membership-rounds"
 
@@ -35,7 +39,9 @@ class Membership(Analysis):
     Metrics: ``membership_auc`` and ``membership_tpr`` (at 5 % false alarms) over users; ``participation_ap``, the
     average precision over pairs of user and round, of the scores that they are made of. Keys: ``view``; ``attack`` is
     the experiment's selected one under ``local``, ``candidates`` under the others, and ``loss``, of the final model on
-    the user's prior, under ``central``. ``rounds`` of the training are looked at, evenly spread.
+    the user's prior, under ``central``. ``rounds`` of the training are looked at, evenly spread. ``knows`` says what
+    candidates are made of: each user's prior, or the ``data`` of the very device (attack ``known-data``), which the
+    questions then hold for members and others alike.
     """
 
     knows_defences: ClassVar[bool] = True
@@ -43,6 +49,7 @@ class Membership(Analysis):
     name: Literal["membership"] = "membership"
     rounds: int = Field(default=20, ge=1)
     validation_rounds: int = Field(default=3, ge=1)
+    knows: tuple[Literal["prior", "data"], ...] = Field(default=("prior", "data"), min_length=1)
 
     def ask(self, facts: Facts) -> Iterator[Asked]:
         """Ask about every user, and about every user in every round.
@@ -54,7 +61,8 @@ class Membership(Analysis):
         if len(set(answers.tolist())) < 2:
             who = "every" if answers.all() else "no"
             raise FedprintError(f"analyses.membership: {who} user took part; set federation.absent to 0.5, say")
-        asked = QuestionSet(name=USERS, kind="fits", subjects=users)
+        told = _examples_of(facts.private, users) if "data" in self.knows else {}
+        asked = QuestionSet(name=USERS, kind="fits", subjects=users, facts=told)
         yield asked, AnswerSet(name=USERS, answers=answers, users=users)
         for pairs, found in Participation(rounds=self.rounds).ask(facts):
             yield (
@@ -63,14 +71,13 @@ class Membership(Analysis):
             )
 
     def trials(self, bench: Bench) -> Iterator[Trial]:
-        """Yield two trials per view, and one of the loss."""
+        """Yield two trials per view and kind of candidates, and one of the loss."""
         users = bench.questions[USERS].subjects
         pairs = bench.questions[ROUNDS].subjects
         rounds = np.unique(pairs[:, 0])
         place = {int(user): i for i, user in enumerate(users)}
         row = np.searchsorted(rounds, pairs[:, 0]), np.array([place[int(user)] for user in pairs[:, 1]])
-        for view, by_round, by_user in self._scores(bench, rounds.tolist(), users):
-            attack = bench.selected if view == "local" else "candidates"
+        for attack, view, by_round, by_user in self._scores(bench, rounds.tolist(), users):
             yield _trial(ROUNDS, by_round[row], attack, view, ("participation_ap",))
             yield _trial(USERS, by_user, attack, view, ("membership_auc", "membership_tpr"))
         loss = final_loss(bench.view, users)
@@ -78,20 +85,33 @@ class Membership(Analysis):
 
     def _scores(
         self, bench: Bench, rounds: list[int], users: NDArray[np.int64]
-    ) -> Iterator[tuple[View, Doubles, Doubles]]:
-        """Yield scores of each view by round (T, U) and over all rounds (U,)."""
-        yield "local", *from_updates(bench, rounds, users)
+    ) -> Iterator[tuple[str, View, Doubles, Doubles]]:
+        """Yield scores of each attack and view by round (T, U) and over all rounds (U,)."""
+        yield bench.selected, "local", *from_updates(bench, rounds, users)
+        seen = {(name, t): shown for t in rounds for name, shown in sums(bench.view, t).items()}
+        for knows in self.knows:
+            known = _known(bench) if knows == "data" else None
+            for name, by_round, by_user in self._from_sums(bench, seen, rounds, users, known):
+                yield "candidates" if known is None else "known-data", name, by_round, by_user
+
+    def _from_sums(
+        self,
+        bench: Bench,
+        seen: Mapping[tuple[Summed, int], Doubles],
+        rounds: list[int],
+        users: NDArray[np.int64],
+        known: Mapping[int, Examples] | None,
+    ) -> Iterator[tuple[Summed, Doubles, Doubles]]:
         view = bench.view
-        seen = {(name, t): shown for t in rounds for name, shown in sums(view, t).items()}
         levels = {(name, t): level(view, t, name, shown.shape[1]) for (name, t), shown in seen.items()}
-        found = calibrated(view, self.validation_rounds, dict.fromkeys(levels.values()))
-        place = {user.user_id: i for i, user in enumerate(view.prior_users)}
-        columns = [place[user] for user in users.tolist()]
+        found = calibrated(view, self.validation_rounds, dict.fromkeys(levels.values()), known=known is not None)
+        order = [user.user_id for user in view.prior_users] if known is None else list(known)
+        columns = [order.index(user) for user in users.tolist()]
         scores: dict[Summed, list[Doubles]] = {name: [] for name in SUMMED}
         ratios: dict[Summed, list[Doubles]] = {name: [] for name in SUMMED}
         for t in rounds:
             bench.progress(f"round {t}")
-            candidates = candidates_in(view, t)
+            candidates = candidates_in(view, t, known)
             for name in SUMMED:
                 at = levels[name, t]
                 each = candidates.explain(seen[name, t], found[at].penalty)[columns]
@@ -99,6 +119,22 @@ class Membership(Analysis):
                 ratios[name].append(found[at].ratios(each, at.rate))
         for name in SUMMED:
             yield name, np.stack(scores[name]), np.sum(ratios[name], axis=0)
+
+
+def _examples_of(private: Sequence[User], users: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """Return the raw examples of all anonymous devices, of those that stayed at home too: ``x``, ``y``, ``owner``."""
+    held = {user.user_id: user.examples for user in private}
+    parts = [held[user] for user in users.tolist()]
+    owner = np.repeat(users, [len(part["y"]) for part in parts])
+    return {"owner": owner, **{name: torch.cat([part[name] for part in parts]).numpy() for name in INPUTS[:2]}}
+
+
+def _known(bench: Bench) -> dict[int, Examples]:
+    """Return these examples by user, as models take them."""
+    asked = bench.questions[USERS]
+    told = {name: torch.from_numpy(values) for name, values in asked.facts.items()}
+    owner = told.pop("owner")
+    return {user: bench.ready(take(told, owner == user)) for user in asked.subjects.tolist()}
 
 
 def _trial(questions: str, scores: Doubles, attack: str, view: View, metrics: tuple[str, ...]) -> Trial:

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import norm
 
 from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates, spread_rounds
 from fedprint.attacks.view import AttackerView
+from fedprint.data.examples import take
 from fedprint.params import flatten
 from fedprint.rng import numpy_rng
 from fedprint.types import Examples
@@ -135,10 +137,13 @@ class Candidates:
         return scaled
 
 
-def candidates_in(view: AttackerView, t: int) -> Candidates:
-    """Return round t's candidates: each prior user's whole prior, in the order of ``view.prior_users``."""
-    priors = {user.user_id: user.examples for user in view.prior_users}
-    return Candidates.of(_updates(view, priors, t, "whole"), shared_directions(view, t))
+def candidates_in(view: AttackerView, t: int, known: Mapping[int, Examples] | None = None) -> Candidates:
+    """Return round t's candidates: each user's whole prior, or the device's own data where these are ``known``.
+
+    In the order of ``view.prior_users``, or of ``known``.
+    """
+    examples = {user.user_id: user.examples for user in view.prior_users} if known is None else known
+    return Candidates.of(_updates(view, examples, t, "whole"), shared_directions(view, t))
 
 
 def shared_directions(view: AttackerView, t: int) -> Doubles:
@@ -224,19 +229,25 @@ class Calibration:
         return found
 
 
-def calibrated(view: AttackerView, rounds: int, levels: Collection[Level]) -> Mapping[Level, Calibration]:
+def calibrated(
+    view: AttackerView, rounds: int, levels: Collection[Level], *, known: bool = False
+) -> Mapping[Level, Calibration]:
     """Return, by level, the penalty that separates members best in rehearsals of ``rounds`` rounds, and how well.
 
     Cohorts are sums of second halves of priors, weighted as the server weights, with the level's noise; first halves
-    explain them. Users with one example have no halves: with fewer than four others nothing is rehearsed.
+    explain them. Of one who has ``known`` data before it, wholes explain wholes, whose batches come in another order.
+    Users with one example have no halves: with fewer than four others nothing is rehearsed.
     """
-    halves = cut_halves(view, view.prior_users)
+    rng = numpy_rng(view.seed, "rehearsed-cohorts")
+    if known:
+        halves = {user.user_id: (user.examples, _reordered(user.examples, rng)) for user in view.prior_users}
+    else:
+        halves = cut_halves(view, view.prior_users)
     if len(halves) < 4:
         flat = Calibration(penalty=PENALTIES[-1], inside=(1.0, 1.0), outside=(0.0, 1.0))
         return dict.fromkeys(levels, flat)
     weights = np.array([1.0 if view.rule.equal else len(second["y"]) for _, second in halves.values()])
     sizes = {at: min(max(1, round(at.members)), len(halves) - 1) for at in levels}
-    rng = numpy_rng(view.seed, "rehearsed-cohorts")
     scores: dict[Level, dict[float, list[Doubles]]] = {at: {p: [] for p in PENALTIES} for at in levels}
     members: dict[Level, list[NDArray[np.bool_]]] = {at: [] for at in levels}
     for t in spread_rounds(view, rounds):
@@ -254,6 +265,10 @@ def calibrated(view: AttackerView, rounds: int, levels: Collection[Level]) -> Ma
                 for at, found in zip(levels, candidates.explain(np.stack(rest, axis=1), p).T, strict=True):
                     scores[at][p].append(found)
     return {at: best_calibration(scores[at], np.concatenate(members[at])) for at in levels}
+
+
+def _reordered(examples: Examples, rng: np.random.Generator) -> Examples:
+    return take(examples, torch.from_numpy(rng.permutation(len(examples["y"]))))
 
 
 def best_calibration(scores: Mapping[float, list[Doubles]], inside: NDArray[np.bool_]) -> Calibration:

@@ -29,7 +29,8 @@ AUC, TPR, TOOK_PART, EPSILON, AUDITED = (
     "epsilon",
     "epsilon_lower",
 )
-LOSS = "loss"
+LOSS, PRIOR, DATA = "loss", "candidates", "known-data"
+"""Attacks of the analysis on sums and released models: by the loss alone, by updates of priors, of the very data."""
 Reader = Callable[[Entry], Row | None]
 
 
@@ -38,16 +39,22 @@ def has_membership(entries: Sequence[Entry]) -> bool:
     return any(attack_row(entry, AUC, "central") for entry in measured(entries))
 
 
-def attack_row(entry: Entry, metric: str, view: str, *, loss: bool = False) -> Row | None:
-    """Return a number of the analysis ``membership`` under a view, pooled over seeds; ``loss`` by the loss alone."""
+def attack_row(entry: Entry, metric: str, view: str, attack: str | None = None) -> Row | None:
+    """Return a number of the analysis ``membership`` under a view, pooled over seeds.
+
+    By default of who knows most: of sums and released models, the data of the device where that was asked.
+    """
     rows = [
-        {**row, "attack": CHOSEN}
+        row
         for point in entry.points
         for row in point.analyses
         if (row.get("analysis"), row["metric"], row["view"]) == ("membership", metric, view)
-        and (row["attack"] == LOSS) == loss
     ]
-    return over_seeds(rows) if rows else None
+    if attack is not None:
+        chosen = [row for row in rows if row["attack"] == attack]
+    else:
+        chosen = [row for row in rows if row["attack"] == DATA] or [row for row in rows if row["attack"] != LOSS]
+    return over_seeds([{**row, "attack": CHOSEN} for row in chosen]) if chosen else None
 
 
 def promised(entry: Entry, protects: str = "device") -> Row | None:
@@ -91,7 +98,8 @@ def privacy_table(entries: Sequence[Entry]) -> ResultTable:
         "who sent it, AP: local": lambda entry: entry.attack("adaptive"),
         **{f"who took part in a round, AP: {view}": _reader(TOOK_PART, view) for view in VIEWS},
         **{f"member at all, AUC: {view}": _reader(AUC, view) for view in VIEWS},
-        "member at all, AUC: central, by loss": _reader(AUC, "central", loss=True),
+        **{f"member at all, AUC, by the prior: {view}": _reader(AUC, view, PRIOR) for view in VIEWS[1:]},
+        "member at all, AUC, by the loss: central": _reader(AUC, "central", LOSS),
         **{f"members found at 5 % false alarms: {view}": _reader(TPR, view) for view in VIEWS},
     }
     lines = [
@@ -105,7 +113,8 @@ def privacy_table(entries: Sequence[Entry]) -> ResultTable:
         name="privacy",
         title="Attacks by epsilon and view",
         note="Local: each update as it left the device, before any server noise; aggregate: sums of a round, before "
-        "it; central: the released models, after it. The promise is about view central alone. The audit's number is a "
+        "it; central: the released models, after it. The promise is about view central alone, and it is made against "
+        f"someone who knows every example of the device.{_knowing_words(entries)} The audit's number is a "
         "lower bound by canary clients in a training of its own, at the same delta, mean over seeds."
         f"{_silent_words(entries)}",
         labels=("strategy", "strength", "epsilon"),
@@ -114,12 +123,22 @@ def privacy_table(entries: Sequence[Entry]) -> ResultTable:
     )
 
 
-def _reader(metric: str, view: str, loss: bool = False) -> Reader:
-    return lambda entry: attack_row(entry, metric, view, loss=loss)
+def _reader(metric: str, view: str, attack: str | None = None) -> Reader:
+    return lambda entry: attack_row(entry, metric, view, attack)
 
 
 def _cell(row: Row | None) -> Estimate | None:
     return None if row is None else estimate(row)
+
+
+def _knowing_words(entries: Sequence[Entry]) -> str:
+    asked = any(attack_row(entry, AUC, "central", DATA) for entry in measured(entries))
+    return (
+        " So who looks at sums and released models has these examples, of members and of others; by the prior: those "
+        "of the user's other device alone."
+        if asked
+        else " Who looks at sums and released models here has less: those of the user's other device."
+    )
 
 
 def epsilon_words(entry: Entry) -> str:
@@ -155,7 +174,7 @@ def privacy_words(entries: Sequence[Entry]) -> list[str]:
         f"AP {_percent(strongest.attack('adaptive'))}, without a defence {_percent(plain.attack('adaptive'))}.",
         f"Nor does it hold for sums before the noise (view aggregate): {_auc(strongest, 'aggregate')}, without a "
         f"defence {_auc(plain, 'aggregate')}. It is about released models (view central): "
-        f"{_auc(strongest, 'central')}, without a defence {_auc(plain, 'central')}.",
+        f"{_auc(strongest, 'central')}, without a defence {_auc(plain, 'central')}.{_knowing_words(entries)}",
     ]
     told = [(promise, row) for promise, entry in private if (row := audited(entry)) is not None]
     if told:

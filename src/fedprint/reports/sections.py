@@ -67,7 +67,8 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "membership": (
         "Membership",
         "Did a client take part in the training at all? Half of the users' anonymous devices stayed away. Asked of "
-        "someone who sees raw updates (local), sums per round (aggregate), or the released models only (central).",
+        "someone who sees raw updates (local), sums per round (aggregate), or the released models only (central), and "
+        "has the user's prior (candidates) or the very data of the device (known-data).",
     ),
     "distances": ("Distances", "How alike a user's own examples are, beside other users' ones."),
     "class-bias": ("Class bias", "Which labels' outputs an update moves, prior beside private."),

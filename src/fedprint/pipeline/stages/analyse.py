@@ -17,6 +17,7 @@ from fedprint.attacks.reidentify import Attack, Tuned
 from fedprint.attacks.slices import SlicedWorkspace
 from fedprint.data.prepared import load_meta
 from fedprint.pipeline.progress import meter
+from fedprint.pipeline.recipes import DTYPES, to_model_input
 from fedprint.pipeline.stages.attack import open_view
 from fedprint.pipeline.stages.paths import Job, read_json
 
@@ -65,6 +66,7 @@ def open_bench(job: Job, progress: Any) -> Bench:
         task=meta.task,
         shadow_rounds=min(job.config.selection.shadow_rounds, view.store.rounds),
         work=SlicedWorkspace(attack_problem(view, everyone)),
+        ready=lambda raw: to_model_input(raw, DTYPES[job.config.federation.dtype], model=job.config.model),
         progress=progress,
     )
 
