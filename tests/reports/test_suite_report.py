@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,18 @@ def test_every_claim_has_a_verdict_per_member(made: Path) -> None:
         assert [dict(row) for row in csv.DictReader(file)] == verdicts
     page = (made / "index.html").read_text()
     assert all(claim.text.replace(">", "&gt;").replace("'", "&#39;") in page for claim in CLAIMS)
+
+
+def test_where_no_claim_was_tested_one_sentence_says_so(
+    made: Path, members: list[MemberReport], tmp_path: Path
+) -> None:
+    silent = [replace(member) for member in members]
+    for member in silent:
+        vars(member)["rows"] = tuple(row for row in member.rows if row["metric"] == "accuracy")
+    write_suite(suite="s", title="S", fast=True, members=silent, failures={}, out=tmp_path / "made")
+    pages = [(folder / "index.html").read_text() for folder in (made, tmp_path / "made")]
+    assert ["None was tested here" in page for page in pages] == [False, True]
+    assert ['class="plain claims"' in page for page in pages] == [True, False]
 
 
 def test_a_data_set_without_a_published_one_has_no_published_numbers(tmp_path: Path) -> None:

@@ -113,7 +113,8 @@ def _page(head: Mapping[str, Any], members: Sequence[MemberReport], shown: Suite
         members=members,
         drawings=shown.drawings,
         tables=shown.tables,
-        claims=by_claim(shown.verdicts),
+        # of members that nobody attacks, a table of claims would be empty
+        claims=by_claim(shown.verdicts) if any(verdict.state != "untested" for verdict in shown.verdicts) else [],
         verdicts=shown.verdicts,
         stands_for=stands_for,
         citation=CITATION,
