@@ -139,6 +139,30 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(
 
 
 @pytest.mark.usefixtures("strokes")
+def test_where_nobody_attacks_no_device_trains_off_line_but_a_half_of_each_prior(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 10,000 clients it would be 160,000 devices, for random scores."""
+    from fedprint.attacks import rehearsal
+
+    trained: list[int] = []
+    shadow_updates = rehearsal.shadow_updates
+
+    def counted(view: Any, devices: Any, *rest: Any) -> Any:
+        trained.append(len(devices))
+        return shadow_updates(view, devices, *rest)
+
+    monkeypatch.setattr(rehearsal, "shadow_updates", counted)
+    for name, attacks in (("nobody", EXPERIMENT["attacks"][:1]), ("somebody", EXPERIMENT["attacks"])):  # type: ignore[index]
+        project.write(name, {**EXPERIMENT, "attacks": attacks})
+        run_job(job := project.job(name))
+        told = json.loads((job.paths.attack_of("naive") / "attack.json").read_text())
+        assert told["recipe"] == ("recorded" if name == "nobody" else "clean")
+    assert trained[0] == 2 * 20 < trained[1]
+    assert told["selected"] == "knn"
+
+
+@pytest.mark.usefixtures("strokes")
 def test_images_are_held_once_however_many_clients_there_are(project: Project) -> None:
     sizes = []
     for clients in (40, 60):
