@@ -134,10 +134,10 @@ def _cell(row: Row | None) -> Estimate | None:
 def _knowing_words(entries: Sequence[Entry]) -> str:
     asked = any(attack_row(entry, AUC, "central", DATA) for entry in measured(entries))
     return (
-        " So who looks at sums and released models has these examples, of members and of others; by the prior: those "
-        "of the user's other device alone."
+        " Whoever looks at sums and released models here has all examples of each device, of members' and of others'; "
+        "by the prior: those of the user's other device alone."
         if asked
-        else " Who looks at sums and released models here has less: those of the user's other device."
+        else " Whoever looks at sums and released models here has less: the examples of the user's other device."
     )
 
 
