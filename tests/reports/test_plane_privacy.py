@@ -99,9 +99,7 @@ def test_who_knows_the_data_stands_in_front_of_who_knows_the_prior() -> None:
     shown = {name: cell.value for name, cell in cells.items() if cell is not None and not isinstance(cell, str)}
     assert shown["member at all, AUC: central"] == pytest.approx(0.9)
     assert shown["member at all, AUC, by the prior: central"] == pytest.approx(0.7)
-    assert (
-        "has all examples of each device" in table.note and "an AUC of 90.0 %" in privacy_words(asked)[1]
-    )
+    assert "has all examples of each device" in table.note and "an AUC of 90.0 %" in privacy_words(asked)[1]
     assert "has less" in privacy_table(ENTRIES).note
 
 
