@@ -144,6 +144,7 @@ def test_where_nobody_attacks_no_device_trains_off_line_but_a_half_of_each_prior
 ) -> None:
     """Of 10,000 clients it would be 160,000 devices, for random scores."""
     from fedprint.attacks import rehearsal
+    from fedprint.pipeline.stages import attack
 
     trained: list[int] = []
     shadow_updates = rehearsal.shadow_updates
@@ -153,11 +154,16 @@ def test_where_nobody_attacks_no_device_trains_off_line_but_a_half_of_each_prior
         return shadow_updates(view, devices, *rest)
 
     monkeypatch.setattr(rehearsal, "shadow_updates", counted)
+    monkeypatch.setattr(attack, "MOST_GUESSES", 15)
     for name, attacks in (("nobody", EXPERIMENT["attacks"][:1]), ("somebody", EXPERIMENT["attacks"])):  # type: ignore[index]
         project.write(name, {**EXPERIMENT, "attacks": attacks})
         run_job(job := project.job(name))
         told = json.loads((job.paths.attack_of("naive") / "attack.json").read_text())
         assert told["recipe"] == ("recorded" if name == "nobody" else "clean")
+        assert (len(told["subjects"]) == 15) == (name == "nobody") and len(told["subjects"]) >= 15
+        rows = read_measurements(job.paths.evaluation / "rows.jsonl")
+        (guess,) = (row for row in rows if (row["metric"], row["attack"], row["linkage"]) == ("ap", "chance", "update"))
+        assert guess["n_questions"] == len(told["subjects"])
     assert trained[0] == 2 * 20 < trained[1]
     assert told["selected"] == "knn"
 

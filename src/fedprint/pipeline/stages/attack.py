@@ -84,6 +84,17 @@ def effort_of(config: Experiment, rounds: int) -> Effort:
     )
 
 
+MOST_GUESSES = 2000
+"""Updates about which random scores are asked, at most: 100,000 of 5,000 users would fill 24 GB and say no more."""
+
+
+def asked_of(config: Experiment, count: int) -> NDArray[np.int64]:
+    """Return which of ``count`` anonymous updates are asked about: all, or evenly spread ones where nobody learns."""
+    if _learns(config) or count <= MOST_GUESSES:
+        return np.arange(count)
+    return np.linspace(0, count - 1, MOST_GUESSES).round().astype(np.int64)
+
+
 def _recorded(config: Experiment) -> bool:
     """Return whether the naive adversary learns from recorded updates of its own devices.
 
@@ -103,6 +114,12 @@ def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace)
     view, questions = open_view(job, name)
     found = recipes(name, view, questions, devices, recorded=_recorded(job.config))
     choice = choose(found, work, torch_rng(job.seed, "attack", "recipe", name))
+    asked = asked_of(job.config, len(questions.subjects))
+    if len(asked) < len(questions.subjects):
+        few = (
+            replace(recipe, problem=replace(recipe.problem, ask=recipe.problem.ask[asked])) for recipe in choice.recipes
+        )
+        choice = replace(choice, recipes=tuple(few))
     exchanged = permutation(job, questions)
     settled: dict[str, dict[str, Any]] = {}
     scores: dict[str, np.ndarray] = {}
@@ -113,7 +130,7 @@ def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace)
     selected = min(settled, key=lambda attack: (settled[attack]["log_loss"], attack))
     learnt = {"adversary": name, "recipe": choice.name, "recipe_ap": choice.aps}
     summary = {"attacks": settled, "selected": selected, **learnt}
-    _write(job.paths.attack_of(name), view, questions, scores, summary)
+    _write(job.paths.attack_of(name), view, questions, asked, scores, summary)
     row = settled[selected]
     note = f"{name} adversary learns from {choice.name} updates, selected {selected}: {row['settings']}"
     print(f"{note}, log-loss {row['log_loss']:.3f}", file=sys.stderr, flush=True)
@@ -201,10 +218,11 @@ def _write(
     out: Path,
     view: AttackerView,
     questions: Questions,
+    asked: NDArray[np.int64],
     scores: Mapping[str, np.ndarray],
     summary: Mapping[str, Any],
 ) -> None:
-    index = view.store.index.iloc[view.anonymous_rows]
+    index = view.store.index.iloc[view.anonymous_rows[asked]]
     senders = index["pseudonym"].tolist()
     pooled = {name: pool(values, senders) for name, values in scores.items()}
     arrays = {f"update/{name}": values for name, values in scores.items()}  # float32 would bring back the ties
@@ -216,7 +234,7 @@ def _write(
         {
             **summary,
             "options": list(questions.options),
-            "subjects": [int(s) for s in questions.subjects],
+            "subjects": [int(questions.subjects[place]) for place in asked],
             "rounds": index["round"].tolist(),
             "senders": senders,
             "devices": sorted(set(senders)),
