@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from fedprint.attacks.adversary import BETTER, SURE, Recipe, choose, standard_errors
-from fedprint.attacks.problem import Problem
+from fedprint.attacks.problem import NO_MODE, Problem
 from fedprint.attacks.rehearsal import CLEAN, DEFENDED, Made, rehearsals, user_ap
 from fedprint.attacks.reidentify import Ridge, Workspace, answer, averaged, tune
 from fedprint.attacks.updates import MemoryUpdates
@@ -43,6 +43,7 @@ def recipes_of(defence: Defence, seed: int) -> tuple[list[Recipe], NDArray[np.in
         kind=np.repeat([kind for kind, _ in plan], USERS * FEW),
         side=np.repeat([side for _, side in plan], USERS * FEW),
         turn=np.zeros(4 * USERS * FEW, dtype=np.int64),
+        mode=np.full(4 * USERS * FEW, NO_MODE),
     )
     kinds = {CLEAN: MANY, DEFENDED: MANY // 2}
     whole = [*(devices(count, 0.5, kind) for kind, count in kinds.items()), devices(MANY, 0.5, DEFENDED)]

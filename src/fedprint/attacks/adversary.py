@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedprint.attacks.denoise import Denoise
-from fedprint.attacks.problem import Problem, Validation, attack_problem
+from fedprint.attacks.problem import NO_MODE, Problem, Validation, attack_problem
 from fedprint.attacks.rehearsal import (
     CLEAN,
     DEFENDED,
@@ -161,7 +161,7 @@ def recipes(
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What an adversary learns from: a recipe, or two of which it averages the log-probabilities.
+    """What an adversary learns from: a recipe, or several of which it averages the log-probabilities.
 
     ``aps`` are mean APs in rehearsals, of each recipe that was tried.
     """
@@ -247,16 +247,19 @@ def _nuisance(view: AttackerView) -> Plan:
     size = int(np.median([len(user.examples["y"]) for user in view.prior_users]))
     order = torch.randperm(len(pool["y"]), generator=torch_rng(view.seed, "nuisance"))
     owner = torch.repeat_interleave(torch.tensor([len(user.examples["y"]) for user in view.background]))
+    modes: list[int] = []
     if CLUSTER in pool:
-        modes = pool[CLUSTER][order]
-        sets = [order[modes == mode][:size] for mode in torch.unique(modes)]
+        clusters = pool[CLUSTER][order]
+        modes = torch.unique(clusters).tolist()
+        sets = [order[clusters == mode][:size] for mode in modes]
     elif len(view.background) >= NUISANCE_SETS:
         sets = [order[owner[order] == user][:size] for user in range(min(len(view.background), NUISANCE_USERS))]
     else:
         sets = list(torch.split(order, size))[:NUISANCE_SETS]
     for t in spread_rounds(view, 2 * NUISANCE_ROUNDS)[1::2]:
         for i, members in enumerate(sets):
-            yield ShadowDevice(user_id=-1 - i, examples=rows_of(pool, members), round=t, tag="nuisance"), -1
+            examples, mode = rows_of(pool, members), modes[i] if modes else NO_MODE
+            yield ShadowDevice(user_id=-1 - i, examples=examples, round=t, tag="nuisance", mode=mode), -1
 
 
 def background_devices(defences: Sequence[object], background: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,25 @@ from fedprint.types import FedprintError, Questions
 MORE_ROUNDS = "train more rounds (federation.rounds) or raise federation.fraction"
 """What helps where too little was recorded."""
 
+NO_MODE = -1
+"""Mode of a device that belongs to none, or to one that nobody knows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Modes:
+    """Modes of the ``fit`` rows (p,), :data:`NO_MODE` for those that serve all, and of the ``ask`` rows (q,)."""
+
+    fit: NDArray[np.int64]
+    ask: NDArray[np.int64]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """Name the sender of the ``ask`` rows, given ``fit`` rows with ``labels`` (p,) in [0, m).
 
     ``nuisance`` are rows of devices without any user's data, which kernel attacks take out of the others as ``denoise``
-    says (attacks/denoise.py); None takes nothing out.
+    says (attacks/denoise.py); None takes nothing out. With ``modes`` a row is answered from those of its own mode and
+    of none, in one of :meth:`parts`.
     """
 
     updates: Updates
@@ -31,6 +44,27 @@ class Problem:
     options: int
     nuisance: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     denoise: Denoise | None = None
+    modes: Modes | None = None
+    part_of: PartOf | None = None
+
+    def parts(self) -> Iterator[tuple[NDArray[np.intp], Problem]]:
+        """Yield, mode by mode, positions among ``ask`` and the problem without modes that asks for these rows."""
+        if self.modes is None:
+            yield np.arange(len(self.ask)), self
+            return
+        for mode in np.unique(self.modes.ask):
+            ask = np.flatnonzero(self.modes.ask == mode)
+            fit = np.flatnonzero(np.isin(self.modes.fit, (NO_MODE, mode)))
+            part = replace(self, modes=None, part_of=PartOf(whole=self, columns=fit))
+            yield ask, replace(part, fit=self.fit[fit], labels=self.labels[fit], ask=self.ask[ask])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartOf:
+    """What a problem is a part of: kernels with the whole's fit rows serve all parts, each with its own ``columns``."""
+
+    whole: Problem
+    columns: NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ the recorded global models, and validates from one half to the other: another de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from fedprint.attacks.problem import MORE_ROUNDS, Problem, Validation
-from fedprint.attacks.reidentify import Attack, Scores, Tuned, Workspace
+from fedprint.attacks.reidentify import Attack, Scores, Tuned, Workspace, scores_of
 from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates, spread, spread_rounds
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
@@ -38,6 +38,7 @@ class Made:
     """Updates (n, d) made off line, and (n,) ``labels``, ``kind`` of device, ``side``: which half of a prior it has.
 
     Devices of one ``turn`` (n,) are of different users and trained from one global model: they could form a cohort.
+    ``mode`` (n,) is that from which the adversary gave a device background, if it chose one.
     """
 
     updates: MemoryUpdates
@@ -45,6 +46,7 @@ class Made:
     kind: Ints
     side: Ints
     turn: Ints
+    mode: Ints
 
     def rows(self, kinds: Sequence[int], side: int | None = None) -> Ints:
         """Return the rows of some kinds of devices, of one half or of any."""
@@ -54,8 +56,8 @@ class Made:
     def part(self, start: int, stop: int) -> Made:
         """Return the rows from ``start`` to before ``stop``; the updates are not copied."""
         values = self.updates.values[start:stop]
-        labels, kind, side, turn = (a[start:stop] for a in (self.labels, self.kind, self.side, self.turn))
-        return Made(updates=replace(self.updates, values=values), labels=labels, kind=kind, side=side, turn=turn)
+        arrays = {f.name: getattr(self, f.name)[start:stop] for f in fields(self) if f.name != "updates"}
+        return Made(updates=replace(self.updates, values=values), **arrays)
 
 
 Plan = Iterable[tuple[ShadowDevice, int]]
@@ -72,6 +74,7 @@ def make(view: AttackerView, questions: Questions, plan: Plan, progress: Progres
         kind=np.array([NUISANCE if d.user_id < 0 else DEFENDED if d.defended else CLEAN for d in devices]),
         side=np.array(sides, dtype=np.int64),
         turn=np.unique([f"{d.round} {d.tag}" for d in devices], return_inverse=True)[1].astype(np.int64),
+        mode=np.array([d.mode for d in devices], dtype=np.int64),
     )
 
 
@@ -97,6 +100,7 @@ def with_sums(made: Made, view: AttackerView) -> Made:
         kind=np.concatenate([made.kind, np.full(len(rows), SUMMED)]),
         side=np.concatenate([made.side, made.side[rows]]),
         turn=np.concatenate([made.turn, made.turn[rows]]),
+        mode=np.concatenate([made.mode, made.mode[rows]]),
     )
 
 
@@ -116,7 +120,7 @@ def half_priors(view: AttackerView, *, rounds: int, draws: int) -> Plan:
     Where most priors have a single example, both halves are that example.
     """
     _two_rounds(view)
-    halves = _halves(view) or {user.user_id: (user.examples, user.examples) for user in view.prior_users}
+    halves = prior_halves(view)
     for turn, t in enumerate(spread_rounds(view, rounds)):
         side = turn % 2
         for user_id, pair in halves.items():
@@ -169,8 +173,13 @@ def rehearsed_ap(
     """Return each user's AP (m,) on the validation problems, their mean; NaN for a user that none asks about."""
     found = []
     for validation in validations:
-        scores = attack.scores(validation.problem, tuned.settings, work, rng)
+        scores = scores_of(attack, validation.problem, tuned.settings, work, rng)
         found.append(user_ap(log_softmax(tuned.temperature * scores, axis=1), validation.answers))
+    return mean_ap(found)
+
+
+def mean_ap(found: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return the mean of every user's APs (m,), each of which may be NaN."""
     aps = np.array(found)
     known = (~np.isnan(aps)).sum(0)
     means: NDArray[np.float64] = np.where(known > 0, np.nansum(aps, axis=0) / np.maximum(known, 1), np.nan)
@@ -190,6 +199,11 @@ def user_ap(scores: Scores, answers: NDArray[np.int64]) -> NDArray[np.float64]:
 def _two_rounds(view: AttackerView) -> None:
     if view.store.rounds < 2:
         raise FedprintError(f"validation needs two rounds, the store has {view.store.rounds}; raise federation.rounds")
+
+
+def prior_halves(view: AttackerView) -> dict[int, tuple[Examples, Examples]]:
+    """Return both halves of every prior by user id: the prior twice where most cannot be cut."""
+    return _halves(view) or {user.user_id: (user.examples, user.examples) for user in view.prior_users}
 
 
 def _halves(view: AttackerView) -> dict[int, tuple[Examples, Examples]] | None:

@@ -62,6 +62,8 @@ class Workspace:
 
     def kernel(self, problem: Problem, block: Block) -> NDArray[np.float32]:
         """Return the kernel (n, p) of one block; several layers are the sum of their products."""
+        if problem.part_of is not None:
+            return self.kernel(problem.part_of.whole, block)[:, problem.part_of.columns]
         if problem.denoise is None:
             return self._kernel(problem, block)
         key = (id(problem.updates), problem.fit.tobytes(), (block, problem.denoise))
@@ -97,7 +99,7 @@ class Workspace:
         of them ask for the same rows, and most transforms do not depend on which rows are fitted: up to ``GRAM_ROWS``
         rows, one product of all with all (n x n) serves every problem.
         """
-        problem = _with_nuisance(problem)
+        problem = _with_nuisance(problem.part_of.whole if problem.part_of else problem)
         updates, fit = problem.updates, problem.fit
         self._alive.append(updates)
         transforms = dict.fromkeys(transform for _, transform in blocks)
@@ -154,10 +156,20 @@ class Tuned:
     log_loss: float
 
 
+def scores_of(attack: Attack, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
+    """Return an attack's scores (q, m) of a problem, of one with modes by a model for each."""
+    if problem.modes is None:
+        return attack.scores(problem, settings, work, rng)
+    scores = np.empty((len(problem.ask), problem.options))
+    for places, part in problem.parts():
+        scores[places] = attack.scores(part, settings, work, rng)
+    return scores
+
+
 def tune(attack: Attack, validations: Sequence[Validation], work: Workspace, rng: torch.Generator) -> Tuned:
     """Choose settings and temperature on the validation problems; chance there is log(m) nats."""
     settings = work.settings(attack, validations)
-    scored = [attack.scores(v.problem, settings, work, rng) for v in validations]
+    scored = [scores_of(attack, v.problem, settings, work, rng) for v in validations]
     loss, temperature = best_temperature(np.concatenate(scored), np.concatenate([v.answers for v in validations]))
     return Tuned(settings=settings, temperature=temperature, log_loss=loss)
 
@@ -168,7 +180,7 @@ def answer(attack: Attack, problem: Problem, tuned: Tuned, work: Workspace, rng:
     scikit-learn's AP gives tied questions the precision of the whole tie: ten votes among a hundred users would score
     below random guessing, though guessing within a tie costs the adversary nothing.
     """
-    scores = attack.scores(problem, tuned.settings, work, rng)
+    scores = scores_of(attack, problem, tuned.settings, work, rng)
     guesses = torch.rand(scores.shape, generator=rng, dtype=torch.float64).numpy()
     return Ranking(scores=log_softmax(tuned.temperature * scores, axis=1) + TIE * guesses)
 

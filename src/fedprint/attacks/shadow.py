@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fedprint.attacks.problem import NO_MODE
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import concat, take
 from fedprint.data.splits import num_albums, split_albums
+from fedprint.defences.on_data import CLUSTER
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.points import Defence, defend_data, send, settle
 from fedprint.params import flatten
@@ -56,7 +58,7 @@ class ShadowDevice:
 
     ``tag`` tells several devices of a user in a round apart, in their names; their batches come in equal orders.
     A ``defended`` one applies the defences that the adversary knows, with randomness of its own: it draws a strength,
-    background examples and noise as any device would.
+    background examples and noise as any device would, but for the ``mode`` of mm-aug where one is given.
     """
 
     user_id: int
@@ -64,6 +66,7 @@ class ShadowDevice:
     round: int
     tag: str = ""
     defended: bool = False
+    mode: int = NO_MODE
 
     @property
     def device_id(self) -> str:
@@ -138,7 +141,10 @@ class _Defend:
             return device.examples
         examples = {name: column for name, column in device.examples.items() if name in ("x", "y")}
         plain = Device(device_id=device.device_id, user_id=device.user_id, role="prior", examples=examples)
-        return defend_data([plain], self.defences, self.pool, self._seed(device))[0].examples
+        return defend_data([plain], self.defences, self._background(device.mode), self._seed(device))[0].examples
+
+    def _background(self, mode: int) -> Examples:
+        return self.pool if mode == NO_MODE else rows_of(self.pool, torch.nonzero(self.pool[CLUSTER] == mode)[:, 0])
 
     def private(self, device: ShadowDevice) -> Params:
         """Return a secret head as a device begins with: what earlier rounds made of it the adversary cannot know."""

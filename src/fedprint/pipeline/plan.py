@@ -11,6 +11,7 @@ import torch
 
 from fedprint.attacks.adversary import RECIPES, Effort, background_devices
 from fedprint.attacks.features import TRANSFORMS
+from fedprint.attacks.modes import devices_by_mode
 from fedprint.attacks.reidentify import PENALTIES
 from fedprint.data.examples import num_examples
 from fedprint.data.prepared import meta_of
@@ -159,13 +160,14 @@ class _Shadows:
         growth = _growth(config) if any(isinstance(d, DataDefence) for d in config.defences) else 0.0
         known = config.defences if "adaptive" in config.adversaries else ()
         background = background_devices(known, found.background)
-        made = found.users * effort.whole(rounds) + background if effort.clean_rounds else 0
+        rehearsed, real = devices_by_mode(known, found.users, effort.validation_rounds)
+        made = found.users * effort.whole(rounds) + background + real if effort.clean_rounds else 0
         return cls(
             halves=found.users * effort.halves(rounds) + background,
             whole=made or updates // 2,
             asked=updates - updates // 2,
             made=made,
-            passes=effort.passes(rounds, growth) + background / found.users,
+            passes=effort.passes(rounds, growth) + (background + growth * (rehearsed / 2 + real)) / found.users,
         )
 
     def seconds(self, config: Experiment, found: Sample, layout: StoreLayout) -> float:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from threadpoolctl import threadpool_limits
 
 from fedprint.attacks.adversary import Choice, Effort, OffLine, choose, recipes, relabelled, run_off_line
 from fedprint.attacks.embed import two_dimensions
+from fedprint.attacks.modes import have_modes, with_modes
 from fedprint.attacks.presets import Chance
+from fedprint.attacks.rehearsal import Made, Plan, make
 from fedprint.attacks.reidentify import Workspace, answer, averaged, pool, tune
 from fedprint.attacks.view import AttackerView, ask_all
 from fedprint.component import Component
@@ -113,7 +116,13 @@ def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace)
     """Choose what to learn from, then every attack's settings; write the folder of one adversary."""
     view, questions = open_view(job, name)
     found = recipes(name, view, questions, devices, recorded=_recorded(job.config))
-    choice = choose(found, work, torch_rng(job.seed, "attack", "recipe", name))
+    rng = torch_rng(job.seed, "attack", "recipe", name)
+    choice = choose(found, work, rng)
+    if have_modes(view):
+        (clean,) = (recipe for recipe in found if recipe.name == "clean")
+        rounds = effort_of(job.config, view.store.rounds).validation_rounds
+        train = partial(_train, job, view, questions)
+        choice = with_modes(choice, clean, view, questions, devices, train, work, rng, rehearsed_rounds=rounds)
     asked = asked_of(job.config, len(questions.subjects))
     if len(asked) < len(questions.subjects):
         few = (
@@ -134,6 +143,12 @@ def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace)
     row = settled[selected]
     note = f"{name} adversary learns from {choice.name} updates, selected {selected}: {row['settings']}"
     print(f"{note}, log-loss {row['log_loss']:.3f}", file=sys.stderr, flush=True)
+
+
+def _train(job: Job, view: AttackerView, questions: Questions, plan: Plan) -> Made:
+    listed = list(plan)
+    with meter(f"attack {job.paths.item}: devices by mode", len(listed)) as bar:
+        return make(view, questions, listed, bar.update)
 
 
 def open_view(job: Job, adversary: AdversaryName) -> tuple[AttackerView, Questions]:

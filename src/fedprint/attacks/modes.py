@@ -1,0 +1,173 @@
+"""A model for each mode: what users would send beside the very background that a device drew (defence ``mm-aug``).
+
+A device of mm-aug draws one mode of the background and keeps it. With what clean devices send taken out, an update fits
+its mode's own update best, so the adversary can tell which mode it was; then it trains the likeliest users' devices in
+that mode, and answers each update by a model of its mode. To first order a mode only adds a direction, and taking that
+out (attacks/denoise.py) would do; but training is not linear, and devices in the very mode tell more (docs/adr/0007).
+They are trained after a first answer, and asked beside whatever gave it; alone where rehearsals are sure of them, and
+not at all where rehearsals are sure that they do harm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+from fedprint.attacks.adversary import SURE, Choice, OffLine, Recipe, standard_errors
+from fedprint.attacks.features import layer_groups, num_rows
+from fedprint.attacks.problem import NO_MODE, Modes, Problem, Validation
+from fedprint.attacks.rehearsal import Made, Plan, mean_ap, prior_halves, rehearsed_ap, user_ap
+from fedprint.attacks.reidentify import Ridge, Scores, Workspace, averaged, scores_of, tune
+from fedprint.attacks.shadow import ShadowDevice, spread_rounds
+from fedprint.attacks.updates import Joined
+from fedprint.attacks.view import AttackerView
+from fedprint.defences.on_data import CLUSTER, MmAug
+from fedprint.defences.secure_aggregation import SecureAggregation
+from fedprint.types import DataDefence, Examples, Questions
+
+Ints = NDArray[np.int64]
+Train = Callable[[Plan], Made]
+
+LIKELIEST, ROUNDS, REHEARSED_MODES = 6, 4, 40
+"""Users who are trained in each mode, from how many global models, and in how many modes a rehearsal does it.
+
+On two places of albums-plane (mm-aug 1 and 4; AP 46 and 26 % without), 6 users from 4 models had 54 and 38 %, 12 from 2
+had 49 and 41, 12 from 4 had 53 and 48, and all 24 from 4 had 51 and 46.
+"""
+NAME = "by mode"
+
+
+def have_modes(view: AttackerView) -> bool:
+    """Return whether devices draw modes that the adversary knows: mm-aug alone changes their data."""
+    return bool(_clusters(view.defences or ())) and any(CLUSTER in user.examples for user in view.background)
+
+
+def devices_by_mode(defences: Sequence[object], users: int, rehearsed_rounds: int) -> tuple[int, int]:
+    """Return about how many devices are trained by mode: with halves of priors in rehearsals, and with whole ones.
+
+    As many modes as ``users`` draw on average, each for itself.
+    """
+    if not (clusters := _clusters(defences)):
+        return 0, 0
+    drawn, each = math.ceil(clusters * (1 - (1 - 1 / clusters) ** users)), min(LIKELIEST, users)
+    return min(clusters, REHEARSED_MODES) * each * rehearsed_rounds, drawn * each * ROUNDS
+
+
+def _clusters(defences: Sequence[object]) -> int:
+    """Return how many modes the defences have, 0 where modes alone do not tell what a device adds or sends."""
+    on_data = [defence for defence in defences if isinstance(defence, DataDefence)]
+    found = [defence.clusters for defence in on_data if isinstance(defence, MmAug)]
+    summed = any(isinstance(defence, SecureAggregation) for defence in defences)
+    return found[0] if len(on_data) == len(found) == 1 and not summed else 0
+
+
+def with_modes(
+    choice: Choice,
+    clean: Recipe,
+    view: AttackerView,
+    questions: Questions,
+    devices: OffLine,
+    train: Train,
+    work: Workspace,
+    rng: torch.Generator,
+    *,
+    rehearsed_rounds: int,
+) -> Choice:
+    """Return the choice with models by mode beside it, in its place, or not at all, by their AP in rehearsals.
+
+    ``clean`` is the recipe that learns from clean devices; ``train`` trains devices off line, for rehearsals from the
+    global models from which the halves of priors were, ``rehearsed_rounds``.
+    """
+    if devices.whole is None:
+        return choice
+    halves, folds, before = prior_halves(view), [], []
+    for side, fold in enumerate(clean.folds):
+        scores = _answers(choice, [(one.compared or one.folds)[side].problem for one in choice.recipes], work, rng)
+        modes = tell_modes(fold.problem, devices.halves.mode[fold.problem.nuisance], work)
+        kept = np.isin(modes, _most_frequent(modes, REHEARSED_MODES))
+        problem = replace(fold.problem, ask=fold.problem.ask[kept])
+        scores, modes, answers = scores[kept], modes[kept], fold.answers[kept]
+        own = {user: pair[side] for user, pair in halves.items()}
+        turns = spread_rounds(view, rehearsed_rounds)[side::2]
+        made = train(_plan(likeliest(scores, modes), own, questions, turns, f"half-{side}"))
+        folds.append(Validation(problem=_with(problem, made, modes), answers=answers))
+        before.append(user_ap(scores, answers))
+    learnt = tuple(
+        Validation(problem=part, answers=fold.answers[rows]) for fold in folds for rows, part in fold.problem.parts()
+    )
+    after = rehearsed_ap(Ridge(), folds, tune(Ridge(), learnt, work, rng), work, rng)
+    gain = standard_errors(after - mean_ap(before))
+    aps = {**choice.aps, NAME: float(np.nanmean(after))}
+    if gain < -SURE:
+        return replace(choice, aps=aps)
+    scores = _answers(choice, [one.problem for one in choice.recipes], work, rng)
+    modes = tell_modes(clean.problem, devices.whole.mode[clean.problem.nuisance], work)
+    own = {user.user_id: user.examples for user in view.prior_users}
+    turns = spread_rounds(view, 2 * ROUNDS)[1::2]
+    made = train(_plan(likeliest(scores, modes), own, questions, turns, "whole"))
+    recipe = Recipe(name=NAME, problem=_with(clean.problem, made, modes), folds=learnt, compared=tuple(folds))
+    return Choice(recipes=(recipe,) if gain > SURE else (*choice.recipes, recipe), aps=aps)
+
+
+def tell_modes(problem: Problem, known: Ints, work: Workspace) -> Ints:
+    """Return the mode (q,) that each asked update fits best, once what the fit rows span is taken out of all.
+
+    The fit rows are of clean devices, the nuisance rows of devices that hold nothing but a mode: ``known`` (b,).
+    """
+    exchanged = replace(problem, fit=problem.nuisance, labels=known, nuisance=problem.fit, denoise="project")
+    alike = work.kernel(exchanged, (tuple(layer_groups(problem.updates)), "l2"))[problem.ask]
+    modes, place = np.unique(known, return_inverse=True)
+    of_mode = np.eye(len(modes))[place]
+    best: Ints = modes[(alike @ (of_mode / of_mode.sum(0))).argmax(1)]
+    return best
+
+
+def likeliest(scores: Scores, modes: Ints) -> Mapping[int, Ints]:
+    """Return for each of the ``modes`` (q,) the options that are high among the scores (q, m) of an update in it."""
+    ranks = (-scores).argsort(1).argsort(1)
+    return {int(mode): ranks[modes == mode].min(0).argsort(kind="stable")[:LIKELIEST] for mode in np.unique(modes)}
+
+
+def _answers(choice: Choice, problems: Sequence[Problem], work: Workspace, rng: torch.Generator) -> Scores:
+    """Return the log-probabilities (q, m) of a choice, by ridge, on the ``problems`` of its recipes."""
+    found = []
+    for recipe, problem in zip(choice.recipes, problems, strict=True):
+        tuned = tune(Ridge(), recipe.folds, work, rng)
+        found.append(log_softmax(tuned.temperature * scores_of(Ridge(), problem, tuned.settings, work, rng), axis=1))
+    return averaged(found)
+
+
+def _most_frequent(modes: Ints, count: int) -> Ints:
+    found, times = np.unique(modes, return_counts=True)
+    return found[(-times).argsort(kind="stable")[:count]]
+
+
+def _plan(
+    users: Mapping[int, Ints], own: Mapping[int, Examples], questions: Questions, turns: Sequence[int], tag: str
+) -> Plan:
+    """Yield a device for each of the options ``users`` of a mode, with its examples of ``own``, in every turn."""
+    for t in turns:
+        for mode, options in users.items():
+            for user in (questions.options[option] for option in options):
+                if user in own:
+                    name = f"{tag}-mode-{mode}"
+                    yield ShadowDevice(user_id=user, examples=own[user], round=t, tag=name, defended=True, mode=mode), 0
+
+
+def _with(problem: Problem, made: Made, asked: Ints) -> Problem:
+    """Return the problem whose ``asked`` modes (q,) have rows of their own, beside the fit rows, which serve all."""
+    rows = num_rows(problem.updates) + np.arange(len(made.labels))
+    return Problem(
+        updates=Joined(first=problem.updates, second=made.updates),
+        fit=np.concatenate([problem.fit, rows]),
+        labels=np.concatenate([problem.labels, made.labels]),
+        ask=problem.ask,
+        options=problem.options,
+        modes=Modes(fit=np.concatenate([np.full(len(problem.fit), NO_MODE), made.mode]), ask=asked),
+    )
