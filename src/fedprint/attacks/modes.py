@@ -34,7 +34,7 @@ from fedprint.types import DataDefence, Examples, Questions
 Ints = NDArray[np.int64]
 Train = Callable[[Plan], Made]
 
-LIKELIEST, ROUNDS, REHEARSED_MODES = 6, 4, 40
+LIKELIEST, ROUNDS, REHEARSED_MODES = 6, 4, 20
 """Users who are trained in each mode, from how many global models, and in how many modes a rehearsal does it.
 
 On two places of albums-plane (mm-aug 1 and 4; AP 46 and 26 % without), 6 users from 4 models had 54 and 38 %, 12 from 2

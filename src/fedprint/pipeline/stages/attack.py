@@ -206,7 +206,7 @@ def _run_attack(
 ) -> dict[str, Any]:
     """Fill ``scores`` under ``<attack>`` and ``<attack>.shuffled``; return what was chosen.
 
-    Of two recipes the log-loss is the mean, and settings are those of the last: rehearsed on defended devices.
+    Of several recipes the log-loss is the mean, and settings are those of the last: rehearsed on defended devices.
     """
     started = time.perf_counter()
     tuned = [tune(attack, r.folds, work, torch_rng(seed, "attack", attack.name, "tune")) for r in choice.recipes]
