@@ -132,7 +132,7 @@ def test_a_copy_has_layers_of_its_own() -> None:
     with torch.no_grad():
         other.public.head.weight.zero_()
     assert not other.get_parameter("head.weight").any()
-    assert float(net.get_parameter("head.weight").abs().max()) > 0
+    assert net.get_parameter("head.weight").any()
 
 
 def test_clients_draw_heads_of_their_own_and_none_is_in_the_global_model() -> None:
