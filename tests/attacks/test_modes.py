@@ -72,6 +72,25 @@ def test_scores_by_mode_are_those_of_each_modes_own_problem() -> None:
     assert not np.allclose(together, plain, atol=1e-3)
 
 
+def test_where_a_mode_changes_what_a_user_sends_its_own_model_names_more() -> None:
+    rng = np.random.default_rng(0)
+    d, count = sum(SIZES.values()), 6
+    person, sign = rng.normal(size=(USERS, d)), rng.choice([-1.0, 1.0], size=(count, d))
+    user, mode = (grid.ravel() for grid in np.meshgrid(np.arange(USERS), np.arange(count), indexing="ij"))
+
+    def sent() -> np.ndarray:
+        return person[user] * sign[mode] + 1.5 * rng.normal(size=(len(user), d))
+
+    table = MemoryUpdates(sizes=SIZES, values=np.concatenate([sent(), sent()]).astype(np.float32))
+    rows = np.arange(len(user))
+    plain = Problem(updates=table, fit=rows, labels=user, ask=len(rows) + rows, options=USERS)
+    named = [
+        (scores_of(Ridge(), asked, SETTINGS, Workspace(), torch_rng(0, "t")).argmax(1) == user).mean()
+        for asked in (plain, replace(plain, modes=Modes(fit=mode, ask=mode)))
+    ]
+    assert named[1] > named[0] + 0.1
+
+
 def test_products_of_updates_are_computed_once_for_all_modes(monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[int] = []
     products = reidentify.products
