@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from tiny_project import TINY, Project, make_project, run_job
+from tiny_project import TINY, Project, make_project, project_in
 
 if TYPE_CHECKING:
     from fedprint.pipeline.stages.paths import Job
@@ -39,14 +39,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """Return the finished run of ``tiny``; read it only, and copy it (see ``tiny``) to change it."""
-    root = tmp_path_factory.mktemp("tiny")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDPRINT_ROOT", str(root))
-        project = make_project(root)
-        project.write("tiny", TINY)
-        job = project.job("tiny")
-        run_job(job)
-    return job
+    with project_in(tmp_path_factory.mktemp("tiny")) as project:
+        return project.run("tiny", TINY)
 
 
 @pytest.fixture

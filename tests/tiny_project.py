@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 
 if TYPE_CHECKING:
@@ -51,6 +53,13 @@ class Project:
         found = next(p for p in config.split.priors if p == prior)
         return Job(config=config, prior=found, seed=seed, paths=Paths(base=base, item=f"{prior}-{seed}"))
 
+    def run(self, name: str, values: Mapping[str, Any], *, until: str = "evaluate") -> Job:
+        """Write an experiment, and run its stages ``until`` one of them."""
+        self.write(name, values)
+        found = self.job(name)
+        run_job(found, until=until)
+        return found
+
 
 def make_project(root: Path) -> Project:
     """Create a project in an existing folder."""
@@ -60,9 +69,21 @@ def make_project(root: Path) -> Project:
     return Project(root=root)
 
 
-def run_job(job: Job) -> None:
-    """Run every stage but the report."""
+@contextmanager
+def project_in(root: Path) -> Iterator[Project]:
+    """Create a project in an existing folder, which is the current directory meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDPRINT_ROOT", str(root))
+        patch.chdir(root)
+        yield make_project(root)
+
+
+def run_job(job: Job, *, until: str = "evaluate") -> None:
+    """Run every stage but the report, ``until`` one of them."""
     from fedprint.pipeline.stages import analyse, ask, attack, evaluate, federate, prepare
 
-    for stage in (prepare, federate, ask, attack, analyse, evaluate):
+    stages = {"prepare": prepare, "federate": federate, "ask": ask, "attack": attack, "analyse": analyse}
+    for name, stage in {**stages, "evaluate": evaluate}.items():
         stage.run(job)
+        if name == until:
+            return

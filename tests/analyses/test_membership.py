@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from analysis_cases import answered
 from scipy.stats import norm
-from tiny_project import TINY, Project, make_project
+from tiny_project import TINY, Project, project_in
 
 from fedprint.analyses import membership, sums
 from fedprint.analyses.membership import Membership
@@ -25,6 +25,7 @@ from fedprint.analyses.sums import (
     candidates_in,
     level,
     rests,
+    shared_directions,
 )
 from fedprint.analyses.trials import AnswerSet, Trial
 from fedprint.attacks.view import ServerRule
@@ -49,17 +50,8 @@ HALF: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def half(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Return a run in which half of the anonymous devices stayed away, ready to be analysed."""
-    from fedprint.pipeline.stages import ask, attack, federate, prepare
-
-    root = tmp_path_factory.mktemp("half")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDPRINT_ROOT", str(root))
-        project: Project = make_project(root)
-        project.write("half", HALF)
-        job = project.job("half")
-        for stage in (prepare, federate, ask, attack):
-            stage.run(job)
-        yield job
+    with project_in(tmp_path_factory.mktemp("half")) as project:
+        yield project.run("half", HALF, until="attack")
 
 
 @pytest.fixture(scope="module")
@@ -251,13 +243,9 @@ def test_the_chosen_penalty_separates_best() -> None:
 
 def test_who_stays_away_is_not_counted_when_a_sum_is_read_off_the_models(project: Project) -> None:
     """Under Poisson sampling the server divides by the planned cohort, of the devices that may come."""
-    from fedprint.pipeline.stages import ask, federate, prepare
-
     dp = {"name": "dp-fedavg", "clip": 100.0, "z": 1e-9}
-    project.write("dp", {**HALF, "federation": {**HALF["federation"], "sampling": "poisson"}, "defences": [dp]})
-    job = project.job("dp")
-    for stage in (prepare, federate, ask):
-        stage.run(job)
+    poisson = {**HALF["federation"], "sampling": "poisson"}
+    job = project.run("dp", {**HALF, "federation": poisson, "defences": [dp]}, until="ask")
     view, _ = open_view(job, "adaptive")
     assert view.rule.divisors == (9.0,) * 10 and level(view, 3, "central").noise == 100.0 * 1e-9
     found = [rests(view, t) for t in range(10)]
@@ -328,7 +316,7 @@ def test_a_member_is_in_one_of_the_sums_of_groups(half: Job, monkeypatch: pytest
     scores = {name: (by_round, total) for _, name, by_round, total in found._scores(desk, [4], users)}
     whole, half_sum = (next(at for at in seen if at.members == m) for m in sorted({at.members for at in seen})[::-1])
     assert half_sum.members == whole.members / 2
-    each = candidates_in(view, 4).explain(cut[0], 1.0)
+    each = candidates_in(view, 4, shared_directions(view, 4)).explain(cut[0], 1.0)
     place = [[user.user_id for user in view.prior_users].index(user) for user in users]
     assert scores["aggregate"][0][0] == pytest.approx(each[place].max(1))
     told = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))

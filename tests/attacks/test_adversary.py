@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from attack_cases import planted, problem, validation
 from numpy.typing import NDArray
-from tiny_project import TINY, Project, make_project
+from tiny_project import TINY, Project, project_in
 
 from fedprint.attacks import adversary
 from fedprint.attacks.adversary import NAIVE, Effort, OffLine, Recipe, choose, recipes, relabelled, run_off_line
@@ -22,7 +22,6 @@ from fedprint.attacks.view import AttackerView
 from fedprint.defences.clipping import MedianClip, QuantileClip
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.backends import Sequential
-from fedprint.pipeline.stages import ask, federate, prepare
 from fedprint.pipeline.stages.attack import effort_of, open_view
 from fedprint.pipeline.stages.paths import Job
 from fedprint.rng import torch_rng
@@ -39,16 +38,8 @@ DEFENDED: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Return a defended federation."""
-    root = tmp_path_factory.mktemp("adversary")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDPRINT_ROOT", str(root))
-        patch.chdir(root)
-        project = make_project(root)
-        project.write("defended", DEFENDED)
-        found = project.job("defended")
-        for stage in (prepare, federate, ask):
-            stage.run(found)
-        yield found
+    with project_in(tmp_path_factory.mktemp("adversary")) as project:
+        yield project.run("defended", DEFENDED, until="ask")
 
 
 @pytest.fixture(scope="module")
@@ -268,10 +259,7 @@ def test_effort_counts_the_devices_that_are_trained(asked: tuple[AttackerView, Q
 
 def test_devices_off_line_have_a_secret_head_of_their_own_where_the_defence_is_one(project: Project) -> None:
     spn = [{"name": "spn", "bits": 8, "alpha2": 0.5}]
-    project.write("secret", {**DEFENDED, "defences": spn})
-    found = project.job("secret")
-    for stage in (prepare, federate, ask):
-        stage.run(found)
+    found = project.run("secret", {**DEFENDED, "defences": spn}, until="ask")
     view, questions = open_view(found, "adaptive")
     user = view.prior_users[0]
     clean = ShadowDevice(user_id=user.user_id, examples=user.examples, round=1, tag="a")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from attack_cases import SIZES, USERS, planted, problem, truth
-from tiny_project import TINY, make_project
+from tiny_project import TINY, project_in
 
 from fedprint.attacks import modes, reidentify
 from fedprint.attacks.adversary import SURE, Choice, Effort, OffLine, Recipe, choose, recipes, run_off_line
@@ -25,7 +25,6 @@ from fedprint.data.examples import concat
 from fedprint.defences.on_data import CLUSTER, MmAug, RandAug
 from fedprint.defences.on_update import Noise
 from fedprint.defences.secure_aggregation import SecureAggregation
-from fedprint.pipeline.stages import ask, federate, prepare
 from fedprint.pipeline.stages.attack import open_view
 from fedprint.rng import torch_rng
 from fedprint.types import Questions
@@ -171,16 +170,8 @@ Bench = tuple[AttackerView, Questions, OffLine]
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    root = tmp_path_factory.mktemp("modes")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDPRINT_ROOT", str(root))
-        patch.chdir(root)
-        project = make_project(root)
-        project.write("mm-aug", MM_AUG)
-        job = project.job("mm-aug")
-        for stage in (prepare, federate, ask):
-            stage.run(job)
-        view, questions = open_view(job, "adaptive")
+    with project_in(tmp_path_factory.mktemp("modes")) as project:
+        view, questions = open_view(project.run("mm-aug", MM_AUG, until="ask"), "adaptive")
         effort = Effort(clean_rounds=3, defended_rounds=2, draws=1, validation_rounds=4)
         yield view, questions, run_off_line(view, questions, effort)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_project import Project, run_job
+from tiny_project import Project
 
 from fedprint.data.describe import write_table
 from fedprint.data.examples import PooledExamples
@@ -85,9 +85,7 @@ def dots(evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[
 def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    project.write("strokes", EXPERIMENT)
-    job = project.job("strokes")
-    run_job(job)
+    job = project.run("strokes", EXPERIMENT)
     rows = read_measurements(job.paths.evaluation / "rows.jsonl")
     accuracy, epsilon = (
         [row for row in found if row["metric"] == metric and row["training"] == "federated"]
@@ -156,8 +154,7 @@ def test_where_nobody_attacks_no_device_trains_off_line_but_a_half_of_each_prior
     monkeypatch.setattr(rehearsal, "shadow_updates", counted)
     monkeypatch.setattr(attack, "MOST_GUESSES", 15)
     for name, attacks in (("nobody", EXPERIMENT["attacks"][:1]), ("somebody", EXPERIMENT["attacks"])):  # type: ignore[index]
-        project.write(name, {**EXPERIMENT, "attacks": attacks})
-        run_job(job := project.job(name))
+        job = project.run(name, {**EXPERIMENT, "attacks": attacks})
         told = json.loads((job.paths.attack_of("naive") / "attack.json").read_text())
         assert told["recipe"] == ("recorded" if name == "nobody" else "clean")
         assert (len(told["subjects"]) == 15) == (name == "nobody") and len(told["subjects"]) >= 15

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_project import TINY, Project, make_project, run_job
+from tiny_project import TINY, Project, project_in
 
 from fedprint.data.albums import Albums
 from fedprint.data.prepared import load_meta, load_users
@@ -34,23 +34,12 @@ CHOICE: dict[str, Any] = {**TINY, "defences": [{**MM_AUG, "alpha": [0, 1]}], "an
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     """Return a finished run in which half of the devices do nothing."""
-    root = tmp_path_factory.mktemp("defended")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDPRINT_ROOT", str(root))
-        patch.chdir(root)
-        project = make_project(root)
-        project.write("choice", CHOICE)
-        found = project.job("choice")
-        run_job(found)
-        yield found
+    with project_in(tmp_path_factory.mktemp("defended")) as project:
+        yield project.run("choice", CHOICE)
 
 
 def federated(project: Project, values: dict[str, Any]) -> Job:
-    project.write("defended", values)
-    job = project.job("defended")
-    prepare.run(job)
-    federate.run(job)
-    return job
+    return project.run("defended", values, until="federate")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

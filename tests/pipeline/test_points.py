@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_project import TINY, Project, make_project
+from tiny_project import TINY, Project, project_in
 
 from fedprint.evaluation.tradeoff import UtilityNumber, normalised_utility, relative
 from fedprint.pipeline import point_keys, points
@@ -36,11 +36,8 @@ def experiment(**changes: Any) -> Experiment:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
-    root = tmp_path_factory.mktemp("points")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDPRINT_ROOT", str(root))
-        patch.chdir(root)
-        yield make_project(root)
+    with project_in(tmp_path_factory.mktemp("points")) as project:
+        yield project
 
 
 def folders(root: Path) -> set[str]:
@@ -78,11 +75,7 @@ def test_a_point_is_computed_once(home: Project, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_numbers_are_those_of_the_stages_run_by_dvc(home: Project) -> None:
-    from tiny_project import run_job
-
-    home.write("plain", POINT)
-    job = home.job("plain")
-    run_job(job)
+    job = home.run("plain", POINT)
     lines = (job.paths.evaluation / "rows.jsonl").read_text().splitlines()
     rows = [{**json.loads(line), "experiment": "point"} for line in lines]
     assert list(run_point(experiment(), "random", 0).rows) == rows

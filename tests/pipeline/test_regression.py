@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_project import make_project, run_job
+from tiny_project import project_in
 
 from fedprint.data.describe import write_table
 from fedprint.evaluation.rows import read_measurements
@@ -55,15 +55,9 @@ def meals(users: int = 16, reviews: int = 40) -> dict[str, np.ndarray]:
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     root = tmp_path_factory.mktemp("meals")
     write_table(root / "data" / "meals", meals(), {"licence": "mine", "scale": [1, 5], "samples": "shareable"})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDPRINT_ROOT", str(root))
+    with project_in(root) as project, pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDPRINT_DATA", str(root / "data"))
-        patch.chdir(root)
-        project = make_project(root)
-        project.write("meals", MEALS)
-        found = project.job("meals")
-        run_job(found)
-        yield found
+        yield project.run("meals", MEALS)
 
 
 def utility(job: Job) -> dict[tuple[str, str], dict[str, Any]]:

@@ -10,7 +10,6 @@ from tiny_project import TINY, Project
 
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline.config import check_experiment
-from fedprint.pipeline.stages import ask, attack, federate, prepare
 from fedprint.types import FedprintError
 
 
@@ -18,10 +17,8 @@ def test_an_experiment_with_a_secret_head_runs_and_none_of_it_is_in_its_outputs(
     attacks = [{"name": "knn", "k": 3, "layers": ["head"]}]
     spn = {"name": "spn", "bits": 8, "alpha2": [0.01, 0.1]}
     changes = {"attacks": attacks, "analyses": [], "defences": [spn], "threat": {"defended": "anonymous"}}
-    project.write("secret", {**TINY, **changes, "federation": {**TINY["federation"], "aggregation": "round-robin"}})
-    job = project.job("secret")
-    for stage in (prepare, federate, ask, attack):
-        stage.run(job)
+    federation = {**TINY["federation"], "aggregation": "round-robin"}
+    job = project.run("secret", {**TINY, **changes, "federation": federation}, until="attack")
     store = UpdateStore.open(job.paths.updates / "observed")
     assert not [name for name in store.layers if "secret" in name]
     named = [path for path in project.root.rglob("*") if path.is_file() and b"secret_head" in path.read_bytes()]

@@ -205,9 +205,7 @@ def test_every_attack_gives_the_same_bytes_in_two_processes_with_one_and_two_thr
 
 
 def test_the_whole_run_again_gives_the_same_records_and_rows(tiny_run: Job, project: Project) -> None:
-    project.write("tiny", TINY)
-    job = project.job("tiny")
-    run_job(job)
+    job = project.run("tiny", TINY)
     for of in ("prepared", "updates", "attack", "evaluation"):
         first, second = _bytes(getattr(tiny_run.paths, of)), _bytes(getattr(job.paths, of))
         assert [name for name in first if first[name] != second.get(name)] == [], of

@@ -59,7 +59,8 @@ def test_verdict_without_a_number_or_interval_does_not_invent_one():
 def test_numbers_have_units_and_dashes():
     assert with_unit(0.716, "stars") == "0.716\u00a0stars"
     assert with_unit(48.6, "ratio") == "49×"
-    assert number(1.44, "ratio") == "1.4"
+    assert number(4.44, "ratio") == "4.4"
+    assert number(1.018, "ratio") == "1.02", "a utility of no defence's"
     assert number(None, "fraction") == "–"
 
 

@@ -23,7 +23,7 @@ from pydantic import Field
 
 from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts
 from fedprint.analyses.participation import Participation
-from fedprint.analyses.sums import SUMMED, Doubles, Summed, calibrated, candidates_in, level, sums
+from fedprint.analyses.sums import SUMMED, Doubles, Summed, calibrated, candidates_in, level, shared_directions, sums
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.reidentify import pool
 from fedprint.attacks.view import AttackerView
@@ -89,16 +89,17 @@ class Membership(Analysis):
         """Yield scores of each attack and view by round (T, U) and over all rounds (U,)."""
         yield bench.selected, "local", *from_updates(bench, rounds, users)
         seen = {(name, t): shown for t in rounds for name, shown in sums(bench.view, t).items()}
+        shared = {t: shared_directions(bench.view, t) for t in rounds}
         for knows in self.knows:
             known = _known(bench) if knows == "data" else None
-            for name, by_round, by_user in self._from_sums(bench, seen, rounds, users, known):
+            for name, by_round, by_user in self._from_sums(bench, seen, shared, users, known):
                 yield "candidates" if known is None else "known-data", name, by_round, by_user
 
     def _from_sums(
         self,
         bench: Bench,
         seen: Mapping[tuple[Summed, int], Doubles],
-        rounds: list[int],
+        shared: Mapping[int, Doubles],
         users: NDArray[np.int64],
         known: Mapping[int, Examples] | None,
     ) -> Iterator[tuple[Summed, Doubles, Doubles]]:
@@ -109,9 +110,9 @@ class Membership(Analysis):
         columns = [order.index(user) for user in users.tolist()]
         scores: dict[Summed, list[Doubles]] = {name: [] for name in SUMMED}
         ratios: dict[Summed, list[Doubles]] = {name: [] for name in SUMMED}
-        for t in rounds:
+        for t, directions in shared.items():
             bench.progress(f"round {t}")
-            candidates = candidates_in(view, t, known)
+            candidates = candidates_in(view, t, directions, known)
             for name in SUMMED:
                 at = levels[name, t]
                 each = candidates.explain(seen[name, t], found[at].penalty)[columns]

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from fedprint.analyses.base import Analysis, Bench, Facts
-from fedprint.analyses.sums import SUMMED, Doubles, Summed, calibrated, candidates_in, level, sums
+from fedprint.analyses.sums import SUMMED, Doubles, Summed, calibrated, candidates_in, level, shared_directions, sums
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 
 QUESTIONS = "participation"
@@ -59,7 +59,7 @@ class Participation(Analysis):
         weights: dict[tuple[Summed, int], Doubles] = {}
         for t in rounds:
             bench.progress(f"round {t}")
-            candidates = candidates_in(bench.view, t)
+            candidates = candidates_in(bench.view, t, shared_directions(bench.view, t))
             for view in SUMMED:  # in the sum that shows the user best
                 weights[view, t] = candidates.explain(seen[view, t], found[levels[view, t]].penalty).max(1)
         for view in SUMMED:

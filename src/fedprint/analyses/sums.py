@@ -137,13 +137,15 @@ class Candidates:
         return scaled
 
 
-def candidates_in(view: AttackerView, t: int, known: Mapping[int, Examples] | None = None) -> Candidates:
+def candidates_in(
+    view: AttackerView, t: int, shared: Doubles, known: Mapping[int, Examples] | None = None
+) -> Candidates:
     """Return round t's candidates: each user's whole prior, or the device's own data where these are ``known``.
 
-    In the order of ``view.prior_users``, or of ``known``.
+    In the order of ``view.prior_users``, or of ``known``. ``shared`` are the round's :func:`shared_directions`.
     """
     examples = {user.user_id: user.examples for user in view.prior_users} if known is None else known
-    return Candidates.of(_updates(view, examples, t, "whole"), shared_directions(view, t))
+    return Candidates.of(_updates(view, examples, t, "whole"), shared)
 
 
 def shared_directions(view: AttackerView, t: int) -> Doubles:

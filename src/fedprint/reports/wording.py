@@ -114,9 +114,9 @@ def estimate(row: Row) -> Estimate:
 
 
 def digits_for(value: float | None, unit: str) -> int:
-    """Return how many decimals a number gets: one in per cent, ratios none from 10 on, stars three."""
+    """Return how many decimals a number gets: one in per cent, ratios none from 10 on and two below 2, stars three."""
     if unit == "ratio":
-        return 0 if value is not None and value >= 10 else 1
+        return 1 if value is None else 0 if value >= 10 else 1 if value >= 2 else 2
     return 3 if unit == "stars" else 1
 
 
@@ -146,7 +146,8 @@ def times(found: Estimate) -> str:
     """Return value over chance as a ratio, ``49``; a dash without a positive chance."""
     if found.value is None or not found.chance:
         return MISSING
-    return number(found.value / found.chance, "ratio")
+    ratio = found.value / found.chance
+    return number(ratio, "ratio", 0 if ratio >= 10 else 1)
 
 
 def people(count: int) -> str:

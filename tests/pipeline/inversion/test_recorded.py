@@ -19,7 +19,6 @@ from fedprint.data.describe import write_table
 from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.pipeline.inversion.recorded_command import run_recorded, settings_of
 from fedprint.pipeline.inversion.recorded_judge import IMAGES, ROWS
-from fedprint.pipeline.stages import ask, federate, prepare
 from fedprint.pipeline.stages.attack import open_view
 from fedprint.pipeline.stages.paths import Job
 from fedprint.rng import torch_rng
@@ -59,11 +58,7 @@ def recorded(project: Project, values: Mapping[str, Any]) -> Job:
     if not folder.is_dir():
         write_corners(folder)
     data = {"name": "folder", "path": str(folder), "users": 4, "background_users": 2}
-    project.write("corners", {**values, "data": data})
-    job = project.job("corners")
-    for stage in (prepare, federate, ask):
-        stage.run(job)
-    return job
+    return project.run("corners", {**values, "data": data}, until="ask")
 
 
 def rows_of(job: Job, *assignments: str) -> list[Row]:
