@@ -14,6 +14,7 @@ from fedprint.evaluation.tradeoff import Point
 from fedprint.reports.plane import PlaneHead, central_words, front_words, plane_table, write_plane
 from fedprint.reports.plane_choices import choices_table
 from fedprint.reports.plane_claims import judge_plane
+from fedprint.reports.plane_figures import COLOURS, look
 from fedprint.reports.plane_numbers import Entry, front, overhead
 from fedprint.reports.plane_privacy import privacy_rows
 from fedprint.reports.terminal import summary_table
@@ -157,6 +158,12 @@ def test_central_dp_is_said_not_to_protect_from_the_server() -> None:
     assert words is not None and words.startswith("Central differential privacy does not protect against a server")
     assert "AP 79.0 %" in words and "view local, defended: everyone" in words
     assert central_words(HEAD, ENTRIES[:2]) is None
+
+
+def test_curves_of_many_strategies_look_different() -> None:
+    shown = [look(position) for position in range(3 * len(COLOURS))]
+    assert len(set(shown)) == len(shown)
+    assert len({(colour, marker) for colour, marker, _ in shown}) == len(shown)
 
 
 def test_overhead_compares_with_the_same_seed() -> None:

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = (*SERIES, "#332288", "#117733", "#882255")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""One fewer than colours: from the ninth curve on colours repeat, with another marker and dashed."""
+
+Look = tuple[str, str, str]
 
 
 def draw_plane(adversaries: Sequence[str], entries: Sequence[Entry]) -> list[Drawing]:
@@ -47,22 +50,27 @@ def _panel(axes: Axes, adversary: str, entries: Sequence[Entry]) -> None:
     axes.step(*zip(*corners, strict=True), where="post", color=MUTED, lw=5, alpha=0.3, zorder=1)
     for position, strategy in enumerate(dict.fromkeys(e.strategy for e in entries if e.strategy)):
         found = [entry for entry in measured(entries) if entry.strategy == strategy]
-        look = (COLOURS[position % len(COLOURS)], MARKERS[position % len(MARKERS)])
-        _curve(axes, sorted(found, key=lambda e: e.strength or 0.0), plain, adversary, (str(strategy), *look))
-    _curve(axes, [plain], plain, adversary, ("no defence", INK, "h"))
+        _curve(axes, sorted(found, key=lambda e: e.strength or 0.0), plain, adversary, str(strategy), look(position))
+    _curve(axes, [plain], plain, adversary, "no defence", (INK, "h", "-"))
     axes.axvline(1.0, color=MUTED, lw=1.2, ls=":")
     axes.set_xlim(left=0)
     axes.set_title(f"{adversary} adversary")
     axes.set_xlabel("AP over chance")
 
 
-def _curve(axes: Axes, found: Sequence[Entry], plain: Entry, adversary: str, look: tuple[str, str, str]) -> None:
+def look(position: int) -> Look:
+    """Return colour, marker and line of a curve; 56 differ."""
+    line = "-" if position < len(COLOURS) else "--"
+    return COLOURS[position % len(COLOURS)], MARKERS[position % len(MARKERS)], line
+
+
+def _curve(axes: Axes, found: Sequence[Entry], plain: Entry, adversary: str, label: str, shown: Look) -> None:
     if not found:
         return
-    label, colour, marker = look
+    colour, marker, line = shown
     across = [entry.over_chance(adversary) for entry in found]
     up = [entry.utility(plain) for entry in found]
     x, y = [row["value"] for row in across], [row["value"] for row in up]
     axes.hlines(y, [r["lo"] for r in across], [r["hi"] for r in across], color=colour, lw=1.0, alpha=0.5, zorder=2)
     axes.vlines(x, [r["lo"] for r in up], [r["hi"] for r in up], color=colour, lw=1.0, alpha=0.5, zorder=2)
-    axes.plot(x, y, "-", color=colour, marker=marker, ms=5, lw=1.2, label=label, zorder=3)
+    axes.plot(x, y, line, color=colour, marker=marker, ms=5, lw=1.2, label=label, zorder=3)
