@@ -23,7 +23,8 @@ PEOPLE = (
 )  # fmt: skip
 """Users in a scatter plot: Paul Tol's muted scheme and three more; beyond twelve they repeat with another marker."""
 
-MARKERS = ("o", "s", "^", "D", "v")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""Seven, prime to the five colours of SERIES and to the eight of planes: where these repeat, markers differ."""
 
 THEMED: Mapping[str, str] = {
     INK: "--ink",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedprint.reports.drawing import INK, MUTED, SERIES, Drawing, finish, style
+from fedprint.reports.drawing import INK, MARKERS, MUTED, SERIES, Drawing, finish, style
 from fedprint.reports.panels import WIDTH, blank_figure, shared_legend
 from fedprint.reports.plane_numbers import Entry, front, measured
 
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COLOURS = (*SERIES, "#332288", "#117733", "#882255")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""One fewer than colours: from the ninth curve on colours repeat, with another marker and dashed."""
 
 Look = tuple[str, str, str]
 
