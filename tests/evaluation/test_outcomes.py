@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from fedprint.evaluation.outcomes import average_precision, cross_average_precision, outcomes, top_k_credit
+from fedprint.evaluation.outcomes import outcomes, top_k_credit
+from fedprint.ranking import average_precision, cross_average_precision
 from fedprint.types import FedprintError
 
 

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import kstest
 
 from fedprint.evaluation.chance import expected_ap
-from fedprint.evaluation.outcomes import average_precision, cross_average_precision
 from fedprint.evaluation.shuffled import PermutationTest, judge_jointly, null_means, permutation_test
+from fedprint.ranking import average_precision, cross_average_precision
 from fedprint.rng import numpy_rng
 
 

@@ -16,7 +16,6 @@ from tiny_project import TINY, Project, project_in
 from fedprint.data.albums import Albums
 from fedprint.data.prepared import load_meta, load_users
 from fedprint.defences.on_data import CLUSTER
-from fedprint.evaluation.outcomes import average_precision
 from fedprint.federation.store import UpdateStore
 from fedprint.pipeline.clustering import with_clusters, write_clusters
 from fedprint.pipeline.config import check_experiment
@@ -24,6 +23,7 @@ from fedprint.pipeline.stages import attack, federate, prepare, report
 from fedprint.pipeline.stages.answers import Answers
 from fedprint.pipeline.stages.evaluate_strengths import group_users
 from fedprint.pipeline.stages.paths import Job, read_json
+from fedprint.ranking import average_precision
 from fedprint.types import FedprintError
 
 MM_AUG: dict[str, Any] = {"name": "mm-aug", "alpha": [0, 0.5, 2], "clusters": 6}

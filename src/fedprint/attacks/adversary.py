@@ -2,16 +2,17 @@
 
 Where devices are defended, the adversary makes its own examples of updates: it trains its prior users' data off line,
 from the recorded global models. The *naive* one trains as if nobody were defended. The *adaptive* one knows the
-defences' public parameters, not their randomness; it may learn from clean devices, from defended ones (each with a
-draw of its own), or from both, and chooses on prior data alone: one half of each prior learns, the other half,
-defended like an anonymous device, is asked for. It attacks as the naive one does, with that one's settings too, until
-another way is better there; where that is not sure, it asks both. Both share the clean devices, which train once.
+defences' public parameters, not their randomness; it may attack as the naive one does, or learn from clean devices,
+from defended ones (each with a draw of its own), or from both, with settings for defended updates. It asks all of these
+ways together, but those that do harm on prior data alone: one half of each prior learns, the other half, defended like
+an anonymous device, is asked for. Naive and adaptive share the clean devices, which train once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 import torch
@@ -30,11 +31,12 @@ from fedprint.attacks.rehearsal import (
     make,
     rehearsals,
     rehearsed_ap,
+    rehearsed_scores,
     undefended,
     whole_priors,
     with_sums,
 )
-from fedprint.attacks.reidentify import Attack, Ridge, Workspace, tune
+from fedprint.attacks.reidentify import Attack, Ridge, Scores, Workspace, averaged, tune
 from fedprint.attacks.shadow import ShadowDevice, rows_of, spread_rounds
 from fedprint.attacks.updates import Joined, Recorded
 from fedprint.attacks.view import AttackerView
@@ -50,11 +52,10 @@ Progress = Callable[[int], None]
 RECIPES: Mapping[str, tuple[int, ...]] = {"clean": (CLEAN,), "defended": (DEFENDED,), "both": (CLEAN, DEFENDED)}
 """What the adaptive adversary may learn from, with settings of its own."""
 NAIVE = "as naive"
-"""Its other choice: what the naive adversary learns from, with the naive one's settings, for the very same answers."""
+"""Beside them: what the naive adversary learns from, with the naive one's settings, for the very same answers."""
 
-BETTER, SURE = 1.0, 2.0
-"""Standard errors of a gain in rehearsals. Below one, the best of up to five others is too often a lucky one; from two
-on it can be relied on; between, both ways to learn are asked (docs/adr/0007)."""
+SURE = 2.0
+"""Standard errors from which on a gain in rehearsals can be relied on (docs/adr/0007)."""
 
 NUISANCE_ROUNDS, NUISANCE_SETS, NUISANCE_USERS = 2, 40, 100
 """Global models from which devices with nothing but background are trained, and how many where it has no clusters: at
@@ -73,9 +74,14 @@ class Recipe:
     folds: tuple[Validation, ...]
     compared: tuple[Validation, ...] = ()
 
-    def ap(self, attack: Attack, work: Workspace, rng: torch.Generator) -> NDArray[np.float64]:
-        """Return each user's AP (m,) under an attack in the rehearsals, NaN for a user whom none asks about."""
-        return rehearsed_ap(attack, self.compared or self.folds, tune(attack, self.folds, work, rng), work, rng)
+    @property
+    def rehearsed(self) -> tuple[Validation, ...]:
+        """The problems on which recipes are compared."""
+        return self.compared or self.folds
+
+    def rehearse(self, attack: Attack, work: Workspace, rng: torch.Generator) -> list[Scores]:
+        """Return an attack's log-probabilities (q, m) in each of the ``rehearsed`` problems."""
+        return rehearsed_scores(attack, self.rehearsed, tune(attack, self.folds, work, rng), work, rng)
 
     def without(self, how: Denoise) -> Recipe:
         """Return the recipe that first takes out of updates what background examples put into them."""
@@ -161,7 +167,7 @@ def recipes(
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What an adversary learns from: a recipe, or several of which it averages the log-probabilities.
+    """What an adversary learns from: a recipe, or several of which it averages the calibrated log-probabilities.
 
     ``aps`` are mean APs in rehearsals, of each recipe that was tried.
     """
@@ -172,35 +178,52 @@ class Choice:
     @property
     def name(self) -> str:
         """Name in tables."""
-        return " + ".join(recipe.name for recipe in self.recipes)
+        return " + ".join(self.names)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the recipes."""
+        return tuple(recipe.name for recipe in self.recipes)
 
 
 def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> Choice:
-    """Choose by the AP of ridge in the rehearsals.
+    """Choose all recipes together, but those that rehearsals are sure to do without.
 
-    What to learn from is chosen first, then whether to take background out. The best of the others replaces the first
-    recipe where it gains :data:`SURE` standard errors over users, and joins it from :data:`BETTER` on. AP, as it is
-    what the attack is judged by: where few rehearsed updates are hidden well, log-loss is nearly that of chance and
-    rewards who is sure of nothing.
+    Each takes background out, or does not, as rehearses best. Then, as long as that gains :data:`SURE` standard errors
+    of the users' AP by ridge, the one is left out without which the others do best. AP, as it is what the attack is
+    judged by: where few rehearsed updates are hidden well, log-loss is nearly that of chance and rewards who is sure of
+    nothing. All together, as rehearsals do not tell well which is best (docs/adr/0007).
     """
     first, *others = found
     if not others:
         return Choice(recipes=(first,), aps={})
-    aps: dict[str, NDArray[np.float64]] = {}
+    told: dict[str, list[Scores]] = {}
+    aps: dict[str, float] = {}
 
-    def best(among: Sequence[Recipe]) -> Recipe:
-        for recipe in among:
-            if recipe.name not in aps:
-                aps[recipe.name] = recipe.ap(Ridge(), work, rng)
-        return max(among, key=lambda recipe: float(np.nanmean(aps[recipe.name])))
+    def ap(*together: Recipe) -> NDArray[np.float64]:
+        sides = zip(*(told[recipe.name] for recipe in together), strict=True)
+        return rehearsed_ap([averaged(scores) for scores in sides], first.rehearsed)
 
-    best((first,))
-    other = best(others)
-    if len(other.problem.nuisance):
-        other = best((other, other.without("project"), other.without("match")))
-    gain = standard_errors(aps[other.name] - aps[first.name])
-    chosen = (first,) if gain <= BETTER else (other,) if gain > SURE else (first, other)
-    return Choice(recipes=chosen, aps={name: float(np.nanmean(ap)) for name, ap in aps.items()})
+    def rehearse(recipe: Recipe) -> float:
+        told[recipe.name] = recipe.rehearse(Ridge(), work, rng)
+        aps[recipe.name] = float(np.nanmean(ap(recipe)))
+        return aps[recipe.name]
+
+    rehearse(first)
+    members = (first, *(max(_denoised(recipe), key=rehearse) for recipe in others))
+    while len(members) > 1:
+        fewer = max(combinations(members, len(members) - 1), key=lambda rest: float(np.nanmean(ap(*rest))))
+        if standard_errors(ap(*fewer) - ap(*members)) <= SURE:
+            break
+        members = fewer
+    return Choice(recipes=members, aps=aps)
+
+
+def _denoised(recipe: Recipe) -> tuple[Recipe, ...]:
+    """Return the recipe and, if it knows what background alone does, both ways to take that out."""
+    if not len(recipe.problem.nuisance):
+        return (recipe,)
+    return recipe, recipe.without("project"), recipe.without("match")
 
 
 def standard_errors(gains: NDArray[np.float64]) -> float:

@@ -122,15 +122,21 @@ class Products:
 
 
 def products(
-    updates: Updates, layers: Sequence[str], fit: NDArray[np.int64], transforms: Sequence[Transform] = TRANSFORMS
+    updates: Updates,
+    layers: Sequence[str],
+    fit: NDArray[np.int64],
+    transforms: Sequence[Transform] = TRANSFORMS,
+    norms: Tensor | None = None,
 ) -> dict[Transform, Products]:
     """Return the products of the transforms over the chosen layers, in the memory of a few column blocks.
 
-    Two lanes sum alternate blocks, on two threads where there are two: the order of additions, and so every bit, is
-    the same on any machine.
+    ``norms`` (n, 1) are what :func:`row_norms` gives, if they are known: only ``std`` asks for them. Two lanes sum
+    alternate blocks, on two threads where there are two: the order of additions, and so every bit, is the same on any
+    machine.
     """
     n = num_rows(updates)
-    norms = _row_norms(updates, layers) if "std" in transforms else torch.ones(n, 1)  # no other transform asks for them
+    if norms is None:
+        norms = row_norms(updates, layers) if "std" in transforms else torch.ones(n, 1)
     rows = torch.from_numpy(fit)
     columns = max(256, min(_COLUMNS, _CELLS // n))
 
@@ -156,7 +162,8 @@ def _add_into(total: Products, part: Products) -> Products:
     return total
 
 
-def _row_norms(updates: Updates, layers: Sequence[str]) -> Tensor:
+def row_norms(updates: Updates, layers: Sequence[str]) -> Tensor:
+    """Return each row's length (n, 1) over the chosen layers."""
     blocks = (torch.from_numpy(np.asarray(b, np.float32)) for b in updates.blocks(layers, columns=_COLUMNS))
     total: Tensor = sum((b.square().sum(1, keepdim=True, dtype=torch.float64) for b in blocks), torch.zeros(()))
     return total.sqrt().clamp_min(1e-30).float()

@@ -22,6 +22,7 @@ from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates, sp
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.secure_aggregation import secure_aggregation
+from fedprint.ranking import average_precision
 from fedprint.rng import numpy_rng
 from fedprint.types import Examples, FedprintError, Questions
 
@@ -167,33 +168,20 @@ def undefended(view: AttackerView, questions: Questions, halves: Made) -> tuple[
     return rehearsals(halves, (CLEAN,), CLEAN, len(questions.options))
 
 
-def rehearsed_ap(
+def rehearsed_scores(
     attack: Attack, validations: Sequence[Validation], tuned: Tuned, work: Workspace, rng: torch.Generator
-) -> NDArray[np.float64]:
-    """Return each user's AP (m,) on the validation problems, their mean; NaN for a user that none asks about."""
-    found = []
-    for validation in validations:
-        scores = scores_of(attack, validation.problem, tuned.settings, work, rng)
-        found.append(user_ap(log_softmax(tuned.temperature * scores, axis=1), validation.answers))
-    return mean_ap(found)
+) -> list[Scores]:
+    """Return calibrated log-probabilities (q, m) on each of the validation problems."""
+    scored = (scores_of(attack, v.problem, tuned.settings, work, rng) for v in validations)
+    return [log_softmax(tuned.temperature * scores, axis=1) for scores in scored]
 
 
-def mean_ap(found: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return the mean of every user's APs (m,), each of which may be NaN."""
-    aps = np.array(found)
+def rehearsed_ap(told: Sequence[Scores], validations: Sequence[Validation]) -> NDArray[np.float64]:
+    """Return each user's AP (m,) in rankings of the validation problems, their mean; NaN for one never asked about."""
+    aps = np.array([average_precision(scores, v.answers) for scores, v in zip(told, validations, strict=True)])
     known = (~np.isnan(aps)).sum(0)
     means: NDArray[np.float64] = np.where(known > 0, np.nansum(aps, axis=0) / np.maximum(known, 1), np.nan)
     return means
-
-
-def user_ap(scores: Scores, answers: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the average precision of every option (m,), its column over all q questions; NaN for no answer."""
-    from sklearn.metrics import average_precision_score
-
-    ap = np.full(scores.shape[1], np.nan)
-    for option in np.unique(answers):
-        ap[option] = average_precision_score(answers == option, scores[:, option])
-    return ap
 
 
 def _two_rounds(view: AttackerView) -> None:

@@ -29,6 +29,7 @@ from fedprint.attacks.features import (
     layer_groups,
     num_rows,
     products,
+    row_norms,
 )
 from fedprint.attacks.problem import Problem, Validation
 from fedprint.component import Component
@@ -57,6 +58,7 @@ class Workspace:
         self._grams: dict[tuple[int, tuple[str, ...], Transform], Products] = {}
         self._kernels: dict[tuple[int, bytes, Block], NDArray[np.float32]] = {}
         self._denoised: dict[tuple[int, bytes, tuple[Block, Denoise]], NDArray[np.float32]] = {}
+        self._norms: dict[tuple[int, tuple[str, ...]], torch.Tensor] = {}
         self._settings: dict[object, Settings] = {}
         self._alive: list[Updates] = []  # an id stays unique while its object lives
 
@@ -108,10 +110,10 @@ class Workspace:
         own = [t for t in transforms if t not in shared]
         for group in dict.fromkeys(group for layers, _ in blocks for group in layers):
             if missing := [t for t in shared if (id(updates), group, t) not in self._grams]:
-                for transform, found in products(updates, group, np.arange(num_rows(updates)), missing).items():
+                for transform, found in self._computed(updates, group, np.arange(num_rows(updates)), missing).items():
                     self._grams[id(updates), group, transform] = found
             if missing := [t for t in own if (id(updates), fit.tobytes(), group, t) not in self._products]:
-                for transform, found in products(updates, group, fit, missing).items():
+                for transform, found in self._computed(updates, group, fit, missing).items():
                     self._products[id(updates), fit.tobytes(), group, transform] = found
 
     def _of_layer(self, problem: Problem, names: tuple[str, ...], transform: Transform) -> Products:
@@ -119,7 +121,15 @@ class Workspace:
         if (gram := self._grams.get((id(updates), names, transform))) is not None:
             return gram.columns(fit)
         known = self._products.get((id(updates), fit.tobytes(), names, transform))
-        return known if known is not None else products(updates, names, fit, (transform,))[transform]
+        return known if known is not None else self._computed(updates, names, fit, (transform,))[transform]
+
+    def _computed(
+        self, updates: Updates, names: tuple[str, ...], fit: NDArray[np.int64], transforms: Sequence[Transform]
+    ) -> dict[Transform, Products]:
+        key = (id(updates), names)
+        if "std" in transforms and key not in self._norms:
+            self._norms[key] = row_norms(updates, names)
+        return products(updates, names, fit, transforms, self._norms.get(key))
 
 
 GRAM_ROWS = 4096

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import rankdata
 
 from fedprint.evaluation.chance import FloatArray, expected_ap
+from fedprint.ranking import average_precision
 from fedprint.types import FedprintError
 
 IntArray = NDArray[np.int64]
@@ -87,48 +87,6 @@ def check_ranking(scores: ArrayLike, truth: ArrayLike) -> tuple[FloatArray, IntA
     if answers.min() < 0 or answers.max() >= ranked.shape[1]:
         raise FedprintError(f"truth must name columns 0 to {ranked.shape[1] - 1}")
     return ranked, answers
-
-
-def average_precision(scores: FloatArray, truth: IntArray) -> FloatArray:
-    """Return the AP of every option (m,): its column over all q questions, positives where it is the truth.
-
-    scikit-learn's ``average_precision_score``, ties included: tied questions share the last rank of their tie. NaN for
-    an option that is never the answer. O(m q log q), without a loop.
-    """
-    at_least = questions_at_least(scores)[np.arange(len(truth)), truth]
-    precision = positives_at_least(at_least[:, None], truth)[:, 0] / at_least
-    counts = np.bincount(truth, minlength=scores.shape[1])
-    sums = np.bincount(truth, weights=precision, minlength=scores.shape[1])
-    ap: FloatArray = np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
-    return ap
-
-
-def cross_average_precision(scores: FloatArray, truth: IntArray) -> FloatArray:
-    """Return A (m, m): A[c, u] = AP of column c when the positives are the questions whose truth is u.
-
-    The diagonal is :func:`average_precision`; NaN columns for users without questions.
-    """
-    at_least = questions_at_least(scores)
-    precision = positives_at_least(at_least, truth) / at_least
-    member = np.arange(scores.shape[1])[:, None] == truth[None, :]
-    counts = member.sum(1).astype(float)
-    counts[counts == 0] = np.nan
-    result: FloatArray = (member.astype(float) @ precision / counts[:, None]).T
-    return result
-
-
-def questions_at_least(scores: FloatArray) -> IntArray:
-    """Return (q, m): how many questions score at least as high as this one in its column."""
-    ranks: IntArray = rankdata(-scores, method="max", axis=0).astype(np.int64)
-    return ranks
-
-
-def positives_at_least(at_least: IntArray, truth: IntArray) -> IntArray:
-    """Return (q, c): the same count among the questions with the same truth, from the ranks ``at_least`` (q, c)."""
-    keys = truth[:, None] * (len(truth) + 1) + at_least
-    before = np.searchsorted(np.sort(truth), truth, side="left")
-    ranks: IntArray = rankdata(keys, method="max", axis=0).astype(np.int64) - before[:, None]
-    return ranks
 
 
 def top_k_credit(scores: FloatArray, truth: IntArray, k: int) -> FloatArray:

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedprint.evaluation.chance import FloatArray
-from fedprint.evaluation.outcomes import check_ranking, cross_average_precision
+from fedprint.evaluation.outcomes import check_ranking
+from fedprint.ranking import cross_average_precision
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,8 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "adversaries": (
         "Adversaries",
         "The naive adversary does not know that updates are defended; the adaptive one knows how. It attacks as the "
-        "naive one does until prior data show that something else is better: other settings, or to learn from defended "
-        "updates, or from both (column recipe); where that is likely, not sure, it asks both (a plus there).",
+        "naive one does, and from clean devices, from defended ones and from both with settings for defended updates: "
+        "all together, but what does harm on prior data (column recipe).",
     ),
     "privacy": (
         "Privacy budget",

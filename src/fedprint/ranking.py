@@ -1,0 +1,55 @@
+"""Average precision of many rankings at once: adversaries judge their rehearsals by it, the evaluation the attacks.
+
+Letters: q questions, m options (columns).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+def average_precision(scores: FloatArray, truth: IntArray) -> FloatArray:
+    """Return the AP of every option (m,): its column over all q questions, positives where it is the truth.
+
+    scikit-learn's ``average_precision_score``, ties included: tied questions share the last rank of their tie. NaN for
+    an option that is never the answer. O(m q log q), without a loop.
+    """
+    at_least = questions_at_least(scores)[np.arange(len(truth)), truth]
+    precision = positives_at_least(at_least[:, None], truth)[:, 0] / at_least
+    counts = np.bincount(truth, minlength=scores.shape[1])
+    sums = np.bincount(truth, weights=precision, minlength=scores.shape[1])
+    ap: FloatArray = np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    return ap
+
+
+def cross_average_precision(scores: FloatArray, truth: IntArray) -> FloatArray:
+    """Return A (m, m): A[c, u] = AP of column c when the positives are the questions whose truth is u.
+
+    The diagonal is :func:`average_precision`; NaN columns for users without questions.
+    """
+    at_least = questions_at_least(scores)
+    precision = positives_at_least(at_least, truth) / at_least
+    member = np.arange(scores.shape[1])[:, None] == truth[None, :]
+    counts = member.sum(1).astype(float)
+    counts[counts == 0] = np.nan
+    result: FloatArray = (member.astype(float) @ precision / counts[:, None]).T
+    return result
+
+
+def questions_at_least(scores: FloatArray) -> IntArray:
+    """Return (q, m): how many questions score at least as high as this one in its column."""
+    ranks: IntArray = rankdata(-scores, method="max", axis=0).astype(np.int64)
+    return ranks
+
+
+def positives_at_least(at_least: IntArray, truth: IntArray) -> IntArray:
+    """Return (q, c): the same count among the questions with the same truth, from the ranks ``at_least`` (q, c)."""
+    keys = truth[:, None] * (len(truth) + 1) + at_least
+    before = np.searchsorted(np.sort(truth), truth, side="left")
+    ranks: IntArray = rankdata(keys, method="max", axis=0).astype(np.int64) - before[:, None]
+    return ranks
