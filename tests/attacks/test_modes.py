@@ -13,8 +13,17 @@ from attack_cases import SIZES, USERS, planted, problem, truth
 from tiny_project import TINY, project_in
 
 from fedprint.attacks import modes, reidentify
-from fedprint.attacks.adversary import SURE, Choice, Effort, OffLine, Recipe, choose, recipes, run_off_line
-from fedprint.attacks.modes import LIKELIEST, NAME, devices_by_mode, have_modes, likeliest, tell_modes, with_modes
+from fedprint.attacks.adversary import Choice, Effort, OffLine, Recipe, choose, recipes, run_off_line
+from fedprint.attacks.modes import (
+    LIKELIEST,
+    NAME,
+    WORSE,
+    devices_by_mode,
+    have_modes,
+    likeliest,
+    tell_modes,
+    with_modes,
+)
 from fedprint.attacks.problem import NO_MODE, Modes, Problem
 from fedprint.attacks.rehearsal import Made, Plan, make, prior_halves
 from fedprint.attacks.reidentify import Ridge, Workspace, answer, scores_of, tune
@@ -244,8 +253,8 @@ def test_models_by_mode_are_asked_alone_or_beside_the_others(bench: Bench, monke
         monkeypatch.setattr(modes, "standard_errors", lambda gains: gain)
         return with_modes(first, clean, view, questions, devices, train, work, rng, rehearsed_rounds=4)
 
-    assert [recipe.name for recipe in run(-SURE).recipes] == [NAME]
-    *before, last = run(-SURE - 0.1).recipes
+    assert [recipe.name for recipe in run(-WORSE).recipes] == [NAME]
+    *before, last = run(-WORSE - 0.1).recipes
     assert (tuple(before), last.name) == (first.recipes, NAME)
     assert set(run(0.0).aps) == {*first.aps, NAME}
     assert len(trained) == 3, "one rehearsal for each half, and the real attack"

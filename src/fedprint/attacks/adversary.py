@@ -55,7 +55,7 @@ NAIVE = "as naive"
 """Beside them: what the naive adversary learns from, with the naive one's settings, for the very same answers."""
 
 SURE = 2.0
-"""Standard errors from which on a gain in rehearsals can be relied on (docs/adr/0007)."""
+"""Standard errors from which on a way to learn is left out that does harm in rehearsals (docs/adr/0007)."""
 
 NUISANCE_ROUNDS, NUISANCE_SETS, NUISANCE_USERS = 2, 40, 100
 """Global models from which devices with nothing but background are trained, and how many where it has no clusters: at
@@ -187,7 +187,7 @@ class Choice:
 
 
 def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> Choice:
-    """Choose all recipes together, but those that rehearsals are sure to do without.
+    """Choose all recipes together, but those without which the others surely do better in rehearsals.
 
     Each takes background out, or does not, as rehearses best. Then, as long as that gains :data:`SURE` standard errors
     of the users' AP by ridge, the one is left out without which the others do best. AP, as it is what the attack is

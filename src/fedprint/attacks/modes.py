@@ -4,8 +4,8 @@ A device of mm-aug draws one mode of the background and keeps it. With what clea
 its mode's own update best, so the adversary can tell which mode it was; then it trains the likeliest users' devices in
 that mode, and answers each update by a model of its mode. To first order a mode only adds a direction, and taking that
 out (attacks/denoise.py) would do; but training is not linear, and devices in the very mode tell more (docs/adr/0007).
-They are trained after a first answer, and asked in place of whatever gave it; beside that where rehearsals are sure
-that it is better.
+They are trained after a first answer, and asked in place of whatever gave it; beside that where it is better in
+rehearsals.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from fedprint.attacks.adversary import SURE, Choice, OffLine, Recipe, standard_errors
+from fedprint.attacks.adversary import Choice, OffLine, Recipe, standard_errors
 from fedprint.attacks.features import layer_groups, num_rows
 from fedprint.attacks.problem import NO_MODE, Modes, Problem, Validation
 from fedprint.attacks.rehearsal import Made, Plan, prior_halves, rehearsed_ap, rehearsed_scores
@@ -41,6 +41,8 @@ On two places of albums-plane (mm-aug 1 and 4; AP 46 and 26 % without), 6 users 
 had 49 and 41, 12 from 4 had 53 and 48, and all 24 from 4 had 51 and 46. Six, for the cost:
 100 writers draw some 60 modes.
 """
+WORSE = 1.0
+"""Standard errors of loss in rehearsals from which on they do not answer alone."""
 NAME = "by mode"
 
 
@@ -80,7 +82,7 @@ def with_modes(
     *,
     rehearsed_rounds: int,
 ) -> Choice:
-    """Return models by mode in place of the choice, or beside it where rehearsals are sure that they name fewer.
+    """Return models by mode in place of the choice, or beside it where that does better in rehearsals.
 
     Rehearsals undervalue them (docs/adr/0007): halves have half the examples, and fewer models of each mode.
 
@@ -115,7 +117,7 @@ def with_modes(
     made = train(_plan(likeliest(scores, modes), own, questions, turns, "whole"))
     recipe = Recipe(name=NAME, problem=_with(clean.problem, made, modes), folds=learnt, compared=tuple(folds))
     aps = {**choice.aps, NAME: float(np.nanmean(after))}
-    return Choice(recipes=(*choice.recipes, recipe) if gain < -SURE else (recipe,), aps=aps)
+    return Choice(recipes=(*choice.recipes, recipe) if gain < -WORSE else (recipe,), aps=aps)
 
 
 def tell_modes(problem: Problem, known: Ints, work: Workspace) -> Ints:
