@@ -14,7 +14,20 @@ from numpy.typing import NDArray
 from tiny_project import TINY, Project, project_in
 
 from fedprint.attacks import adversary
-from fedprint.attacks.adversary import NAIVE, Effort, OffLine, Recipe, choose, recipes, relabelled, run_off_line
+from fedprint.attacks.adversary import (
+    NAIVE,
+    TRUST,
+    Choice,
+    Effort,
+    OffLine,
+    Recipe,
+    choose,
+    distinct,
+    recipes,
+    relabelled,
+    run_off_line,
+)
+from fedprint.attacks.presets import Knn
 from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import Ridge, Workspace, answer, tune
 from fedprint.attacks.shadow import ShadowDevice, shadow_updates
@@ -120,9 +133,11 @@ def test_every_recipe_is_validated_on_the_same_defended_devices(adaptive: tuple[
     users = len(set(adaptive[0].problem.labels))
     clean, defended = EFFORT.clean_rounds, EFFORT.defended_rounds * EFFORT.draws
     shares = {NAIVE: clean, "clean": clean, "defended": defended, "both": clean + defended}
-    assert [recipe.name for recipe in adaptive] == list(shares)
+    names = [f"{kind}{by}" for kind in shares for by in ("", ", by AP") if kind != NAIVE or not by]
+    assert [recipe.name for recipe in adaptive] == names
     for recipe in adaptive:
-        assert len(recipe.problem.fit) == users * shares[recipe.name]
+        assert len(recipe.problem.fit) == users * shares[recipe.name.removesuffix(", by AP")]
+        assert {fold.by for fold in recipe.folds} == {"ap" if recipe.name.endswith("AP") else "log-loss"}
         for fold, first in zip(recipe.compared or recipe.folds, adaptive[1].folds, strict=True):
             assert fold.problem.ask.tolist() == first.problem.ask.tolist()
             assert len(fold.answers) == users * EFFORT.draws * EFFORT.validation_rounds // 2
@@ -211,13 +226,25 @@ def misled(signal: float) -> Recipe:
     return replace(found, compared=tuple(wrong))
 
 
-def test_all_recipes_are_asked_but_those_that_do_harm() -> None:
-    weak, strong, stronger = made("weak", 0.3), made("strong", 2.0), made("stronger", 2.2)
-    chosen = choose((weak, stronger, strong), Workspace(), torch_rng(0, "t"))
-    assert chosen.aps["stronger"] > chosen.aps["weak"] and set(chosen.aps) == {"weak", "strong", "stronger"}
-    assert {"strong", "stronger"} & set(chosen.names) and chosen.name == " + ".join(chosen.names)
-    assert choose((misled(2.0), weak, strong), Workspace(), torch_rng(0, "t")).names == ("weak", "strong")
-    assert choose((strong, weak, misled(2.0)), Workspace(), torch_rng(0, "t")).names == ("strong", "weak")
+def test_all_recipes_are_asked_and_count_as_they_rehearse() -> None:
+    weak, strong = made("weak", 0.3), made("strong", 2.0)
+    chosen = choose((weak, misled(2.0), strong), Workspace(), torch_rng(0, "t"))
+    assert [recipe.name for recipe in chosen.recipes] == ["weak", "misled", "strong"] == list(chosen.aps)
+    assert chosen.name == "strong + 2 more"
+    aps = np.array(list(chosen.aps.values()))
+    np.testing.assert_allclose(chosen.weights, aps**TRUST / (aps**TRUST).sum())
+    assert chosen.weights[1] < 0.01 < chosen.weights[0] < chosen.weights[2]
+    assert choose((weak,), Workspace(), torch_rng(0, "t")).weights == (1,)
+
+
+def test_recipes_that_are_the_same_to_an_attack_are_asked_once() -> None:
+    recipe = made("by log-loss", 0.3)
+    other = replace(recipe, name="by AP", folds=tuple(replace(fold, by="ap") for fold in recipe.folds))
+    elsewhere = replace(recipe, name="elsewhere", folds=recipe.folds[:1])
+    choice = Choice(recipes=(recipe, other, elsewhere), weights=(0.5, 0.3, 0.2), aps={})
+    preset = distinct(choice, Knn(), Workspace())
+    assert [recipe.name for recipe in preset.recipes] == ["by AP", "elsewhere"]
+    assert preset.weights == pytest.approx((0.8, 0.2))
 
 
 def test_denoising_is_tried_on_each_recipe_where_there_is_something_to_take_out() -> None:
@@ -228,7 +255,7 @@ def test_denoising_is_tried_on_each_recipe_where_there_is_something_to_take_out(
     found = choose((first, noisy, made("other", 0.2, nuisance=rows)), Workspace(), torch_rng(0, "t"))
     ways = {kind: {f"{kind}{how}" for how in ("", ", project", ", match")} for kind in ("noisy", "other")}
     assert set(found.aps) == {"first"} | ways["noisy"] | ways["other"]
-    for name in found.names[1:]:
+    for name in (recipe.name for recipe in found.recipes[1:]):
         assert found.aps[name] == max(found.aps[way] for way in ways[name.partition(",")[0]])
 
 
@@ -278,4 +305,4 @@ def test_devices_off_line_have_a_secret_head_of_their_own_where_the_defence_is_o
     assert np.array_equal(made[1], made[3])
     assert not np.array_equal(made[1], made[0]) and not np.array_equal(made[1], made[2])
     learnt = recipes("adaptive", view, questions, run_off_line(view, questions, EFFORT), recorded=False)
-    assert [len(recipe.problem.nuisance) for recipe in learnt] == [0] * 4, "it adds no examples that could be taken out"
+    assert [len(recipe.problem.nuisance) for recipe in learnt] == [0] * 7, "it adds no examples that could be taken out"

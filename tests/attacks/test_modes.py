@@ -254,8 +254,10 @@ def test_models_by_mode_are_asked_alone_or_beside_the_others(bench: Bench, monke
         return with_modes(first, clean, view, questions, devices, train, work, rng, rehearsed_rounds=4)
 
     assert [recipe.name for recipe in run(-WORSE).recipes] == [NAME]
-    *before, last = run(-WORSE - 0.1).recipes
+    beside = run(-WORSE - 0.1)
+    *before, last = beside.recipes
     assert (tuple(before), last.name) == (first.recipes, NAME)
+    assert beside.weights[-1] == 0.5 and sum(beside.weights) == pytest.approx(1)
     assert set(run(0.0).aps) == {*first.aps, NAME}
     assert len(trained) == 3, "one rehearsal for each half, and the real attack"
     check_models(last, clean, trained[-1])

@@ -8,13 +8,16 @@ import pytest
 from scipy.special import log_softmax, logsumexp
 from scipy.stats import kstest
 from sklearn.linear_model import Ridge as ScikitRidge
+from sklearn.metrics import average_precision_score
 
 from fedprint.attacks.features import TRANSFORMS, matrix
 from fedprint.attacks.presets import Chance, Knn, KnnStd, MlpStd, Svm, SvmHard, SvmStd
-from fedprint.attacks.problem import Problem
+from fedprint.attacks.problem import Criterion, Problem
 from fedprint.attacks.reidentify import (
+    PENALTIES,
     TIE,
     Attack,
+    Block,
     MlpTuned,
     Ridge,
     Tuned,
@@ -206,8 +209,25 @@ def test_validation_chooses_the_layer_with_the_signal() -> None:
         replace(v, problem=replace(v.problem, updates=_noisy_body(v.problem.updates))) for v in cases.validation(1.0)
     ]
     candidates = candidate_blocks(folds[0].problem.updates, None, TRANSFORMS)
-    blocks, _ = choose_kernel([v.problem for v in folds], [v.answers for v in folds], Workspace(), candidates, most=1)
+    blocks, _ = choose_kernel(folds, Workspace(), candidates, most=1)
     assert [layers for layers, _ in blocks] == [(("head.weight",),)]
+
+
+@pytest.mark.parametrize(("by", "more"), [("log-loss", ()), ("ap", (3.0, 10.0, 30.0))])
+def test_settings_are_the_best_of_all_by_their_criterion(by: Criterion, more: tuple[float, ...]) -> None:
+    folds, work = tuple(replace(fold, by=by) for fold in cases.validation(0.3)), Workspace()
+    candidates = candidate_blocks(folds[0].problem.updates, None, TRANSFORMS)
+
+    def cost(block: Block, penalty: float) -> float:
+        scored = [ridge_scores(combined(fold.problem, (block,), work), fold.problem, penalty) for fold in folds]
+        if by == "log-loss":
+            return best_temperature(np.concatenate(scored), np.concatenate([fold.answers for fold in folds]))[0]
+        right = [np.eye(scores.shape[1])[fold.answers] for scores, fold in zip(scored, folds, strict=True)]
+        return -float(np.mean([average_precision_score(y, scores) for y, scores in zip(right, scored, strict=True)]))
+
+    (block,), penalty = choose_kernel(folds, work, candidates, most=1)
+    least = min(cost(one, other) for one in candidates for other in (*PENALTIES, *more))
+    assert cost(block, penalty) == pytest.approx(least, abs=1e-12)
 
 
 def _noisy_body(updates: object) -> cases.MemoryUpdates:
@@ -220,7 +240,7 @@ def _noisy_body(updates: object) -> cases.MemoryUpdates:
 def test_forward_selection_keeps_to_the_wanted_number_of_blocks() -> None:
     folds = cases.validation(0.3)
     for most in (1, 2):
-        settings = Ridge(most_blocks=most).settings([v.problem for v in folds], [v.answers for v in folds], Workspace())
+        settings = Ridge(most_blocks=most).settings(folds, Workspace())
         assert 1 <= len(settings["blocks"]) <= most
 
 

@@ -254,7 +254,7 @@ class _Strong:
         """
         folds, work = desk.folds(desk.classes), Workspace()
         (_, rehearsed), *_ = grams(folds[0].problem.updates, taught_rows(folds), [self.settings.block])
-        ridge = Ridge().settings([fold.problem for fold in folds], [fold.answers for fold in folds], work)
+        ridge = Ridge().settings(folds, work)
         metric = ByMetric(gram=rehearsed, shrinkage=self.settings.shrinkage)
         linear = ByRidge(blocks=ridge["blocks"], penalty=ridge["penalty"], work=work)
         by_metric, by_ridge = (

@@ -4,22 +4,21 @@ Where devices are defended, the adversary makes its own examples of updates: it 
 from the recorded global models. The *naive* one trains as if nobody were defended. The *adaptive* one knows the
 defences' public parameters, not their randomness; it may attack as the naive one does, or learn from clean devices,
 from defended ones (each with a draw of its own), or from both, with settings for defended updates. It asks all of these
-ways together, but those that do harm on prior data alone: one half of each prior learns, the other half, defended like
-an anonymous device, is asked for. Naive and adaptive share the clean devices, which train once.
+ways together, and trusts each as far as it goes on prior data alone: one half of each prior learns, the other half,
+defended like an anonymous device, is asked for. Naive and adaptive share the clean devices, which train once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fedprint.attacks.denoise import Denoise
-from fedprint.attacks.problem import NO_MODE, Problem, Validation, attack_problem
+from fedprint.attacks.problem import NO_MODE, Criterion, Problem, Validation, attack_problem
 from fedprint.attacks.rehearsal import (
     CLEAN,
     DEFENDED,
@@ -36,7 +35,7 @@ from fedprint.attacks.rehearsal import (
     whole_priors,
     with_sums,
 )
-from fedprint.attacks.reidentify import Attack, Ridge, Scores, Workspace, averaged, tune
+from fedprint.attacks.reidentify import Attack, Ridge, Workspace, tune
 from fedprint.attacks.shadow import ShadowDevice, rows_of, spread_rounds
 from fedprint.attacks.updates import Joined, Recorded
 from fedprint.attacks.view import AttackerView
@@ -51,11 +50,14 @@ Progress = Callable[[int], None]
 
 RECIPES: Mapping[str, tuple[int, ...]] = {"clean": (CLEAN,), "defended": (DEFENDED,), "both": (CLEAN, DEFENDED)}
 """What the adaptive adversary may learn from, with settings of its own."""
+CRITERIA: Mapping[str, Criterion] = {"": "log-loss", ", by AP": "ap"}
+"""By what settings are chosen, both ways: log-loss rewards who is sure of nothing where updates are hidden well, AP is
+a matter of luck where users are few."""
 NAIVE = "as naive"
 """Beside them: what the naive adversary learns from, with the naive one's settings, for the very same answers."""
 
-SURE = 2.0
-"""Standard errors from which on a way to learn is left out that does harm in rehearsals (docs/adr/0007)."""
+TRUST = 4
+"""Power of a way's AP in rehearsals that is its weight (docs/adr/0007)."""
 
 NUISANCE_ROUNDS, NUISANCE_SETS, NUISANCE_USERS = 2, 40, 100
 """Global models from which devices with nothing but background are trained, and how many where it has no clusters: at
@@ -79,9 +81,10 @@ class Recipe:
         """The problems on which recipes are compared."""
         return self.compared or self.folds
 
-    def rehearse(self, attack: Attack, work: Workspace, rng: torch.Generator) -> list[Scores]:
-        """Return an attack's log-probabilities (q, m) in each of the ``rehearsed`` problems."""
-        return rehearsed_scores(attack, self.rehearsed, tune(attack, self.folds, work, rng), work, rng)
+    def ap(self, attack: Attack, work: Workspace, rng: torch.Generator) -> NDArray[np.float64]:
+        """Return each user's AP (m,) under an attack in the rehearsals, NaN for a user whom none asks about."""
+        tuned = tune(attack, self.folds, work, rng)
+        return rehearsed_ap(rehearsed_scores(attack, self.rehearsed, tuned, work, rng), self.rehearsed)
 
     def without(self, how: Denoise) -> Recipe:
         """Return the recipe that first takes out of updates what background examples put into them."""
@@ -167,56 +170,53 @@ def recipes(
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What an adversary learns from: a recipe, or several of which it averages the calibrated log-probabilities.
+    """What an adversary learns from: recipes whose calibrated log-probabilities it averages.
 
-    ``aps`` are mean APs in rehearsals, of each recipe that was tried.
+    ``weights`` sum to 1. ``aps`` are mean APs in rehearsals, of each recipe that was tried.
     """
 
     recipes: tuple[Recipe, ...]
+    weights: tuple[float, ...]
     aps: Mapping[str, float]
 
     @property
     def name(self) -> str:
-        """Name in tables."""
-        return " + ".join(self.names)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the recipes."""
-        return tuple(recipe.name for recipe in self.recipes)
+        """Name in tables: of the recipe that counts most."""
+        first = self.recipes[int(np.argmax(self.weights))].name
+        return first if len(self.recipes) == 1 else f"{first} + {len(self.recipes) - 1} more"
 
 
 def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> Choice:
-    """Choose all recipes together, but those without which the others surely do better in rehearsals.
+    """Choose all recipes together, each with the power :data:`TRUST` of its users' mean AP by ridge as its weight.
 
-    Each takes background out, or does not, as rehearses best. Then, as long as that gains :data:`SURE` standard errors
-    of the users' AP by ridge, the one is left out without which the others do best. AP, as it is what the attack is
-    judged by: where few rehearsed updates are hidden well, log-loss is nearly that of chance and rewards who is sure of
-    nothing. All together, as rehearsals do not tell well which is best (docs/adr/0007).
+    Each takes background out, or does not, as rehearses best. All together, as rehearsals do not tell well which is
+    best (docs/adr/0007).
     """
     first, *others = found
     if not others:
-        return Choice(recipes=(first,), aps={})
-    told: dict[str, list[Scores]] = {}
+        return Choice(recipes=(first,), weights=(1.0,), aps={})
     aps: dict[str, float] = {}
 
-    def ap(*together: Recipe) -> NDArray[np.float64]:
-        sides = zip(*(told[recipe.name] for recipe in together), strict=True)
-        return rehearsed_ap([averaged(scores) for scores in sides], first.rehearsed)
-
     def rehearse(recipe: Recipe) -> float:
-        told[recipe.name] = recipe.rehearse(Ridge(), work, rng)
-        aps[recipe.name] = float(np.nanmean(ap(recipe)))
+        aps[recipe.name] = float(np.nanmean(recipe.ap(Ridge(), work, rng)))
         return aps[recipe.name]
 
     rehearse(first)
-    members = (first, *(max(_denoised(recipe), key=rehearse) for recipe in others))
-    while len(members) > 1:
-        fewer = max(combinations(members, len(members) - 1), key=lambda rest: float(np.nanmean(ap(*rest))))
-        if standard_errors(ap(*fewer) - ap(*members)) <= SURE:
-            break
-        members = fewer
-    return Choice(recipes=members, aps=aps)
+    asked = (first, *(max(_denoised(recipe), key=rehearse) for recipe in others))
+    weights = np.array([aps[recipe.name] for recipe in asked]) ** TRUST
+    return Choice(recipes=asked, weights=tuple((weights / weights.sum()).tolist()), aps=aps)
+
+
+def distinct(choice: Choice, attack: Attack, work: Workspace) -> Choice:
+    """Return the choice with one recipe for those that an attack cannot tell apart: presets choose no settings."""
+    found: dict[object, tuple[Recipe, float]] = {}
+    for recipe, weight in zip(choice.recipes, choice.weights, strict=True):
+        problems = [recipe.problem, *(fold.problem for fold in recipe.folds)]
+        rows = tuple((id(p.updates), p.fit.tobytes(), p.ask.tobytes(), p.denoise) for p in problems)
+        key = (rows, repr(work.settings(attack, recipe.folds)))
+        found[key] = (recipe, weight + found[key][1] if key in found else weight)
+    recipes, weights = zip(*found.values(), strict=True)
+    return replace(choice, recipes=recipes, weights=weights)
 
 
 def _denoised(recipe: Recipe) -> tuple[Recipe, ...]:
@@ -251,8 +251,10 @@ def _adaptive(view: AttackerView, questions: Questions, devices: OffLine, record
     folds = rehearsals(devices.halves, (CLEAN,), asked, len(questions.options))
     yield replace(naive, name=NAIVE, compared=folds)
     for name, kinds in RECIPES.items():
-        folds = rehearsals(devices.halves, kinds, asked, len(questions.options))
-        yield Recipe(name=name, problem=_asked(view, questions, devices.whole, kinds, recorded), folds=folds)
+        problem = _asked(view, questions, devices.whole, kinds, recorded)
+        for suffix, by in CRITERIA.items():
+            folds = rehearsals(devices.halves, kinds, asked, len(questions.options), by=by)
+            yield Recipe(name=name + suffix, problem=problem, folds=folds)
 
 
 def _naive(view: AttackerView, questions: Questions, devices: OffLine, recorded: bool) -> Recipe:

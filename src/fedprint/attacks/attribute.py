@@ -21,7 +21,7 @@ from torch.nn import functional
 from fedprint.attacks.features import Floats, Transform
 from fedprint.attacks.learner import Learner, train
 from fedprint.attacks.mlp import MlpSettings
-from fedprint.attacks.problem import Problem
+from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentify import (
     Scores,
     Workspace,
@@ -156,12 +156,12 @@ def ridge_attribute(problem: Problem, users: Ints, work: Workspace, rng: torch.G
     """
     everyone, first = np.unique(users, return_index=True)
     half = deal_folds(problem.labels[first], 2, rng)[np.searchsorted(everyone, users)]
-    folds = [_other_half(problem, half == side) for side in (0, 1)]
-    answers = [problem.labels[half != side] for side in (0, 1)]
-    candidates = candidate_blocks(problem.updates, None, TRANSFORMS)
-    blocks, penalty = choose_kernel(folds, answers, work, candidates, most=1)
-    tried = [ridge_scores(combined(fold, blocks, work), fold, penalty) for fold in folds]
-    _, temperature = best_temperature(np.concatenate(tried), np.concatenate(answers))
+    folds = [
+        Validation(problem=_other_half(problem, half == side), answers=problem.labels[half != side]) for side in (0, 1)
+    ]
+    blocks, penalty = choose_kernel(folds, work, candidate_blocks(problem.updates, None, TRANSFORMS), most=1)
+    tried = [ridge_scores(combined(fold.problem, blocks, work), fold.problem, penalty) for fold in folds]
+    _, temperature = best_temperature(np.concatenate(tried), np.concatenate([fold.answers for fold in folds]))
     scores = ridge_scores(combined(problem, blocks, work), problem, penalty)
     result: Scores = log_softmax(temperature * scores, axis=1)
     return result

@@ -82,7 +82,7 @@ def with_modes(
     *,
     rehearsed_rounds: int,
 ) -> Choice:
-    """Return models by mode in place of the choice, or beside it where that does better in rehearsals.
+    """Return models by mode in place of the choice, or beside it, with equal weight, where that rehearses better.
 
     Rehearsals undervalue them (docs/adr/0007): halves have half the examples, and fewer models of each mode.
 
@@ -94,7 +94,7 @@ def with_modes(
     halves, folds, before = prior_halves(view), [], []
     tuned = [tune(Ridge(), recipe.folds, work, rng) for recipe in choice.recipes]
     for side, fold in enumerate(clean.folds):
-        scores = _answers(tuned, [one.rehearsed[side].problem for one in choice.recipes], work, rng)
+        scores = _answers(choice, tuned, [one.rehearsed[side].problem for one in choice.recipes], work, rng)
         modes = tell_modes(fold.problem, devices.halves.mode[fold.problem.nuisance], work)
         kept = np.isin(modes, _most_frequent(modes, REHEARSED_MODES))
         problem = replace(fold.problem, ask=fold.problem.ask[kept])
@@ -110,14 +110,16 @@ def with_modes(
     told = rehearsed_scores(Ridge(), folds, tune(Ridge(), learnt, work, rng), work, rng)
     after = rehearsed_ap(told, folds)
     gain = standard_errors(after - rehearsed_ap(before, folds))
-    scores = _answers(tuned, [one.problem for one in choice.recipes], work, rng)
+    scores = _answers(choice, tuned, [one.problem for one in choice.recipes], work, rng)
     modes = tell_modes(clean.problem, devices.whole.mode[clean.problem.nuisance], work)
     own = {user.user_id: user.examples for user in view.prior_users}
     turns = spread_rounds(view, 2 * ROUNDS)[1::2]
     made = train(_plan(likeliest(scores, modes), own, questions, turns, "whole"))
     recipe = Recipe(name=NAME, problem=_with(clean.problem, made, modes), folds=learnt, compared=tuple(folds))
     aps = {**choice.aps, NAME: float(np.nanmean(after))}
-    return Choice(recipes=(*choice.recipes, recipe) if gain < -WORSE else (recipe,), aps=aps)
+    if gain >= -WORSE:
+        return Choice(recipes=(recipe,), weights=(1.0,), aps=aps)
+    return Choice(recipes=(*choice.recipes, recipe), weights=(*(w / 2 for w in choice.weights), 0.5), aps=aps)
 
 
 def tell_modes(problem: Problem, known: Ints, work: Workspace) -> Ints:
@@ -139,10 +141,13 @@ def likeliest(scores: Scores, modes: Ints) -> Mapping[int, Ints]:
     return {int(mode): ranks[modes == mode].min(0).argsort(kind="stable")[:LIKELIEST] for mode in np.unique(modes)}
 
 
-def _answers(tuned: Sequence[Tuned], problems: Sequence[Problem], work: Workspace, rng: torch.Generator) -> Scores:
-    """Return the log-probabilities (q, m) of several recipes, by ridge, each on its own of the ``problems``."""
+def _answers(
+    choice: Choice, tuned: Sequence[Tuned], problems: Sequence[Problem], work: Workspace, rng: torch.Generator
+) -> Scores:
+    """Return the choice's log-probabilities (q, m) by ridge, each recipe's on its own of the ``problems``."""
     scored = [scores_of(Ridge(), p, how.settings, work, rng) for how, p in zip(tuned, problems, strict=True)]
-    return averaged([log_softmax(how.temperature * s, axis=1) for how, s in zip(tuned, scored, strict=True)])
+    told = [log_softmax(how.temperature * s, axis=1) for how, s in zip(tuned, scored, strict=True)]
+    return averaged(told, choice.weights)
 
 
 def _most_frequent(modes: Ints, count: int) -> Ints:

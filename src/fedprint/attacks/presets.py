@@ -11,11 +11,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedprint.attacks.features import Floats, in_span, matrix, standardised
-from fedprint.attacks.problem import Problem
+from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentify import Scores, Settings, Workspace
 from fedprint.component import Component
 
@@ -25,7 +24,7 @@ class Chance(Component):
 
     name: Literal["chance"] = "chance"
 
-    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
+    def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
         """Nothing to choose."""
         return {}
 
@@ -42,7 +41,7 @@ class Preset(Component):
     name: str
     layers: tuple[str, ...] | None = None
 
-    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
+    def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
         """Nothing to choose."""
         return {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,12 +68,19 @@ class PartOf:
     columns: NDArray[np.intp]
 
 
+Criterion = Literal["log-loss", "ap"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """A problem whose answers (q,) the adversary knows, because it made the updates."""
+    """A problem whose answers (q,) the adversary knows, because it made the updates; settings are chosen by ``by``.
+
+    Where updates are hidden well, ``ap``: log-loss is near that of chance there and rewards who is sure of nothing.
+    """
 
     problem: Problem
     answers: NDArray[np.int64]
+    by: Criterion = "log-loss"
 
 
 def attack_problem(view: AttackerView, questions: Questions) -> Problem:

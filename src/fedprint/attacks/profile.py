@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedprint.attacks.features import Transform, Updates
-from fedprint.attacks.problem import Problem
+from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentify import TIE, Block, Workspace, candidate_blocks, choose_kernel, combined, ridge_scores
 from fedprint.attacks.shadow import ShadowDevice, shadow_updates, spread_rounds
 from fedprint.attacks.updates import MemoryUpdates
@@ -120,13 +120,13 @@ def background_devices(
 def choose_blocks(shadows: Shadows, work: Workspace) -> tuple[tuple[Block, ...], float]:
     """Return layers and transforms, and the penalty, that tell the profile best between the two sides' devices."""
     labels = shadows.positive.astype(np.int64)
-    problems, answers = [], []
+    folds = []
     for side in (0, 1):
         fit, ask = np.flatnonzero(shadows.side == side), np.flatnonzero(shadows.side != side)
-        problems.append(Problem(updates=shadows.updates, fit=fit, labels=labels[fit], ask=ask, options=2))
-        answers.append(labels[ask])
+        problem = Problem(updates=shadows.updates, fit=fit, labels=labels[fit], ask=ask, options=2)
+        folds.append(Validation(problem=problem, answers=labels[ask]))
     candidates = candidate_blocks(shadows.updates, None, TRANSFORMS)
-    return choose_kernel(problems, answers, work, candidates, most=2)
+    return choose_kernel(folds, work, candidates, most=2)
 
 
 def fit_scores(

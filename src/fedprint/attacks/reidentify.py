@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -31,9 +31,10 @@ from fedprint.attacks.features import (
     products,
     row_norms,
 )
-from fedprint.attacks.problem import Problem, Validation
+from fedprint.attacks.problem import Criterion, Problem, Validation
 from fedprint.component import Component
 from fedprint.params import select
+from fedprint.ranking import average_precision
 from fedprint.types import Ranking
 
 Scores = NDArray[np.float64]
@@ -85,13 +86,17 @@ class Workspace:
 
     def settings(self, attack: Attack, validations: Sequence[Validation]) -> Settings:
         """Return what an attack chooses on validation problems."""
-        problems, answers = [v.problem for v in validations], [v.answers for v in validations]
-        rows = ((p.fit, p.labels, p.ask, p.nuisance, known) for p, known in zip(problems, answers, strict=True))
+        problems = [v.problem for v in validations]
+        rows = ((v.problem.fit, v.problem.labels, v.problem.ask, v.problem.nuisance, v.answers) for v in validations)
         arrays = tuple(tuple(array.tobytes() for array in each) for each in rows)
-        key = (attack, arrays, tuple((id(p.updates), p.options, p.denoise) for p in problems))
+        key = (
+            attack,
+            arrays,
+            tuple((id(v.problem.updates), v.problem.options, v.problem.denoise, v.by) for v in validations),
+        )
         if key not in self._settings:
             self._alive.extend(p.updates for p in problems)
-            self._settings[key] = attack.settings(problems, answers, self)
+            self._settings[key] = attack.settings(validations, self)
         return self._settings[key]
 
     def prepare(self, problem: Problem, blocks: Sequence[Block]) -> None:
@@ -150,7 +155,7 @@ class Attack(Protocol):
     def name(self) -> str:
         """Name in tables."""
 
-    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
+    def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
         """Choose the settings on problems whose answers are known (prior data only)."""
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
@@ -195,9 +200,9 @@ def answer(attack: Attack, problem: Problem, tuned: Tuned, work: Workspace, rng:
     return Ranking(scores=log_softmax(tuned.temperature * scores, axis=1) + TIE * guesses)
 
 
-def averaged(scores: Sequence[Scores]) -> Scores:
-    """Return the mean log-probabilities (q, m) of several rankings of the same questions, normalised; one as it is."""
-    return scores[0] if len(scores) == 1 else np.asarray(log_softmax(np.mean(scores, axis=0), axis=1))
+def averaged(scores: Sequence[Scores], weights: Sequence[float]) -> Scores:
+    """Return the weighted mean (q, m) of the log-probabilities of several rankings, normalised; one as it is."""
+    return scores[0] if len(scores) == 1 else np.asarray(log_softmax(np.average(scores, 0, weights), axis=1))
 
 
 def pool(scores: Scores, senders: Sequence[str]) -> tuple[Scores, list[str]]:
@@ -234,10 +239,10 @@ class MlpTuned(Component):
     epochs: int = Field(default=40, ge=1)
     dimensions: int = Field(default=256, ge=1)
 
-    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
+    def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
         """Take the single block and transform that ridge finds best."""
-        candidates = candidate_blocks(problems[0].updates, self.layers, TRANSFORMS)
-        blocks, _ = choose_kernel(problems, answers, work, candidates, most=1)
+        candidates = candidate_blocks(validations[0].problem.updates, self.layers, TRANSFORMS)
+        blocks, _ = choose_kernel(validations, work, candidates, most=1)
         return {"blocks": blocks}
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
@@ -258,10 +263,10 @@ class Ridge(Component):
     transforms: tuple[Transform, ...] = Field(default=TRANSFORMS, min_length=1)
     most_blocks: int = Field(default=3, ge=1)
 
-    def settings(self, problems: Sequence[Problem], answers: Sequence[NDArray[np.int64]], work: Workspace) -> Settings:
+    def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
         """Choose up to ``most_blocks`` pairs (layer, transform) and the penalty."""
-        candidates = candidate_blocks(problems[0].updates, self.layers, self.transforms)
-        blocks, penalty = choose_kernel(problems, answers, work, candidates, most=self.most_blocks)
+        candidates = candidate_blocks(validations[0].problem.updates, self.layers, self.transforms)
+        blocks, penalty = choose_kernel(validations, work, candidates, most=self.most_blocks)
         return {"blocks": blocks, "penalty": penalty}
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
@@ -306,32 +311,42 @@ def symmetric(inner: NDArray[np.floating]) -> NDArray[np.float64]:
 
 
 def choose_kernel(
-    problems: Sequence[Problem],
-    answers: Sequence[NDArray[np.int64]],
-    work: Workspace,
-    candidates: Sequence[Block],
-    most: int,
+    validations: Sequence[Validation], work: Workspace, candidates: Sequence[Block], most: int
 ) -> tuple[tuple[Block, ...], float]:
-    """Choose blocks by forward selection and the ridge penalty, by log-loss on the validation problems."""
+    """Choose blocks by forward selection and the ridge penalty, by the criterion of the validation problems."""
+    problems, answers = [v.problem for v in validations], [v.answers for v in validations]
+    cost, penalties = _CRITERIA[validations[0].by]
 
-    def loss(blocks: tuple[Block, ...]) -> tuple[float, float]:
-        per_penalty = []
-        ready = [combined(problem, blocks, work) for problem in problems]
-        for penalty in PENALTIES:
-            scored = [ridge_scores(k, p, penalty) for k, p in zip(ready, problems, strict=True)]
-            per_penalty.append((best_temperature(np.concatenate(scored), np.concatenate(answers))[0], penalty))
-        return min(per_penalty)
+    def least(blocks: tuple[Block, ...]) -> tuple[float, float]:
+        ready = [(combined(problem, blocks, work), problem) for problem in problems]
+        return min((cost([ridge_scores(*each, penalty) for each in ready], answers), penalty) for penalty in penalties)
 
     for problem in problems:
         work.prepare(problem, candidates)
     chosen: tuple[Block, ...] = ()
-    best, penalty = np.inf, PENALTIES[0]
+    best, penalty = np.inf, penalties[0]
     while len(chosen) < min(most, len(candidates)):
-        found = min(((*loss((*chosen, block)), i) for i, block in enumerate(candidates) if block not in chosen))
-        if found[0] >= best * 0.99:
+        found = min(((*least((*chosen, block)), i) for i, block in enumerate(candidates) if block not in chosen))
+        if chosen and found[0] >= best - 0.01 * abs(best):
             break
         best, penalty, chosen = found[0], found[1], (*chosen, candidates[found[2]])
     return chosen, penalty
+
+
+def _log_loss(scored: Sequence[Scores], answers: Sequence[NDArray[np.int64]]) -> float:
+    return best_temperature(np.concatenate(scored), np.concatenate(answers))[0]
+
+
+def _minus_ap(scored: Sequence[Scores], answers: Sequence[NDArray[np.int64]]) -> float:
+    aps = [np.nanmean(average_precision(scores, known)) for scores, known in zip(scored, answers, strict=True)]
+    return -float(np.mean(aps))
+
+
+_CRITERIA: Mapping[Criterion, tuple[Callable[..., float], tuple[float, ...]]] = {
+    "log-loss": (_log_loss, PENALTIES),
+    "ap": (_minus_ap, (*PENALTIES, 3.0, 10.0, 30.0)),
+}
+"""What is least at the best settings, and the penalties to try: the more noise, the larger the best one is."""
 
 
 def candidate_blocks(updates: Updates, layers: tuple[str, ...] | None, transforms: Sequence[Transform]) -> list[Block]:

@@ -25,7 +25,7 @@ TEXTS: Mapping[str, tuple[str, str]] = {
         "Adversaries",
         "The naive adversary does not know that updates are defended; the adaptive one knows how. It attacks as the "
         "naive one does, and from clean devices, from defended ones and from both with settings for defended updates: "
-        "all together, but what does harm on prior data (column recipe).",
+        "all together, each weighted by how it does on prior data (column recipe: the one that counts most).",
     ),
     "privacy": (
         "Privacy budget",

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from fedprint.attacks.adversary import Choice, Effort, OffLine, choose, recipes, relabelled, run_off_line
+from fedprint.attacks.adversary import Choice, Effort, OffLine, choose, distinct, recipes, relabelled, run_off_line
 from fedprint.attacks.embed import two_dimensions
 from fedprint.attacks.modes import have_modes, with_modes
 from fedprint.attacks.presets import Chance
@@ -206,9 +206,10 @@ def _run_attack(
 ) -> dict[str, Any]:
     """Fill ``scores`` under ``<attack>`` and ``<attack>.shuffled``; return what was chosen.
 
-    Of several recipes the log-loss is the mean, and settings are those of the last: rehearsed on defended devices.
+    Of several recipes the log-loss is the weighted mean, and settings are those of the one that counts most.
     """
     started = time.perf_counter()
+    choice = distinct(choice, attack, work)
     tuned = [tune(attack, r.folds, work, torch_rng(seed, "attack", attack.name, "tune")) for r in choice.recipes]
     real = [recipe.problem for recipe in choice.recipes]
     permuted = [relabelled(problem, exchanged) for problem in real]
@@ -217,14 +218,16 @@ def _run_attack(
             [
                 answer(attack, problem, found, work, torch_rng(seed, "attack", name)).scores
                 for problem, found in zip(problems, tuned, strict=True)
-            ]
+            ],
+            choice.weights,
         )
     # times are for the eye: in a file they would make equal runs differ
     print(f"{attack.name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
+    first = tuned[int(np.argmax(choice.weights))]
     return {
-        "settings": dict(tuned[-1].settings),
-        "temperature": tuned[-1].temperature,
-        "log_loss": float(np.mean([found.log_loss for found in tuned])),
+        "settings": dict(first.settings),
+        "temperature": first.temperature,
+        "log_loss": float(np.average([found.log_loss for found in tuned], weights=choice.weights)),
         "layers": list(getattr(attack, "layers", None) or ()) or None,
     }
 
