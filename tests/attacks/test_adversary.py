@@ -138,7 +138,7 @@ def test_every_recipe_is_validated_on_the_same_defended_devices(adaptive: tuple[
     for recipe in adaptive:
         assert len(recipe.problem.fit) == users * shares[recipe.name.removesuffix(", by AP")]
         assert {fold.by for fold in recipe.folds} == {"ap" if recipe.name.endswith("AP") else "log-loss"}
-        for fold, first in zip(recipe.compared or recipe.folds, adaptive[1].folds, strict=True):
+        for fold, first in zip(recipe.rehearsed, adaptive[1].folds, strict=True):
             assert fold.problem.ask.tolist() == first.problem.ask.tolist()
             assert len(fold.answers) == users * EFFORT.draws * EFFORT.validation_rounds // 2
             assert not set(fold.problem.fit) & set(fold.problem.ask)
@@ -237,14 +237,21 @@ def test_all_recipes_are_asked_and_count_as_they_rehearse() -> None:
     assert choose((weak,), Workspace(), torch_rng(0, "t")).weights == (1,)
 
 
-def test_recipes_that_are_the_same_to_an_attack_are_asked_once() -> None:
-    recipe = made("by log-loss", 0.3)
-    other = replace(recipe, name="by AP", folds=tuple(replace(fold, by="ap") for fold in recipe.folds))
+def test_recipes_that_an_attack_cannot_tell_apart_are_asked_once() -> None:
+    recipe = made("by log-loss", 0.3, nuisance=np.arange(5, dtype=np.int64))
+    by_ap = replace(recipe, name="by AP", folds=tuple(replace(fold, by="ap") for fold in recipe.folds))
     elsewhere = replace(recipe, name="elsewhere", folds=recipe.folds[:1])
-    choice = Choice(recipes=(recipe, other, elsewhere), weights=(0.5, 0.3, 0.2), aps={})
-    preset = distinct(choice, Knn(), Workspace())
-    assert [recipe.name for recipe in preset.recipes] == ["by AP", "elsewhere"]
-    assert preset.weights == pytest.approx((0.8, 0.2))
+    asked = (recipe, by_ap, recipe.without("match"), elsewhere)
+    choice, work = Choice(recipes=asked, weights=(0.4, 0.2, 0.1, 0.3), aps={}), Workspace()
+    preset = distinct(choice, Knn(), work)
+    assert [one.name for one in preset.recipes] == ["by log-loss", "elsewhere"]
+    assert preset.weights == pytest.approx((0.7, 0.3))
+    assert work.settings(Ridge(), recipe.folds) != work.settings(Ridge(), by_ap.folds), (
+        "else the next line shows nothing"
+    )
+    assert distinct(choice, Ridge(), work).recipes == asked
+    twice = replace(choice, recipes=(recipe, recipe, by_ap, elsewhere))
+    assert distinct(twice, Ridge(), work).weights == pytest.approx((0.6, 0.1, 0.3))
 
 
 def test_denoising_is_tried_on_each_recipe_where_there_is_something_to_take_out() -> None:

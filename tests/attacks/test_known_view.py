@@ -35,7 +35,7 @@ def test_under_secure_aggregation_it_rehearses_on_sums(tiny_run: Job) -> None:
     view, questions = knowing(tiny_run, SecureAggregation())
     found, users = learnt(view, questions), len(view.prior_users)
     for recipe in found.values():
-        for fold in recipe.compared or recipe.folds:
+        for fold in recipe.rehearsed:
             rows = np.concatenate(list(fold.problem.updates.blocks()), axis=1)[fold.problem.ask]
             _, members = np.unique(rows, axis=0, return_counts=True)
             assert len(rows) == len(fold.answers) == users * EFFORT.draws * EFFORT.validation_rounds // 2

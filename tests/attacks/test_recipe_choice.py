@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from fedprint.attacks.adversary import Recipe, choose, standard_errors
+from fedprint.attacks.adversary import Recipe, choose
+from fedprint.attacks.modes import standard_errors
 from fedprint.attacks.problem import NO_MODE, Problem
 from fedprint.attacks.rehearsal import CLEAN, DEFENDED, Made, rehearsals
 from fedprint.attacks.reidentify import Ridge, Workspace, answer, averaged, tune

@@ -50,7 +50,7 @@ Progress = Callable[[int], None]
 
 RECIPES: Mapping[str, tuple[int, ...]] = {"clean": (CLEAN,), "defended": (DEFENDED,), "both": (CLEAN, DEFENDED)}
 """What the adaptive adversary may learn from, with settings of its own."""
-CRITERIA: Mapping[str, Criterion] = {"": "log-loss", ", by AP": "ap"}
+CHOSEN_BY: Mapping[str, Criterion] = {"": "log-loss", ", by AP": "ap"}
 """By what settings are chosen, both ways: log-loss rewards who is sure of nothing where updates are hidden well, AP is
 a matter of luck where users are few."""
 NAIVE = "as naive"
@@ -81,10 +81,10 @@ class Recipe:
         """The problems on which recipes are compared."""
         return self.compared or self.folds
 
-    def ap(self, attack: Attack, work: Workspace, rng: torch.Generator) -> NDArray[np.float64]:
-        """Return each user's AP (m,) under an attack in the rehearsals, NaN for a user whom none asks about."""
-        tuned = tune(attack, self.folds, work, rng)
-        return rehearsed_ap(rehearsed_scores(attack, self.rehearsed, tuned, work, rng), self.rehearsed)
+    def ap(self, work: Workspace, rng: torch.Generator) -> float:
+        """Return the users' mean AP by ridge in the rehearsals."""
+        told = rehearsed_scores(Ridge(), self.rehearsed, tune(Ridge(), self.folds, work, rng), work, rng)
+        return float(np.nanmean(rehearsed_ap(told, self.rehearsed)))
 
     def without(self, how: Denoise) -> Recipe:
         """Return the recipe that first takes out of updates what background examples put into them."""
@@ -157,7 +157,7 @@ def run_off_line(
 def recipes(
     name: AdversaryName, view: AttackerView, questions: Questions, devices: OffLine, *, recorded: bool
 ) -> tuple[Recipe, ...]:
-    """Return what an adversary chooses from.
+    """Return the ways to learn that an adversary may ask.
 
     ``recorded`` says that the prior devices took part in the federation undefended: then the naive adversary learns
     from their recorded updates, as in the papers, and the adaptive one has them beside its clean devices. Raises
@@ -198,7 +198,7 @@ def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> Ch
     aps: dict[str, float] = {}
 
     def rehearse(recipe: Recipe) -> float:
-        aps[recipe.name] = float(np.nanmean(recipe.ap(Ridge(), work, rng)))
+        aps[recipe.name] = recipe.ap(work, rng)
         return aps[recipe.name]
 
     rehearse(first)
@@ -208,13 +208,18 @@ def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> Ch
 
 
 def distinct(choice: Choice, attack: Attack, work: Workspace) -> Choice:
-    """Return the choice with one recipe for those that an attack cannot tell apart: presets choose no settings."""
+    """Return the choice with the first of those recipes that an attack cannot tell apart, in the place of all.
+
+    A preset chooses no settings, and takes no background out.
+    """
     found: dict[object, tuple[Recipe, float]] = {}
     for recipe, weight in zip(choice.recipes, choice.weights, strict=True):
+        settings = work.settings(attack, recipe.folds)
         problems = [recipe.problem, *(fold.problem for fold in recipe.folds)]
-        rows = tuple((id(p.updates), p.fit.tobytes(), p.ask.tobytes(), p.denoise) for p in problems)
-        key = (rows, repr(work.settings(attack, recipe.folds)))
-        found[key] = (recipe, weight + found[key][1] if key in found else weight)
+        rows = tuple((id(p.updates), p.fit.tobytes(), p.ask.tobytes()) for p in problems)
+        key = (rows, repr(settings), recipe.problem.denoise if "blocks" in settings else None)
+        first, before = found.get(key, (recipe, 0.0))
+        found[key] = (first, before + weight)
     recipes, weights = zip(*found.values(), strict=True)
     return replace(choice, recipes=recipes, weights=weights)
 
@@ -226,18 +231,6 @@ def _denoised(recipe: Recipe) -> tuple[Recipe, ...]:
     return recipe, recipe.without("project"), recipe.without("match")
 
 
-def standard_errors(gains: NDArray[np.float64]) -> float:
-    """Return by how many standard errors the mean of the users' gains (m,) is above 0, NaN aside; 0 for fewer than two.
-
-    Equal gains have no error: they are infinitely many above, or below, or 0.
-    """
-    known = gains[~np.isnan(gains)]
-    if len(known) < 2 or not known.any():
-        return 0.0
-    with np.errstate(divide="ignore"):
-        return float(known.mean() / (known.std(ddof=1) / np.sqrt(len(known))))
-
-
 def relabelled(problem: Problem, exchanged: Ints) -> Problem:
     """Return the problem with label i (m,) exchanged for ``exchanged[i]``: nothing is left to learn."""
     return replace(problem, labels=exchanged[problem.labels])
@@ -247,21 +240,25 @@ def _adaptive(view: AttackerView, questions: Questions, devices: OffLine, record
     if view.defences is None:
         raise FedprintError("an adaptive adversary must know the defences; choose threat.adversaries: [naive]")
     asked = SUMMED if len(devices.halves.rows((SUMMED,))) else DEFENDED
-    naive = _naive(view, questions, devices, recorded)
+    real = _Real.of(view, questions, devices, recorded)
+    naive = _naive(view, questions, devices, recorded, real)
     folds = rehearsals(devices.halves, (CLEAN,), asked, len(questions.options))
     yield replace(naive, name=NAIVE, compared=folds)
     for name, kinds in RECIPES.items():
-        problem = _asked(view, questions, devices.whole, kinds, recorded)
-        for suffix, by in CRITERIA.items():
+        problem = real.problem(kinds)
+        for suffix, by in CHOSEN_BY.items():
             folds = rehearsals(devices.halves, kinds, asked, len(questions.options), by=by)
             yield Recipe(name=name + suffix, problem=problem, folds=folds)
 
 
-def _naive(view: AttackerView, questions: Questions, devices: OffLine, recorded: bool) -> Recipe:
+def _naive(
+    view: AttackerView, questions: Questions, devices: OffLine, recorded: bool, real: _Real | None = None
+) -> Recipe:
     folds = undefended(view, questions, devices.halves)
     if recorded:
         return Recipe(name="recorded", problem=attack_problem(view, questions), folds=folds)
-    return Recipe(name="clean", problem=_asked(view, questions, devices.whole, (CLEAN,), False), folds=folds)
+    real = real or _Real.of(view, questions, devices, recorded)
+    return Recipe(name="clean", problem=real.problem((CLEAN,)), folds=folds)
 
 
 def _nuisance(view: AttackerView) -> Plan:
@@ -300,23 +297,36 @@ def _adds_examples(defence: object) -> bool:
     return isinstance(defence, DataDefence) and not isinstance(defence, SecretHead)
 
 
-def _asked(
-    view: AttackerView, questions: Questions, made: Made | None, kinds: Sequence[int], recorded: bool
-) -> Problem:
-    """Return the real problem: learn from updates made off line, name the sender of every anonymous one.
+@dataclass(frozen=True, kw_only=True)
+class _Real:
+    """Real problems, all on one ``table``: learn from kinds of devices, name the sender of every anonymous update.
 
-    With ``recorded``, those of the adversary's own devices that the store holds are clean ones too.
+    The table has the updates ``made`` off line, the recorded ones of ``own`` devices (clean ones too), the anonymous.
     """
-    if made is None:
-        raise FedprintError("no whole prior was trained off line; give the effort clean_rounds above 0")
-    own = view.prior_rows if recorded and CLEAN in kinds else np.zeros(0, dtype=np.int64)
-    fit, n, anonymous = made.rows(kinds), len(made.labels), view.anonymous_rows
-    labels = [made.labels[fit], *([view.prior_labels(questions)] if len(own) else [])]
-    return Problem(
-        updates=Joined(first=made.updates, second=Recorded(store=view.store, rows=np.concatenate([own, anonymous]))),
-        fit=np.concatenate([fit, n + np.arange(len(own))]),
-        labels=np.concatenate(labels),
-        ask=n + len(own) + np.arange(len(anonymous)),
-        options=len(questions.options),
-        nuisance=made.rows((NUISANCE,)),
-    )
+
+    questions: Questions
+    table: Joined
+    made: Made
+    own: Ints
+    anonymous: int
+
+    @classmethod
+    def of(cls, view: AttackerView, questions: Questions, devices: OffLine, recorded: bool) -> _Real:
+        if devices.whole is None:
+            raise FedprintError("no whole prior was trained off line; give the effort clean_rounds above 0")
+        own = view.prior_labels(questions) if recorded else np.zeros(0, dtype=np.int64)
+        rows = np.concatenate([view.prior_rows[: len(own)], view.anonymous_rows])
+        table = Joined(first=devices.whole.updates, second=Recorded(store=view.store, rows=rows))
+        return cls(questions=questions, table=table, made=devices.whole, own=own, anonymous=len(view.anonymous_rows))
+
+    def problem(self, kinds: Sequence[int]) -> Problem:
+        fit, own = self.made.rows(kinds), self.own if CLEAN in kinds else self.own[:0]
+        n = len(self.made.labels)
+        return Problem(
+            updates=self.table,
+            fit=np.concatenate([fit, n + np.arange(len(own))]),
+            labels=np.concatenate([self.made.labels[fit], own]),
+            ask=n + len(self.own) + np.arange(self.anonymous),
+            options=len(self.questions.options),
+            nuisance=self.made.rows((NUISANCE,)),
+        )

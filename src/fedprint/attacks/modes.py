@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from fedprint.attacks.adversary import Choice, OffLine, Recipe, standard_errors
+from fedprint.attacks.adversary import Choice, OffLine, Recipe
 from fedprint.attacks.features import layer_groups, num_rows
 from fedprint.attacks.problem import NO_MODE, Modes, Problem, Validation
 from fedprint.attacks.rehearsal import Made, Plan, prior_halves, rehearsed_ap, rehearsed_scores
@@ -42,7 +42,7 @@ had 49 and 41, 12 from 4 had 53 and 48, and all 24 from 4 had 51 and 46. Six, fo
 100 writers draw some 60 modes.
 """
 WORSE = 1.0
-"""Standard errors of loss in rehearsals from which on they do not answer alone."""
+"""Standard errors of loss in rehearsals above which they do not answer alone."""
 NAME = "by mode"
 
 
@@ -120,6 +120,18 @@ def with_modes(
     if gain >= -WORSE:
         return Choice(recipes=(recipe,), weights=(1.0,), aps=aps)
     return Choice(recipes=(*choice.recipes, recipe), weights=(*(w / 2 for w in choice.weights), 0.5), aps=aps)
+
+
+def standard_errors(gains: NDArray[np.float64]) -> float:
+    """Return by how many standard errors the mean of the users' gains (m,) is above 0, NaN aside; 0 for fewer than two.
+
+    Equal gains have no error: they are infinitely many above, or below, or 0.
+    """
+    known = gains[~np.isnan(gains)]
+    if len(known) < 2 or not known.any():
+        return 0.0
+    with np.errstate(divide="ignore"):
+        return float(known.mean() / (known.std(ddof=1) / np.sqrt(len(known))))
 
 
 def tell_modes(problem: Problem, known: Ints, work: Workspace) -> Ints:

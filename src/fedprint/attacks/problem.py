@@ -73,10 +73,7 @@ Criterion = Literal["log-loss", "ap"]
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """A problem whose answers (q,) the adversary knows, because it made the updates; settings are chosen by ``by``.
-
-    Where updates are hidden well, ``ap``: log-loss is near that of chance there and rewards who is sure of nothing.
-    """
+    """A problem whose answers (q,) the adversary knows, because it made the updates; settings are chosen by ``by``."""
 
     problem: Problem
     answers: NDArray[np.int64]

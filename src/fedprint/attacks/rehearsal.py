@@ -179,7 +179,12 @@ def rehearsed_scores(
 
 
 def rehearsed_ap(told: Sequence[Scores], validations: Sequence[Validation]) -> NDArray[np.float64]:
-    """Return each user's AP (m,) in rankings of the validation problems, their mean; NaN for one never asked about."""
+    """Return each user's AP (m,) in rankings of the validation problems, their mean; NaN for one never asked about.
+
+    Raises FedprintError for scores that are not finite: their AP would mean nothing.
+    """
+    if not all(np.isfinite(scores).all() for scores in told):
+        raise FedprintError("an attack's scores of rehearsed updates hold NaN or infinity; lower federation.lr")
     aps = np.array([average_precision(scores, v.answers) for scores, v in zip(told, validations, strict=True)])
     known = (~np.isnan(aps)).sum(0)
     means: NDArray[np.float64] = np.where(known > 0, np.nansum(aps, axis=0) / np.maximum(known, 1), np.nan)

@@ -45,7 +45,8 @@ Block = tuple[tuple[tuple[str, ...], ...], Transform]
 TIE = 1e-5
 """Size of the random tie-break in nats: far above float64 rounding of a log-probability, below any real difference."""
 
-TEMPERATURES = (1.0, 3.0, 10.0, 20.0, 40.0, 80.0, 160.0)
+TEMPERATURES = (1.0, 3.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2560.0, 5120.0)
+"""Outputs of a ridge shrink as its penalty grows."""
 
 
 class Workspace:
@@ -86,16 +87,14 @@ class Workspace:
 
     def settings(self, attack: Attack, validations: Sequence[Validation]) -> Settings:
         """Return what an attack chooses on validation problems."""
-        problems = [v.problem for v in validations]
-        rows = ((v.problem.fit, v.problem.labels, v.problem.ask, v.problem.nuisance, v.answers) for v in validations)
-        arrays = tuple(tuple(array.tobytes() for array in each) for each in rows)
-        key = (
-            attack,
-            arrays,
-            tuple((id(v.problem.updates), v.problem.options, v.problem.denoise, v.by) for v in validations),
-        )
+        parts = []
+        for v in validations:
+            p = v.problem
+            arrays = (p.fit, p.labels, p.ask, p.nuisance, v.answers)
+            parts.append((id(p.updates), p.options, p.denoise, v.by, *(array.tobytes() for array in arrays)))
+        key = (attack, *parts)
         if key not in self._settings:
-            self._alive.extend(p.updates for p in problems)
+            self._alive.extend(v.problem.updates for v in validations)
             self._settings[key] = attack.settings(validations, self)
         return self._settings[key]
 
@@ -220,10 +219,17 @@ def pool(scores: Scores, senders: Sequence[str]) -> tuple[Scores, list[str]]:
 
 
 def best_temperature(scores: Scores, answers: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the least mean log-loss (nats) of ``softmax(temperature * scores)`` and its temperature."""
-    rows = np.arange(len(answers))
-    losses = [(float(-log_softmax(t * scores, axis=1)[rows, answers].mean()), t) for t in TEMPERATURES]
-    return min(losses)
+    """Return the least mean log-loss (nats) of ``softmax(temperature * scores)`` and its temperature.
+
+    Log-loss is convex in the temperature: where it begins to rise, the search ends.
+    """
+    rows, best = np.arange(len(answers)), (np.inf, TEMPERATURES[0])
+    for temperature in TEMPERATURES:
+        loss = float(-log_softmax(temperature * scores, axis=1)[rows, answers].mean())
+        if loss >= best[0]:
+            break
+        best = (loss, temperature)
+    return best
 
 
 class MlpTuned(Component):
@@ -313,9 +319,12 @@ def symmetric(inner: NDArray[np.floating]) -> NDArray[np.float64]:
 def choose_kernel(
     validations: Sequence[Validation], work: Workspace, candidates: Sequence[Block], most: int
 ) -> tuple[tuple[Block, ...], float]:
-    """Choose blocks by forward selection and the ridge penalty, by the criterion of the validation problems."""
+    """Choose blocks by forward selection and the ridge penalty, by the criterion that all validation problems name.
+
+    AP is that of the scores as they are; calibrating each trial would cost more than the trial.
+    """
     problems, answers = [v.problem for v in validations], [v.answers for v in validations]
-    cost, penalties = _CRITERIA[validations[0].by]
+    cost, penalties = CRITERIA[validations[0].by]
 
     def least(blocks: tuple[Block, ...]) -> tuple[float, float]:
         ready = [(combined(problem, blocks, work), problem) for problem in problems]
@@ -342,7 +351,7 @@ def _minus_ap(scored: Sequence[Scores], answers: Sequence[NDArray[np.int64]]) ->
     return -float(np.mean(aps))
 
 
-_CRITERIA: Mapping[Criterion, tuple[Callable[..., float], tuple[float, ...]]] = {
+CRITERIA: Mapping[Criterion, tuple[Callable[..., float], tuple[float, ...]]] = {
     "log-loss": (_log_loss, PENALTIES),
     "ap": (_minus_ap, (*PENALTIES, 3.0, 10.0, 30.0)),
 }

@@ -12,7 +12,7 @@ import torch
 from fedprint.attacks.adversary import RECIPES, Effort, background_devices
 from fedprint.attacks.features import TRANSFORMS
 from fedprint.attacks.modes import devices_by_mode
-from fedprint.attacks.reidentify import PENALTIES
+from fedprint.attacks.reidentify import CRITERIA
 from fedprint.data.examples import num_examples
 from fedprint.data.prepared import meta_of
 from fedprint.data.splits import split_users
@@ -147,6 +147,7 @@ class _Shadows:
     whole: int
     asked: int
     made: int
+    background: int
     passes: float
 
     @property
@@ -167,6 +168,7 @@ class _Shadows:
             whole=made or updates // 2,
             asked=updates - updates // 2,
             made=made,
+            background=background,
             passes=effort.passes(rounds, growth) + (background + growth * (rehearsed / 2 + real)) / found.users,
         )
 
@@ -175,19 +177,23 @@ class _Shadows:
         train = found.seconds * config.federation.epochs * self.passes * found.prior
         kept = sum(layout.sizes[name] for name in layout.kept)
         pairs = len(TRANSFORMS) * self.halves**2 + 2 * self.whole * (self.whole + self.asked)
-        # the adaptive adversary tries every recipe; the naive one's settings, and the chosen recipe's, are known then
-        choices = sum(1 + len(RECIPES) * (name == "adaptive") for name in config.adversaries)
+        naive = config.adversaries.count("naive") or 1  # whose settings the adaptive adversary tries too
+        adaptive = config.adversaries.count("adaptive")
+        # both ways to take background out are tried beside none
+        ways = adaptive * len(RECIPES) * (3 if self.background else 1)
+        tried = naive * len(CRITERIA["log-loss"][1]) + ways * sum(len(penalties) for _, penalties in CRITERIA.values())
+        answers = naive + adaptive * (1 + len(RECIPES) * len(CRITERIA))
         return (
             train
             + 2 * kept * pairs / PRODUCTS
-            + choices * self._choice(layout)
-            + len(config.attacks) * len(config.adversaries) * ATTACK_SECONDS
+            + tried * self._trials(layout)
+            + len(config.attacks) * answers * ATTACK_SECONDS
         )
 
-    def _choice(self, layout: StoreLayout) -> float:
-        """Return the seconds of a search over blocks, two deep, and penalties, on both folds of the halves."""
+    def _trials(self, layout: StoreLayout) -> float:
+        """Return the seconds of a search over blocks, two deep, at one penalty, on both folds of the halves."""
         layers = {name.rpartition(".")[0] for name in layout.kept}
-        trials = 2 * len(PENALTIES) * len(TRANSFORMS) * (len(layers) + 1)
+        trials = 2 * len(TRANSFORMS) * (len(layers) + 1)
         return trials * (2 * (self.halves / 2) ** 3 / SOLVES + TRIAL_SECONDS)
 
 

@@ -113,7 +113,7 @@ def _learns(config: Experiment) -> bool:
 
 
 def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace) -> None:
-    """Choose what to learn from, then every attack's settings; write the folder of one adversary."""
+    """Weigh the ways to learn, choose every attack's settings; write the folder of one adversary."""
     view, questions = open_view(job, name)
     found = recipes(name, view, questions, devices, recorded=_recorded(job.config))
     rng = torch_rng(job.seed, "attack", "recipe", name)
@@ -137,7 +137,8 @@ def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace)
             settled[attack.name] = _run_attack(attack, job.seed, choice, exchanged, work, scores)
             bar.update(i + 1, attack.name)
     selected = min(settled, key=lambda attack: (settled[attack]["log_loss"], attack))
-    learnt = {"adversary": name, "recipe": choice.name, "recipe_ap": choice.aps}
+    weights = dict(zip((recipe.name for recipe in choice.recipes), choice.weights, strict=True))
+    learnt = {"adversary": name, "recipe": choice.name, "recipe_ap": choice.aps, "recipe_weights": weights}
     summary = {"attacks": settled, "selected": selected, **learnt}
     _write(job.paths.attack_of(name), view, questions, asked, scores, summary)
     row = settled[selected]
@@ -206,7 +207,8 @@ def _run_attack(
 ) -> dict[str, Any]:
     """Fill ``scores`` under ``<attack>`` and ``<attack>.shuffled``; return what was chosen.
 
-    Of several recipes the log-loss is the weighted mean, and settings are those of the one that counts most.
+    Of several recipes the log-loss is the weighted mean of theirs, each in its own rehearsals, and settings are those
+    of the one that counts most.
     """
     started = time.perf_counter()
     choice = distinct(choice, attack, work)

@@ -247,7 +247,8 @@ def _details(
         "selected": selected,
         "adversary": attack["adversary"],
         "recipes": {
-            name: {key: found[key] for key in ("recipe", "recipe_ap", "selected")} for name, found in attacks.items()
+            name: {key: found[key] for key in ("recipe", "recipe_ap", "recipe_weights", "selected")}
+            for name, found in attacks.items()
         },
         "chance_log_loss": attack["chance_log_loss"],
         "by_user": {
