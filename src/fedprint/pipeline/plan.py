@@ -194,10 +194,11 @@ class _Shadows:
         """Return the seconds of a search over blocks, two deep, at one penalty, on both folds of the halves."""
         layers = {name.rpartition(".")[0] for name in layout.kept}
         trials = 2 * len(TRANSFORMS) * (len(layers) + 1)
-        return trials * (2 * (self.halves / 2) ** 3 / SOLVES + TRIAL_SECONDS)
+        learnt = (self.halves - self.background) / 3  # one side of the clean ones, the defended ones, or both
+        return trials * (2 * learnt**3 / SOLVES + TRIAL_SECONDS)
 
 
-TRIAL_SECONDS = 0.01
+TRIAL_SECONDS = 0.003
 """What a block and a penalty cost besides solving: scores and their temperature."""
 
 ATTACK_SECONDS = 2.0
