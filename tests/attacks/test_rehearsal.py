@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 import torch
 
-from fedprint.attacks.problem import Validation, attack_problem
-from fedprint.attacks.rehearsal import validations
+from fedprint.attacks.problem import Problem, Validation, attack_problem
+from fedprint.attacks.rehearsal import rehearsed_ap, validations
 from fedprint.attacks.shadow import ShadowDevice, shadow_updates
+from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView, ask_all
 from fedprint.federation.store import UpdateStore
 from fedprint.types import ClientJob, ClientResult, FedprintError, LocalTraining, Params, Questions
@@ -216,3 +217,14 @@ def test_the_question_is_asked_for_every_anonymous_update(asked: tuple[AttackerV
     anonymous = view.store.index.iloc[view.anonymous_rows]
     assert ask_all(view.store, questions.options).subjects == tuple(map(str, anonymous["obs_id"]))
     assert anonymous["user_id"].isna().all()
+
+
+def test_ap_in_rehearsals_is_the_mean_of_those_who_are_asked_about() -> None:
+    asked = Problem(updates=MemoryUpdates(sizes={"w": 1}, values=np.zeros((4, 1), np.float32)), fit=np.arange(2),
+                    labels=np.arange(2), ask=np.arange(2, 4), options=3)  # fmt: skip
+    folds = [Validation(problem=asked, answers=np.array(answers)) for answers in ([0, 1], [0, 0])]
+    right, wrong = np.array([[2.0, 0, 0], [0, 2, 0]]), np.array([[0.0, 2, 0], [2, 0, 0]])
+    np.testing.assert_array_equal(rehearsed_ap([right, right], folds), [1, 1, np.nan])
+    np.testing.assert_array_equal(rehearsed_ap([wrong, wrong], folds), [0.75, 0.5, np.nan])
+    with pytest.raises(FedprintError, match="NaN or infinity"):
+        rehearsed_ap([right, np.full((2, 3), np.nan)], folds)

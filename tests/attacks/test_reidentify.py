@@ -228,6 +228,7 @@ def test_settings_are_the_best_of_all_by_their_criterion(by: Criterion, more: tu
     (block,), penalty = choose_kernel(folds, work, candidates, most=1)
     least = min(cost(one, other) for one in candidates for other in (*PENALTIES, *more))
     assert cost(block, penalty) == pytest.approx(least, abs=1e-12)
+    assert not more or penalty in more, "else nothing shows that larger penalties are tried"
 
 
 def _noisy_body(updates: object) -> cases.MemoryUpdates:

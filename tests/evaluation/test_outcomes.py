@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
 from fedprint.evaluation.outcomes import outcomes, top_k_credit
-from fedprint.ranking import average_precision, cross_average_precision
+from fedprint.ranking import _PAIRS, average_precision, cross_average_precision
 from fedprint.types import FedprintError
 
 
@@ -30,6 +30,13 @@ def test_cross_table_and_ap_match_sklearn_ties_included(table: tuple[int, int, i
             expected = average_precision_score(truth == user, scores[:, column])
             assert cross[column, user] == pytest.approx(expected, abs=1e-12)
         assert ap[user] == pytest.approx(cross[user, user], abs=1e-12)
+
+
+@pytest.mark.parametrize("questions", [_PAIRS, _PAIRS + 1])
+def test_ap_of_many_questions_matches_sklearn_ties_included(questions: int) -> None:
+    scores, truth = ranking(0, questions, 4, 5)
+    expected = [average_precision_score(truth == user, scores[:, user]) for user in range(4)]
+    assert average_precision(scores, truth) == pytest.approx(expected, abs=1e-12)
 
 
 @settings(max_examples=60, deadline=None)
