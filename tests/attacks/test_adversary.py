@@ -67,7 +67,7 @@ def devices(asked: tuple[AttackerView, Questions]) -> OffLine:
 
 @pytest.fixture(scope="module")
 def adaptive(asked: tuple[AttackerView, Questions], devices: OffLine) -> tuple[Recipe, ...]:
-    return recipes("adaptive", *asked, devices, recorded=False)
+    return recipes("adaptive", *asked, devices)
 
 
 def test_the_naive_view_does_not_hold_the_defences(job: Job) -> None:
@@ -77,22 +77,27 @@ def test_the_naive_view_does_not_hold_the_defences(job: Job) -> None:
 
 def test_an_adaptive_adversary_without_defences_to_know_is_refused(job: Job, devices: OffLine) -> None:
     with pytest.raises(FedprintError, match="adversaries"):
-        recipes("adaptive", *open_view(job, "naive"), devices, recorded=False)
+        recipes("adaptive", *open_view(job, "naive"), devices)
 
 
 def test_naive_learns_from_recorded_updates_only_where_these_are_clean(job: Job, devices: OffLine) -> None:
     view, questions = open_view(job, "naive")
-    (recorded,) = recipes("naive", view, questions, replace(devices, whole=None), recorded=True)
-    (clean,) = recipes("naive", view, questions, devices, recorded=False)
+    (recorded,) = recipes("naive", view, questions, replace(devices, real=None, recorded=True))
+    (clean,) = recipes("naive", view, questions, devices)
     assert recorded.problem.fit.tolist() == view.prior_rows.tolist()
     assert len(clean.problem.fit) == EFFORT.clean_rounds * len(view.prior_users)
     assert len(clean.problem.ask) == len(recorded.problem.ask) == len(view.anonymous_rows)
 
 
+def test_all_adversaries_ask_on_one_table_of_updates(job: Job, devices: OffLine, adaptive: tuple[Recipe, ...]) -> None:
+    (naive,) = recipes("naive", *open_view(job, "naive"), devices)
+    assert {id(recipe.problem.updates) for recipe in adaptive} == {id(naive.problem.updates)}
+
+
 def test_what_the_naive_adversary_learns_does_not_depend_on_the_other_ones_devices(job: Job, devices: OffLine) -> None:
     view, questions = open_view(job, "naive")
     alone = run_off_line(view, questions, replace(EFFORT, draws=0))
-    (shared,), (own,) = (recipes("naive", view, questions, made, recorded=False) for made in (devices, alone))
+    (shared,), (own,) = (recipes("naive", view, questions, made) for made in (devices, alone))
     for a, b in zip([shared.problem, *_problems(shared)], [own.problem, *_problems(own)], strict=True):
         for mine, theirs, labels in ((a.fit, b.fit, (a.labels, b.labels)), (a.ask, b.ask, ((), ()))):
             assert np.array_equal(_table(a)[mine], _table(b)[theirs])
@@ -200,7 +205,7 @@ def test_shadow_randomness_is_not_the_federations(asked: tuple[AttackerView, Que
 def test_the_adaptive_adversary_may_answer_exactly_as_the_naive_one(
     job: Job, devices: OffLine, adaptive: tuple[Recipe, ...]
 ) -> None:
-    (naive,) = recipes("naive", *open_view(job, "naive"), devices, recorded=False)
+    (naive,) = recipes("naive", *open_view(job, "naive"), devices)
     first, work = adaptive[0], Workspace()
     assert first.compared[0].problem.ask.tolist() != first.folds[0].problem.ask.tolist()
     answers = [
@@ -297,7 +302,7 @@ def test_effort_counts_the_devices_that_are_trained(asked: tuple[AttackerView, Q
     assert max(done) == EFFORT.devices(asked[0])
     few = replace(EFFORT, clean_rounds=0)
     made = run_off_line(*asked, few)
-    assert made.whole is None
+    assert made.real is None
     assert len(made.halves.labels) == few.devices(asked[0])
 
 
@@ -311,5 +316,5 @@ def test_devices_off_line_have_a_secret_head_of_their_own_where_the_defence_is_o
     made = shadow_updates(view, [clean, kept, replace(kept, tag="b"), kept]).values
     assert np.array_equal(made[1], made[3])
     assert not np.array_equal(made[1], made[0]) and not np.array_equal(made[1], made[2])
-    learnt = recipes("adaptive", view, questions, run_off_line(view, questions, EFFORT), recorded=False)
+    learnt = recipes("adaptive", view, questions, run_off_line(view, questions, EFFORT))
     assert [len(recipe.problem.nuisance) for recipe in learnt] == [0] * 7, "it adds no examples that could be taken out"

@@ -27,7 +27,7 @@ def knowing(job: Job, defence: Defence) -> tuple[AttackerView, Questions]:
 
 def learnt(view: AttackerView, questions: Questions) -> dict[str, Recipe]:
     devices = run_off_line(view, questions, EFFORT)
-    return {recipe.name: recipe for recipe in recipes("adaptive", view, questions, devices, recorded=False)}
+    return {recipe.name: recipe for recipe in recipes("adaptive", view, questions, devices)}
 
 
 def test_under_secure_aggregation_it_rehearses_on_sums(tiny_run: Job) -> None:

@@ -130,15 +130,62 @@ class Effort:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Real:
+    """Real problems, all on one ``table``: learn from kinds of devices, name the sender of every anonymous update.
+
+    The table has the updates ``made`` off line, the recorded ones of ``own`` devices (clean ones too), the anonymous.
+    All adversaries ask on it, so inner products of its rows serve them all.
+    """
+
+    table: Joined
+    made: Made
+    own: Ints
+    anonymous: int
+    options: int
+
+    @classmethod
+    def of(cls, view: AttackerView, questions: Questions, made: Made, *, recorded: bool) -> Real:
+        """Join what was made to the records; ``recorded`` as in :class:`OffLine`."""
+        own = view.prior_labels(questions) if recorded else np.zeros(0, dtype=np.int64)
+        rows = np.concatenate([view.prior_rows[: len(own)], view.anonymous_rows])
+        table = Joined(first=made.updates, second=Recorded(store=view.store, rows=rows))
+        options = len(questions.options)
+        return cls(table=table, made=made, own=own, anonymous=len(view.anonymous_rows), options=options)
+
+    def problem(self, kinds: Sequence[int]) -> Problem:
+        """Return the problem that learns from these kinds of devices."""
+        fit, own = self.made.rows(kinds), self.own if CLEAN in kinds else self.own[:0]
+        n = len(self.made.labels)
+        return Problem(
+            updates=self.table,
+            fit=np.concatenate([fit, n + np.arange(len(own))]),
+            labels=np.concatenate([self.made.labels[fit], own]),
+            ask=n + len(self.own) + np.arange(self.anonymous),
+            options=self.options,
+            nuisance=self.made.rows((NUISANCE,)),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class OffLine:
-    """Devices run off line: ``halves`` of priors, to rehearse; ``whole`` priors, to learn from (None: not needed)."""
+    """Devices run off line: ``halves`` of priors, to rehearse, and whole priors, in ``real`` (None: not needed).
+
+    ``recorded`` says that the prior devices took part in the federation undefended: then the naive adversary learns
+    from their recorded updates, as in the papers, and the adaptive one has them beside its clean devices.
+    """
 
     halves: Made
-    whole: Made | None
+    real: Real | None
+    recorded: bool
 
 
 def run_off_line(
-    view: AttackerView, questions: Questions, effort: Effort, progress: Progress = lambda done: None
+    view: AttackerView,
+    questions: Questions,
+    effort: Effort,
+    *,
+    recorded: bool = False,
+    progress: Progress = lambda done: None,
 ) -> OffLine:
     """Train what the adversaries learn from. ``view`` is that of the one who knows most.
 
@@ -151,21 +198,16 @@ def run_off_line(
     # In this order devices with background alone, which go with both, train once.
     made = make(view, questions, [*halves, *empty, *whole], progress)
     rehearsed = with_sums(made.part(0, len(halves) + len(empty)), view)
-    return OffLine(halves=rehearsed, whole=made.part(len(halves), len(made.labels)) if effort.clean_rounds else None)
+    learnt = made.part(len(halves), len(made.labels))
+    real = Real.of(view, questions, learnt, recorded=recorded) if effort.clean_rounds else None
+    return OffLine(halves=rehearsed, real=real, recorded=recorded)
 
 
-def recipes(
-    name: AdversaryName, view: AttackerView, questions: Questions, devices: OffLine, *, recorded: bool
-) -> tuple[Recipe, ...]:
-    """Return the ways to learn that an adversary may ask.
-
-    ``recorded`` says that the prior devices took part in the federation undefended: then the naive adversary learns
-    from their recorded updates, as in the papers, and the adaptive one has them beside its clean devices. Raises
-    FedprintError when too little was recorded.
-    """
+def recipes(name: AdversaryName, view: AttackerView, questions: Questions, devices: OffLine) -> tuple[Recipe, ...]:
+    """Return the ways to learn that an adversary may ask; raises FedprintError when too little was recorded."""
     if name == "adaptive":
-        return tuple(_adaptive(view, questions, devices, recorded))
-    return (_naive(view, questions, devices, recorded),)
+        return tuple(_adaptive(view, questions, devices))
+    return (_naive(view, questions, devices),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,12 +278,11 @@ def relabelled(problem: Problem, exchanged: Ints) -> Problem:
     return replace(problem, labels=exchanged[problem.labels])
 
 
-def _adaptive(view: AttackerView, questions: Questions, devices: OffLine, recorded: bool) -> Iterator[Recipe]:
+def _adaptive(view: AttackerView, questions: Questions, devices: OffLine) -> Iterator[Recipe]:
     if view.defences is None:
         raise FedprintError("an adaptive adversary must know the defences; choose threat.adversaries: [naive]")
     asked = SUMMED if len(devices.halves.rows((SUMMED,))) else DEFENDED
-    real = _Real.of(view, questions, devices, recorded)
-    naive = _naive(view, questions, devices, recorded, real)
+    naive, real = _naive(view, questions, devices), _real(devices)
     folds = rehearsals(devices.halves, (CLEAN,), asked, len(questions.options))
     yield replace(naive, name=NAIVE, compared=folds)
     for name, kinds in RECIPES.items():
@@ -251,14 +292,17 @@ def _adaptive(view: AttackerView, questions: Questions, devices: OffLine, record
             yield Recipe(name=name + suffix, problem=problem, folds=folds)
 
 
-def _naive(
-    view: AttackerView, questions: Questions, devices: OffLine, recorded: bool, real: _Real | None = None
-) -> Recipe:
+def _naive(view: AttackerView, questions: Questions, devices: OffLine) -> Recipe:
     folds = undefended(view, questions, devices.halves)
-    if recorded:
+    if devices.recorded:
         return Recipe(name="recorded", problem=attack_problem(view, questions), folds=folds)
-    real = real or _Real.of(view, questions, devices, recorded)
-    return Recipe(name="clean", problem=real.problem((CLEAN,)), folds=folds)
+    return Recipe(name="clean", problem=_real(devices).problem((CLEAN,)), folds=folds)
+
+
+def _real(devices: OffLine) -> Real:
+    if devices.real is None:
+        raise FedprintError("no whole prior was trained off line; give the effort clean_rounds above 0")
+    return devices.real
 
 
 def _nuisance(view: AttackerView) -> Plan:
@@ -295,38 +339,3 @@ def background_devices(defences: Sequence[object], background: int) -> int:
 
 def _adds_examples(defence: object) -> bool:
     return isinstance(defence, DataDefence) and not isinstance(defence, SecretHead)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Real:
-    """Real problems, all on one ``table``: learn from kinds of devices, name the sender of every anonymous update.
-
-    The table has the updates ``made`` off line, the recorded ones of ``own`` devices (clean ones too), the anonymous.
-    """
-
-    questions: Questions
-    table: Joined
-    made: Made
-    own: Ints
-    anonymous: int
-
-    @classmethod
-    def of(cls, view: AttackerView, questions: Questions, devices: OffLine, recorded: bool) -> _Real:
-        if devices.whole is None:
-            raise FedprintError("no whole prior was trained off line; give the effort clean_rounds above 0")
-        own = view.prior_labels(questions) if recorded else np.zeros(0, dtype=np.int64)
-        rows = np.concatenate([view.prior_rows[: len(own)], view.anonymous_rows])
-        table = Joined(first=devices.whole.updates, second=Recorded(store=view.store, rows=rows))
-        return cls(questions=questions, table=table, made=devices.whole, own=own, anonymous=len(view.anonymous_rows))
-
-    def problem(self, kinds: Sequence[int]) -> Problem:
-        fit, own = self.made.rows(kinds), self.own if CLEAN in kinds else self.own[:0]
-        n = len(self.made.labels)
-        return Problem(
-            updates=self.table,
-            fit=np.concatenate([fit, n + np.arange(len(own))]),
-            labels=np.concatenate([self.made.labels[fit], own]),
-            ask=n + len(self.own) + np.arange(self.anonymous),
-            options=len(self.questions.options),
-            nuisance=self.made.rows((NUISANCE,)),
-        )

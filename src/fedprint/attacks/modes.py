@@ -89,7 +89,7 @@ def with_modes(
     ``clean`` is the recipe that learns from clean devices; ``train`` trains devices off line, for rehearsals from the
     global models from which the halves of priors were, ``rehearsed_rounds``.
     """
-    if devices.whole is None:
+    if devices.real is None:
         return choice
     halves, folds, before = prior_halves(view), [], []
     tuned = [tune(Ridge(), recipe.folds, work, rng) for recipe in choice.recipes]
@@ -111,7 +111,7 @@ def with_modes(
     after = rehearsed_ap(told, folds)
     gain = standard_errors(after - rehearsed_ap(before, folds))
     scores = _answers(choice, tuned, [one.problem for one in choice.recipes], work, rng)
-    modes = tell_modes(clean.problem, devices.whole.mode[clean.problem.nuisance], work)
+    modes = tell_modes(clean.problem, devices.real.made.mode[clean.problem.nuisance], work)
     own = {user.user_id: user.examples for user in view.prior_users}
     turns = spread_rounds(view, 2 * ROUNDS)[1::2]
     made = train(_plan(likeliest(scores, modes), own, questions, turns, "whole"))

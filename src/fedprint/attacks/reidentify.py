@@ -101,27 +101,32 @@ class Workspace:
     def prepare(self, problem: Problem, blocks: Sequence[Block]) -> None:
         """Compute the layers' products under all the transforms at once: each column is read once.
 
-        They stay in memory (n x p numbers for each layer and transform): meant for small validation problems. Several
-        of them ask for the same rows, and most transforms do not depend on which rows are fitted: up to ``GRAM_ROWS``
-        rows, one product of all with all (n x n) serves every problem.
+        They stay in memory (n x p numbers for each layer and transform): meant for small validation problems.
         """
         problem = _with_nuisance(problem.part_of.whole if problem.part_of else problem)
-        updates, fit = problem.updates, problem.fit
-        self._alive.append(updates)
-        transforms = dict.fromkeys(transform for _, transform in blocks)
-        few = num_rows(updates) <= GRAM_ROWS
-        shared = [t for t in transforms if few and t in ROW_WISE]
-        own = [t for t in transforms if t not in shared]
-        for group in dict.fromkeys(group for layers, _ in blocks for group in layers):
-            if missing := [t for t in shared if (id(updates), group, t) not in self._grams]:
-                for transform, found in self._computed(updates, group, np.arange(num_rows(updates)), missing).items():
-                    self._grams[id(updates), group, transform] = found
-            if missing := [t for t in own if (id(updates), fit.tobytes(), group, t) not in self._products]:
-                for transform, found in self._computed(updates, group, fit, missing).items():
-                    self._products[id(updates), fit.tobytes(), group, transform] = found
+        self._alive.append(problem.updates)
+        transforms = tuple(dict.fromkeys(transform for _, transform in blocks))
+        for names in dict.fromkeys(group for layers, _ in blocks for group in layers):
+            self._keep_grams(problem.updates, names, transforms)
+            fit = problem.fit.tobytes()
+            own = [t for t in transforms if (id(problem.updates), names, t) not in self._grams]
+            if missing := [t for t in own if (id(problem.updates), fit, names, t) not in self._products]:
+                for transform, found in self._computed(problem.updates, names, problem.fit, missing).items():
+                    self._products[id(problem.updates), fit, names, transform] = found
+
+    def _keep_grams(self, updates: Updates, names: tuple[str, ...], transforms: Sequence[Transform]) -> None:
+        """Compute the products of all rows with all (n x n), of at most :data:`GRAM_ROWS`, and keep them.
+
+        Many problems ask on the same rows, and most transforms do not depend on which rows are fitted.
+        """
+        missing = [t for t in transforms if t in ROW_WISE and (id(updates), names, t) not in self._grams]
+        if missing and (n := num_rows(updates)) <= GRAM_ROWS:
+            for transform, found in self._computed(updates, names, np.arange(n), missing).items():
+                self._grams[id(updates), names, transform] = found
 
     def _of_layer(self, problem: Problem, names: tuple[str, ...], transform: Transform) -> Products:
         updates, fit = problem.updates, problem.fit
+        self._keep_grams(updates, names, (transform,))
         if (gram := self._grams.get((id(updates), names, transform))) is not None:
             return gram.columns(fit)
         known = self._products.get((id(updates), fit.tobytes(), names, transform))

@@ -65,7 +65,7 @@ def run_devices(job: Job) -> OffLine:
     view, questions = open_view(job, "adaptive" if "adaptive" in job.config.adversaries else "naive")
     effort = effort_of(job.config, view.store.rounds)
     with meter(f"attack {job.paths.item}: shadow devices", effort.devices(view)) as bar:
-        return run_off_line(view, questions, effort, bar.update)
+        return run_off_line(view, questions, effort, recorded=_recorded(job.config), progress=bar.update)
 
 
 def effort_of(config: Experiment, rounds: int) -> Effort:
@@ -115,7 +115,7 @@ def _learns(config: Experiment) -> bool:
 def _attack_as(name: AdversaryName, job: Job, devices: OffLine, work: Workspace) -> None:
     """Weigh the ways to learn, choose every attack's settings; write the folder of one adversary."""
     view, questions = open_view(job, name)
-    found = recipes(name, view, questions, devices, recorded=_recorded(job.config))
+    found = recipes(name, view, questions, devices)
     rng = torch_rng(job.seed, "attack", "recipe", name)
     choice = choose(found, work, rng)
     if have_modes(view):
