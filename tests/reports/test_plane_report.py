@@ -111,6 +111,21 @@ def test_our_own_defence_is_judged_beside_mm_aug_at_equal_strength() -> None:
     assert not [v for v in judge_plane(ENTRIES, ["adaptive"], "albums") if "ours" in v.text], "none was swept"
 
 
+def test_who_knows_the_defence_is_judged_beside_who_does_not(made: Path) -> None:
+    def verdict(*more: Entry) -> tuple[str, str]:
+        found = judge_plane([*ENTRIES, *more], ADVERSARIES, "albums")
+        return next((v.state, v.numbers) for v in found if v.claim == "adaptive-never-weaker")
+
+    assert verdict() == ("holds", "below it at 0 of 5 places, beyond the interval at 0")
+    state, said = verdict(entry("sign", 1.0, 0.6, 0.4, 0.8))
+    assert state == "fails" and said.startswith("below it at 1 of 6 places, beyond the interval at 1; sign 1: ")
+    assert "-50 % [" in said
+    assert not [v for v in judge_plane(ENTRIES, ["adaptive"], "albums") if v.claim == "adaptive-never-weaker"]
+    places = json.loads((made / "plane.json").read_text())["places"]
+    assert [place["naive_misses"] is None for place in places if not place["error"]] == [True] + [False] * 5
+    assert places[1]["naive_misses"]["value"] == pytest.approx(1 / 6, abs=0.01)
+
+
 def test_a_place_under_another_view_says_so() -> None:
     summed = entry("secure-aggregation", 5.0, 0.01, 0.01, 0.8)
     seen = tuple(replace(p, attacks=tuple(replace(n, view="aggregate") for n in p.attacks)) for p in summed.points)

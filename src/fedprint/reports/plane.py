@@ -16,7 +16,7 @@ from fedprint.reports.analysis_tables import ResultTable, TableLine
 from fedprint.reports.claims import Verdict
 from fedprint.reports.page import environment, fresh_folder, swap, write_claims, write_drawings, write_tables
 from fedprint.reports.plane_choices import choices_table
-from fedprint.reports.plane_claims import judge_plane
+from fedprint.reports.plane_claims import ADAPTIVE, NAIVE, judge_plane
 from fedprint.reports.plane_figures import draw_plane
 from fedprint.reports.plane_numbers import Entry, front, measured, measurement_rows, overhead, readings
 from fedprint.reports.plane_privacy import (
@@ -117,6 +117,7 @@ def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
         if entry.points:
             found["utility"] = _shown(entry.utility(plain))
             found["overhead"] = overhead(entry, plain)
+            found["naive_misses"] = _shown(entry.missed(NAIVE, ADAPTIVE))
             found["adversaries"] = {
                 name: {
                     "view": entry.view(name),

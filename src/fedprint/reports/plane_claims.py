@@ -20,6 +20,7 @@ ROUNDING = 0.02
 LITTLE, MUCH = 0.5, 0.75
 """Read "much utility for little privacy" as: no strength takes half of the AP and leaves three quarters of utility."""
 
+NAIVE, ADAPTIVE = "naive", "adaptive"
 OURS = ("counter-aug", "repeat-aug")
 """Defences of this project."""
 MM_AUG, NOISES = "mm-aug", ("noise", "dp-local", "dp-fedavg")
@@ -60,17 +61,20 @@ SOURCE, OWN_SOURCE = "2.6", "this project"
 
 def judge_plane(entries: Sequence[Entry], adversaries: Sequence[str], dataset: str) -> list[Verdict]:
     """Judge the papers' claims, and ours of ours, for every adversary, who is the ``member`` of a verdict."""
-    verdicts = []
     swept = {entry.strategy for entry in entries}
-    for name, text, source, judge in (*CLAIMS, *(_ours(own) for own in OURS if own in swept)):
-        for adversary in adversaries:
-            found = judge(Sweep(entries=entries, adversary=adversary))
-            verdicts.append(
-                Verdict(
-                    claim=name, text=text, source=source, member=adversary, dataset=dataset, state=found.state,
-                    result=STATES[found.state], numbers=found.numbers,
-                )
-            )  # fmt: skip
+    claims = [*CLAIMS, *(_ours(own) for own in OURS if own in swept)]
+    asked = [(claim, adversary) for claim in claims for adversary in adversaries]
+    if {NAIVE, ADAPTIVE} <= set(adversaries):
+        asked.append((NEVER_WEAKER, ADAPTIVE))
+    verdicts = []
+    for (name, text, source, judge), adversary in asked:
+        found = judge(Sweep(entries=entries, adversary=adversary))
+        verdicts.append(
+            Verdict(
+                claim=name, text=text, source=source, member=adversary, dataset=dataset, state=found.state,
+                result=STATES[found.state], numbers=found.numbers,
+            )
+        )  # fmt: skip
     return verdicts
 
 
@@ -137,6 +141,29 @@ def data_costs(found: Sweep) -> Finding:
     said = "; ".join(f"{entry.place}: {factor:.2f} times the data" for entry, factor in pairs)
     fits = all(abs(factor - 1 - float(entry.strength or 0)) < ROUNDING for entry, factor in pairs)
     return Finding(state="holds" if fits else "fails", numbers=said)
+
+
+def never_weaker(found: Sweep) -> Finding:
+    """Judge whether the adversary has at least the naive one's AP at every place, all seeds together.
+
+    It fails where one place's interval lies on the other side: of forty places as good as equal one does by chance.
+    """
+    known = [(entry, row) for entry in measured(found.entries) if (row := entry.missed(NAIVE, found.adversary))]
+    if not known:
+        return UNTESTED
+    below = [(entry, row) for entry, row in known if row["value"] < 0]
+    clear = [entry for entry, row in below if row["hi"] < 0]
+    said = f"below it at {len(below)} of {len(known)} places, beyond the interval at {len(clear)}"
+    said += "".join(f"; {entry.place}: the naive one misses {_cut(row)} of its AP" for entry, row in below)
+    return Finding(state="fails" if clear else "unclear" if below else "holds", numbers=said)
+
+
+NEVER_WEAKER: Claim = (
+    "adaptive-never-weaker",
+    "the adaptive adversary is never weaker than the naive one",
+    OWN_SOURCE,
+    never_weaker,
+)
 
 
 def _all_beaten(found: Sweep, strategy: str, others: Sequence[str]) -> Finding:

@@ -88,6 +88,15 @@ class Entry:
         """Return the share of another entry's AP, of the same adversary, that is gone."""
         return reduction_row(self.points, other.by_seed, self.adversary(name), other.adversary(name))
 
+    def missed(self, weaker: str, stronger: str) -> Row | None:
+        """Return the share of one adversary's AP that another misses, below 0 where that one has more.
+
+        None where not both attacked.
+        """
+        if {self.adversary(weaker), self.adversary(stronger)} != {weaker, stronger}:
+            return None
+        return reduction_row(self.points, self.by_seed, weaker, stronger)
+
 
 def measured(entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries of which at least one seed ran to its end."""
