@@ -116,6 +116,10 @@ class Products:
         """Join two blocks of columns."""
         return Products(cross=self.cross + other.cross, squares=self.squares + other.squares)
 
+    def rows(self, places: Tensor) -> Products:
+        """Return the products of the rows at some places."""
+        return Products(cross=self.cross[places], squares=self.squares[places])
+
     def columns(self, fit: NDArray[np.int64]) -> Products:
         """Return the products with some of the fit rows (their positions among them) alone."""
         return Products(cross=self.cross[:, torch.from_numpy(fit)], squares=self.squares)
@@ -134,26 +138,37 @@ def products(
     alternate blocks, on two threads where there are two: the order of additions, and so every bit, is the same on any
     machine.
     """
-    n = num_rows(updates)
+    n, p = num_rows(updates), len(fit)
     if norms is None:
         norms = row_norms(updates, layers) if "std" in transforms else torch.ones(n, 1)
-    rows = torch.from_numpy(fit)
-    columns = max(256, min(_COLUMNS, _CELLS // n))
+    others = np.setdiff1d(np.arange(n), fit)
+    order = torch.from_numpy(np.concatenate([fit, others]))
+    norms, columns = norms[order], max(256, min(_COLUMNS, _CELLS // n))
 
     def lane(first: int) -> dict[Transform, Products]:
         blocks = itertools.islice(updates.blocks(layers, columns=columns), first, None, _LANES)
-        sums = {t: Products(cross=torch.zeros(n, len(fit)), squares=torch.zeros(n)) for t in transforms}
+        sums = {t: Products(cross=torch.zeros(len(order), p), squares=torch.zeros(len(order))) for t in transforms}
         for block in blocks:
-            values = torch.from_numpy(np.asarray(block, np.float32))
+            values = torch.from_numpy(np.asarray(block, np.float32))[order]
             for transform in transforms:
-                z = _transform_block(values, norms, rows, transform)
-                sums[transform].cross.addmm_(z, z[rows].T)
+                z = _transform_block(values, norms, p, transform)
+                _add_cross(sums[transform].cross, z, p)
                 sums[transform].squares.add_(z.square().sum(1))
         return sums
 
     with ThreadPoolExecutor(_LANES) as pool:
         parts = list(pool.map(lane, range(_LANES)))
-    return {t: functools.reduce(_add_into, (part[t] for part in parts)) for t in transforms}
+    back = torch.empty(n, dtype=torch.int64)
+    back[order] = torch.arange(len(order))
+    return {t: functools.reduce(_add_into, [part.pop(t) for part in parts]).rows(back) for t in transforms}
+
+
+def _add_cross(total: Tensor, z: Tensor, p: int) -> None:
+    """Add the inner products (n, p) of all rows with the first ``p``: NumPy computes half of a symmetric matrix."""
+    known, others = z[:p].numpy(), z[p:].numpy()
+    total[:p] += torch.from_numpy(known @ known.T)
+    if len(others):
+        total[p:] += torch.from_numpy(others @ known.T)
 
 
 def _add_into(total: Products, part: Products) -> Products:
@@ -169,17 +184,17 @@ def row_norms(updates: Updates, layers: Sequence[str]) -> Tensor:
     return total.sqrt().clamp_min(1e-30).float()
 
 
-def _transform_block(values: Tensor, norms: Tensor, fit: Tensor, transform: Transform) -> Tensor:
-    """Transform one block of columns (n, c); ``norms`` (n, 1) are those of the rows over all chosen layers.
+def _transform_block(values: Tensor, norms: Tensor, p: int, transform: Transform) -> Tensor:
+    """Transform one block of columns (n, c), whose first ``p`` rows are fitted; ``norms`` (n, 1) are of whole rows.
 
     Scaling a row changes nothing but its length for l2, sqrt and sign, and length is normalised away later.
     """
     if transform == "std":
         unit = values / norms
-        reference = unit[fit]
-        return (unit - reference.mean(0)) / _spread(reference)
+        mean, spread = unit[:p].mean(0), _spread(unit[:p])
+        return unit.sub_(mean).div_(spread)
     if transform == "sqrt":
-        return values.sign() * values.abs().sqrt()
+        return values.abs().sqrt_().copysign_(values)
     return values.sign() if transform == "sign" else values
 
 
