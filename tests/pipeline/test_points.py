@@ -19,7 +19,7 @@ from fedprint.evaluation.tradeoff import UtilityNumber, normalised_utility, rela
 from fedprint.pipeline import point_keys, points
 from fedprint.pipeline.config import Experiment, check_experiment
 from fedprint.pipeline.point_keys import canonical, stage_keys
-from fedprint.pipeline.points import is_finished, read_point, run_point
+from fedprint.pipeline.points import KEEP_UPDATES, is_finished, read_point, run_point
 from fedprint.pipeline.stages import federate
 from fedprint.types import FedprintError
 
@@ -135,7 +135,9 @@ def test_source_digests_see_every_file(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_points_with_another_attack_share_a_kept_federation(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     config = experiment(seeds=[3])
-    first = run_point(config, "random", 3, keep_store=True)
+    monkeypatch.setenv(KEEP_UPDATES, "1")
+    first = run_point(config, "random", 3)
+    monkeypatch.delenv(KEEP_UPDATES)
     monkeypatch.setattr(federate, "run", lambda *_: pytest.fail("federated again"))
     other = run_point(experiment(seeds=[3], attacks=[{"name": "knn", "k": 3}]), "random", 3)
     assert other.attacks[0].attack == "knn" and other.utility == first.utility

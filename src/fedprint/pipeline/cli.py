@@ -12,7 +12,7 @@ from typing import Annotated, Optional
 import typer
 
 from fedprint.pipeline import privacy_commands
-from fedprint.pipeline.options import Assignments, DataDir, Fast, data_folder, use_data
+from fedprint.pipeline.options import Assignments, DataDir, Fast, KeepUpdates, data_folder, keep_updates, use_data
 from fedprint.types import FedprintError
 
 Store = Annotated[
@@ -47,12 +47,14 @@ def run(
         Optional[int],
         typer.Option("--jobs", min=1, help="Members of a suite, points of a sweep, or cells, that run at a time."),
     ] = None,
+    keep: KeepUpdates = False,
 ) -> None:
     """Run an experiment end to end through DVC and publish its report to reports/<experiment>/."""
     from fedprint.pipeline.config_files import kind_named
     from fedprint.pipeline.workspace import find_root
 
     use_data(data_dir)
+    keep_updates(keep)
     root, line = find_root(), (fast, assign or [])
     match kind_named(root, config):
         case "suite":
@@ -134,12 +136,14 @@ def tune(
         Optional[float], typer.Option("--timeout", min=0.1, help="Minutes after which no further trial begins.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the time, and stop.")] = False,
+    keep: KeepUpdates = False,
 ) -> None:
     """Find the highest utility under a ceiling on the attack; a repeated command goes on where it was stopped."""
     from fedprint.pipeline.defence_commands import run_study
     from fedprint.pipeline.workspace import find_root
 
     use_data(data_dir)
+    keep_updates(keep)
     budget = [f"trials={trials}"] if trials else []
     run_study(find_root(), study, (fast, [*(assign or []), *budget]), workers, timeout, dry_run, strategy or ())
 

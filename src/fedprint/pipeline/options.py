@@ -16,6 +16,22 @@ Assignments = Annotated[
 ]
 Fast = Annotated[bool, typer.Option("--fast", help="Use the experiment's `fast` section: minutes become seconds.")]
 
+KeepUpdates = Annotated[
+    bool,
+    typer.Option(
+        "--keep-updates",
+        help="Keep the updates of a sweep's or study's points (gigabytes): another attack then needs no new federation.",
+    ),
+]
+
+
+def keep_updates(keep: bool) -> None:
+    """Make ``--keep-updates`` count in the processes that compute points."""
+    from fedprint.pipeline.points import KEEP_UPDATES
+
+    if keep:
+        os.environ[KEEP_UPDATES] = "1"
+
 
 def use_data(folder: Path | None) -> None:
     """Make ``--data-dir`` count everywhere, in the stages' processes too."""

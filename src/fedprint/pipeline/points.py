@@ -1,13 +1,14 @@
 """One point of the privacy-utility plane: the stages of an experiment in this process, without DVC and MLflow.
 
 Finished points stay in ``work/points/<key>/`` (rows, details, the point itself: some hundred kilobytes); what they were
-computed from goes, but for the prepared data, which points share. The key holds settings, data and code
-(:mod:`fedprint.pipeline.point_keys`), so a stale result cannot show.
+computed from goes, but for the prepared data, which points share, and updates that are kept on request. The key holds
+settings, data and code (:mod:`fedprint.pipeline.point_keys`), so a stale result cannot show.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from fedprint.pipeline.point_keys import canonical, stage_keys
 from fedprint.pipeline.stages.paths import Job, Paths, data_dir, read_json, write_json
 from fedprint.pipeline.workspace import find_root
 
+KEEP_UPDATES = "FEDPRINT_KEEP_UPDATES"
 _KEPT = ("rows.jsonl", "analysis_rows.jsonl", "details.json")
 
 
@@ -64,20 +66,18 @@ class PointPaths(Paths):
         return self.folders["evaluate"]
 
 
-def run_point(
-    config: Experiment, prior: Prior, seed: int, *, folder: Path | None = None, keep_store: bool = False
-) -> Point:
+def run_point(config: Experiment, prior: Prior, seed: int, *, folder: Path | None = None) -> Point:
     """Return the point of a configuration, computed unless it is in ``folder`` (default: work/points).
 
     Safe when several processes want the same point, data or federation: one computes, the others wait. A killed run
-    leaves nothing that reads as finished, and its federation goes on at the last complete round. ``keep_store`` keeps
-    updates and scores for points with another attack; otherwise they go.
+    leaves nothing that reads as finished, and its federation goes on at the last complete round. Updates and
+    scores go when the point is there, unless :func:`keeps_updates`.
     """
     job, paths = _open(config, prior, seed, folder or points_folder())
     if not paths.evaluation.is_dir():
         with _lock(paths.evaluation):
             if not paths.evaluation.is_dir():
-                _compute(job, paths, keep_store)
+                _compute(job, paths)
     return read_point(paths.evaluation)
 
 
@@ -85,6 +85,11 @@ def is_finished(config: Experiment, prior: Prior, seed: int, *, folder: Path | N
     """Return whether the point is in ``folder`` already."""
     _, paths = _open(config, prior, seed, folder or points_folder())
     return paths.evaluation.is_dir()
+
+
+def keeps_updates() -> bool:
+    """Return whether updates and scores stay beside a point: another attack on them needs no federation of its own."""
+    return os.environ.get(KEEP_UPDATES) == "1"
 
 
 def points_folder() -> Path:
@@ -113,7 +118,7 @@ def _open(config: Experiment, prior: Prior, seed: int, folder: Path) -> tuple[Jo
     return Job(config=own, prior=prior, seed=seed, paths=paths, pictures=False), paths
 
 
-def _compute(job: Job, paths: PointPaths, keep_store: bool) -> None:
+def _compute(job: Job, paths: PointPaths) -> None:
     """Run what is missing of the stages; locks are taken in the order of the stages, so nobody waits in a circle."""
     from fedprint.pipeline.stages import analyse, ask, attack, prepare
 
@@ -125,7 +130,7 @@ def _compute(job: Job, paths: PointPaths, keep_store: bool) -> None:
         _once(job, paths, "attack", attack.run)
         _once(job, paths, "analyse", analyse.run)
         _once(job, paths, "evaluate", _evaluate)
-        if not keep_store:
+        if not keeps_updates():
             for stage in ("attack", "analyse", "federate"):
                 _remove(paths.folders[stage])
 
