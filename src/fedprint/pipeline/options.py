@@ -20,7 +20,7 @@ KeepUpdates = Annotated[
     bool,
     typer.Option(
         "--keep-updates",
-        help="Keep the updates of a sweep's or study's points (gigabytes): another attack then needs no new federation.",
+        help="Keep the updates of a sweep's or study's points (gigabytes): another attack needs no new federation.",
     ),
 ]
 
