@@ -86,8 +86,12 @@ def test_products_of_two_layers_add_up(updates: MemoryUpdates, transform: Transf
 def test_workspace_joins_layers_as_the_sum_of_their_products(updates: MemoryUpdates) -> None:
     """Standardised coordinates: each layer's updates have length one before they meet."""
     z = np.concatenate([_transformed(updates, layers, "std") for layers in (BODY, HEAD)], axis=1)
-    problem = replace(cases.problem(updates, labels=np.zeros(20, np.int64)), fit=FIT)
+    problem = replace(cases.problem(updates, labels=np.zeros(20, np.int64)), fit=FIT, ask=np.arange(len(z)))
     np.testing.assert_allclose(Workspace().kernel(problem, ((BODY, HEAD), "std")), _slow_kernel(z), atol=2e-5)
+    few = replace(problem, ask=np.array([3, 30]))
+    found, rows = Workspace().kernel(few, ((BODY, HEAD), "std")), np.union1d(FIT, few.ask)
+    np.testing.assert_allclose(found[rows], _slow_kernel(z)[rows], atol=2e-5)
+    assert np.isnan(np.delete(found, rows, axis=0)).all(), "what nobody asks about is not computed"
 
 
 def test_workspace_tells_problems_with_other_fit_rows_apart(updates: MemoryUpdates) -> None:

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedprint.attacks.denoise import Denoise
-from fedprint.attacks.problem import NO_MODE, Criterion, Problem, Validation, attack_problem
+from fedprint.attacks.problem import NO_MODE, Problem, Validation, attack_problem
 from fedprint.attacks.rehearsal import (
     CLEAN,
     DEFENDED,
@@ -49,10 +49,8 @@ Ints = NDArray[np.int64]
 Progress = Callable[[int], None]
 
 RECIPES: Mapping[str, tuple[int, ...]] = {"clean": (CLEAN,), "defended": (DEFENDED,), "both": (CLEAN, DEFENDED)}
-"""What the adaptive adversary may learn from, with settings of its own."""
-CHOSEN_BY: Mapping[str, Criterion] = {"": "log-loss", ", by AP": "ap"}
-"""By what settings are chosen, both ways: log-loss rewards who is sure of nothing where updates are hidden well, AP is
-a matter of luck where users are few."""
+"""What the adaptive adversary may learn from, with settings of its own: once by log-loss, which rewards who is sure of
+nothing where updates are hidden well, and once by AP, a matter of luck where users are few."""
 NAIVE = "as naive"
 """Beside them: what the naive adversary learns from, with the naive one's settings, for the very same answers."""
 
@@ -90,6 +88,11 @@ class Recipe:
         """Return the recipe that first takes out of updates what background examples put into them."""
         folds = tuple(replace(fold, problem=replace(fold.problem, denoise=how)) for fold in self.folds)
         return Recipe(name=f"{self.name}, {how}", problem=replace(self.problem, denoise=how), folds=folds)
+
+    def by_ap(self) -> Recipe:
+        """Return the recipe with settings that are chosen by AP."""
+        folds = tuple(replace(fold, by="ap") for fold in self.folds)
+        return replace(self, name=f"{self.name}, by AP", folds=folds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,8 +234,9 @@ class Choice:
 def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> Choice:
     """Choose all recipes together, each with the power :data:`TRUST` of its users' mean AP by ridge as its weight.
 
-    Each takes background out, or does not, as rehearses best. All together, as rehearsals do not tell well which is
-    best (docs/adr/0007).
+    The first one as it is; each other takes background out, or does not, as rehearses best, and then is asked with
+    settings by log-loss and with settings by AP. All together, as rehearsals do not tell well which is best
+    (docs/adr/0007).
     """
     first, *others = found
     if not others:
@@ -243,10 +247,15 @@ def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> Ch
         aps[recipe.name] = recipe.ap(work, rng)
         return aps[recipe.name]
 
-    rehearse(first)
-    asked = (first, *(max(_denoised(recipe), key=rehearse) for recipe in others))
+    asked = [first]
+    for recipe in others:
+        best = max(_denoised(recipe), key=rehearse)
+        asked += [best, best.by_ap()]
+    for recipe in asked:
+        if recipe.name not in aps:
+            rehearse(recipe)
     weights = np.array([aps[recipe.name] for recipe in asked]) ** TRUST
-    return Choice(recipes=asked, weights=tuple((weights / weights.sum()).tolist()), aps=aps)
+    return Choice(recipes=tuple(asked), weights=tuple((weights / weights.sum()).tolist()), aps=aps)
 
 
 def distinct(choice: Choice, attack: Attack, work: Workspace) -> Choice:
@@ -286,10 +295,8 @@ def _adaptive(view: AttackerView, questions: Questions, devices: OffLine) -> Ite
     folds = rehearsals(devices.halves, (CLEAN,), asked, len(questions.options))
     yield replace(naive, name=NAIVE, compared=folds)
     for name, kinds in RECIPES.items():
-        problem = real.problem(kinds)
-        for suffix, by in CHOSEN_BY.items():
-            folds = rehearsals(devices.halves, kinds, asked, len(questions.options), by=by)
-            yield Recipe(name=name + suffix, problem=problem, folds=folds)
+        folds = rehearsals(devices.halves, kinds, asked, len(questions.options))
+        yield Recipe(name=name, problem=real.problem(kinds), folds=folds)
 
 
 def _naive(view: AttackerView, questions: Questions, devices: OffLine) -> Recipe:

@@ -116,9 +116,11 @@ class Products:
         """Join two blocks of columns."""
         return Products(cross=self.cross + other.cross, squares=self.squares + other.squares)
 
-    def rows(self, places: Tensor) -> Products:
-        """Return the products of the rows at some places."""
-        return Products(cross=self.cross[places], squares=self.squares[places])
+    def placed(self, order: Tensor, n: int) -> Products:
+        """Return the rows at the places ``order`` among n, NaN in between."""
+        cross, squares = torch.full((n, self.cross.shape[1]), torch.nan), torch.full((n,), torch.nan)
+        cross[order], squares[order] = self.cross, self.squares
+        return Products(cross=cross, squares=squares)
 
     def columns(self, fit: NDArray[np.int64]) -> Products:
         """Return the products with some of the fit rows (their positions among them) alone."""
@@ -131,17 +133,19 @@ def products(
     fit: NDArray[np.int64],
     transforms: Sequence[Transform] = TRANSFORMS,
     norms: Tensor | None = None,
+    rows: NDArray[np.int64] | None = None,
 ) -> dict[Transform, Products]:
     """Return the products of the transforms over the chosen layers, in the memory of a few column blocks.
 
-    ``norms`` (n, 1) are what :func:`row_norms` gives, if they are known: only ``std`` asks for them. Two lanes sum
+    ``norms`` (n, 1) are what :func:`row_norms` gives, if they are known: only ``std`` asks for them. With ``rows`` only
+    these are multiplied, and the fit rows; all others are NaN. Two lanes sum
     alternate blocks, on two threads where there are two: the order of additions, and so every bit, is the same on any
     machine.
     """
     n, p = num_rows(updates), len(fit)
     if norms is None:
         norms = row_norms(updates, layers) if "std" in transforms else torch.ones(n, 1)
-    others = np.setdiff1d(np.arange(n), fit)
+    others = np.setdiff1d(np.arange(n) if rows is None else rows, fit)
     order = torch.from_numpy(np.concatenate([fit, others]))
     norms, columns = norms[order], max(256, min(_COLUMNS, _CELLS // n))
 
@@ -158,9 +162,7 @@ def products(
 
     with ThreadPoolExecutor(_LANES) as pool:
         parts = list(pool.map(lane, range(_LANES)))
-    back = torch.empty(n, dtype=torch.int64)
-    back[order] = torch.arange(len(order))
-    return {t: functools.reduce(_add_into, [part.pop(t) for part in parts]).rows(back) for t in transforms}
+    return {t: functools.reduce(_add_into, [part.pop(t) for part in parts]).placed(order, n) for t in transforms}
 
 
 def _add_cross(total: Tensor, z: Tensor, p: int) -> None:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from fedprint.attacks.problem import MORE_ROUNDS, Criterion, Problem, Validation
+from fedprint.attacks.problem import MORE_ROUNDS, Problem, Validation
 from fedprint.attacks.reidentify import Attack, Scores, Tuned, Workspace, scores_of
 from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates, spread, spread_rounds
 from fedprint.attacks.updates import MemoryUpdates
@@ -129,9 +129,7 @@ def half_priors(view: AttackerView, *, rounds: int, draws: int) -> Plan:
                 yield device, side
 
 
-def rehearsals(
-    made: Made, learn: Sequence[int], asked: int, options: int, *, by: Criterion = "log-loss"
-) -> tuple[Validation, ...]:
+def rehearsals(made: Made, learn: Sequence[int], asked: int, options: int) -> tuple[Validation, ...]:
     """Return both problems that learn from devices of kinds ``learn`` and ask for ``asked`` ones of the other half."""
     folds = []
     for side in (0, 1):
@@ -144,7 +142,7 @@ def rehearsals(
             options=options,
             nuisance=made.rows((NUISANCE,)),
         )
-        folds.append(Validation(problem=problem, answers=made.labels[ask], by=by))
+        folds.append(Validation(problem=problem, answers=made.labels[ask]))
     return tuple(folds)
 
 

@@ -56,28 +56,31 @@ class Workspace:
     """
 
     def __init__(self) -> None:
-        self._products: dict[tuple[int, bytes, tuple[str, ...], Transform], Products] = {}
+        self._products: dict[tuple[_Rows, tuple[str, ...], Transform], Products] = {}
         self._grams: dict[tuple[int, tuple[str, ...], Transform], Products] = {}
-        self._kernels: dict[tuple[int, bytes, Block], NDArray[np.float32]] = {}
-        self._denoised: dict[tuple[int, bytes, tuple[Block, Denoise]], NDArray[np.float32]] = {}
+        self._kernels: dict[tuple[_Rows, Block], NDArray[np.float32]] = {}
+        self._denoised: dict[tuple[_Rows, Block, Denoise], NDArray[np.float32]] = {}
         self._norms: dict[tuple[int, tuple[str, ...]], torch.Tensor] = {}
         self._settings: dict[object, Settings] = {}
         self._alive: list[Updates] = []  # an id stays unique while its object lives
 
     def kernel(self, problem: Problem, block: Block) -> NDArray[np.float32]:
-        """Return the kernel (n, p) of one block; several layers are the sum of their products."""
+        """Return the kernel (n, p) of one block; several layers are the sum of their products.
+
+        Rows that are neither fitted nor asked may be NaN.
+        """
         if problem.part_of is not None:
             return self.kernel(problem.part_of.whole, block)[:, problem.part_of.columns]
         if problem.denoise is None:
             return self._kernel(problem, block)
-        key = (id(problem.updates), problem.fit.tobytes(), (block, problem.denoise))
+        key = (_rows(problem), block, problem.denoise)
         if key not in self._denoised:
             wide = self._kernel(_with_nuisance(problem), block)
             self._denoised[key] = denoised(wide, problem.fit, problem.nuisance, problem.denoise)
         return self._denoised[key]
 
     def _kernel(self, problem: Problem, block: Block) -> NDArray[np.float32]:
-        key = (id(problem.updates), problem.fit.tobytes(), block)
+        key = (_rows(problem), block)
         if key not in self._kernels:
             self._alive.append(problem.updates)
             layers, transform = block
@@ -107,38 +110,55 @@ class Workspace:
         self._alive.append(problem.updates)
         transforms = tuple(dict.fromkeys(transform for _, transform in blocks))
         for names in dict.fromkeys(group for layers, _ in blocks for group in layers):
-            self._keep_grams(problem.updates, names, transforms)
-            fit = problem.fit.tobytes()
-            own = [t for t in transforms if (id(problem.updates), names, t) not in self._grams]
-            if missing := [t for t in own if (id(problem.updates), fit, names, t) not in self._products]:
-                for transform, found in self._computed(problem.updates, names, problem.fit, missing).items():
-                    self._products[id(problem.updates), fit, names, transform] = found
+            self._keep(problem, names, transforms)
 
-    def _keep_grams(self, updates: Updates, names: tuple[str, ...], transforms: Sequence[Transform]) -> None:
-        """Compute the products of all rows with all (n x n), of at most :data:`GRAM_ROWS`, and keep them.
+    def _keep(self, problem: Problem, names: tuple[str, ...], transforms: Sequence[Transform]) -> None:
+        """Compute the products of one layer that are missing, and keep them.
 
-        Many problems ask on the same rows, and most transforms do not depend on which rows are fitted.
+        Many problems ask on the same rows, and most transforms do not depend on which rows are fitted: up to
+        :data:`GRAM_ROWS` rows, one product of all with all (n x n) serves them all.
         """
-        missing = [t for t in transforms if t in ROW_WISE and (id(updates), names, t) not in self._grams]
-        if missing and (n := num_rows(updates)) <= GRAM_ROWS:
-            for transform, found in self._computed(updates, names, np.arange(n), missing).items():
+        updates, rows = problem.updates, _rows(problem)
+        few = num_rows(updates) <= GRAM_ROWS
+        shared = [t for t in transforms if few and t in ROW_WISE]
+        if missing := [t for t in shared if (id(updates), names, t) not in self._grams]:
+            every = np.arange(num_rows(updates))
+            for transform, found in self._computed(updates, names, every, every, missing).items():
                 self._grams[id(updates), names, transform] = found
+        own = [t for t in transforms if t not in shared]
+        if missing := [t for t in own if (rows, names, t) not in self._products]:
+            for transform, found in self._computed(updates, names, problem.fit, problem.ask, missing).items():
+                self._products[rows, names, transform] = found
 
     def _of_layer(self, problem: Problem, names: tuple[str, ...], transform: Transform) -> Products:
-        updates, fit = problem.updates, problem.fit
-        self._keep_grams(updates, names, (transform,))
-        if (gram := self._grams.get((id(updates), names, transform))) is not None:
-            return gram.columns(fit)
-        known = self._products.get((id(updates), fit.tobytes(), names, transform))
-        return known if known is not None else self._computed(updates, names, fit, (transform,))[transform]
+        if num_rows(problem.updates) <= GRAM_ROWS:
+            self._keep(problem, names, (transform,))
+        if (gram := self._grams.get((id(problem.updates), names, transform))) is not None:
+            return gram.columns(problem.fit)
+        if (known := self._products.get((_rows(problem), names, transform))) is not None:
+            return known
+        return self._computed(problem.updates, names, problem.fit, problem.ask, (transform,))[transform]
 
     def _computed(
-        self, updates: Updates, names: tuple[str, ...], fit: NDArray[np.int64], transforms: Sequence[Transform]
+        self,
+        updates: Updates,
+        names: tuple[str, ...],
+        fit: NDArray[np.int64],
+        ask: NDArray[np.int64],
+        transforms: Sequence[Transform],
     ) -> dict[Transform, Products]:
         key = (id(updates), names)
         if "std" in transforms and key not in self._norms:
             self._norms[key] = row_norms(updates, names)
-        return products(updates, names, fit, transforms, self._norms.get(key))
+        return products(updates, names, fit, transforms, self._norms.get(key), ask)
+
+
+_Rows = tuple[int, bytes, bytes]
+"""Which table, and which of its rows are fitted and asked."""
+
+
+def _rows(problem: Problem) -> _Rows:
+    return id(problem.updates), problem.fit.tobytes(), problem.ask.tobytes()
 
 
 GRAM_ROWS = 4096

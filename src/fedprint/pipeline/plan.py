@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from fedprint.attacks.adversary import RECIPES, Effort, background_devices
-from fedprint.attacks.features import TRANSFORMS
+from fedprint.attacks.features import ROW_WISE, TRANSFORMS
 from fedprint.attacks.modes import devices_by_mode
 from fedprint.attacks.reidentify import CRITERIA
 from fedprint.data.examples import num_examples
@@ -176,13 +176,16 @@ class _Shadows:
         """Return seconds of one core: devices off line, products of updates, the choice of a kernel, the attacks."""
         train = found.seconds * config.federation.epochs * self.passes * found.prior
         kept = sum(layout.sizes[name] for name in layout.kept)
-        pairs = len(TRANSFORMS) * self.halves**2 + 2 * self.whole * (self.whole + self.asked)
+        table = self.whole + self.asked
+        # Row-wise products of all rows with all cost half; those standardised on what a problem fits are its own.
+        pairs = (len(ROW_WISE) / 2 + 1) * self.halves**2 + (len(ROW_WISE) / 2 + 0.5) * table**2
         naive = config.adversaries.count("naive") or 1  # whose settings the adaptive adversary tries too
         adaptive = config.adversaries.count("adaptive")
-        # both ways to take background out are tried beside none
-        ways = adaptive * len(RECIPES) * (3 if self.background else 1)
-        tried = naive * len(CRITERIA["log-loss"][1]) + ways * sum(len(penalties) for _, penalties in CRITERIA.values())
-        answers = naive + adaptive * (1 + len(RECIPES) * len(CRITERIA))
+        by_log_loss, by_ap = (len(CRITERIA[by][1]) for by in ("log-loss", "ap"))
+        # both ways to take background out are tried beside none, with settings by log-loss
+        ways = (3 if self.background else 1) * by_log_loss + by_ap
+        tried = naive * by_log_loss + adaptive * len(RECIPES) * ways
+        answers = naive + adaptive * (1 + len(CRITERIA) * len(RECIPES))
         return (
             train
             + 2 * kept * pairs / PRODUCTS
