@@ -21,10 +21,11 @@ Modality = Literal["image", "language", "stars"]
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """How one comparison came out, and its numbers in words."""
+    """How one comparison came out, and its numbers in words; ``result`` where the state's own words do not fit it."""
 
     state: State
     numbers: str
+    result: str = ""
 
 
 UNTESTED = Finding(state="untested", numbers="")

@@ -72,7 +72,7 @@ def judge_plane(entries: Sequence[Entry], adversaries: Sequence[str], dataset: s
         verdicts.append(
             Verdict(
                 claim=name, text=text, source=source, member=adversary, dataset=dataset, state=found.state,
-                result=STATES[found.state], numbers=found.numbers,
+                result=found.result or STATES[found.state], numbers=found.numbers,
             )
         )  # fmt: skip
     return verdicts
@@ -155,7 +155,9 @@ def never_weaker(found: Sweep) -> Finding:
     clear = [entry for entry, row in below if row["hi"] < 0]
     said = f"below it at {len(below)} of {len(known)} places, beyond the interval at {len(clear)}"
     said += "".join(f"; {entry.place}: the naive one misses {_cut(row)} of its AP" for entry, row in below)
-    return Finding(state="fails" if clear else "unclear" if below else "holds", numbers=said)
+    if below and not clear:
+        return Finding(state="unclear", numbers=said, result="weaker at some places, nowhere beyond chance")
+    return Finding(state="fails" if clear else "holds", numbers=said)
 
 
 NEVER_WEAKER: Claim = (
