@@ -219,8 +219,8 @@ def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
             cut, utility = entry.reduction(plain, name), entry.utility(plain)
             if cut is not None:
                 said.append(
-                    f"mm-aug at alpha = 0.5 takes {100 * cut['value']:.0f} % [{100 * cut['lo']:.0f}, "
-                    f"{100 * cut['hi']:.0f}] of that AP from the {name} adversary (published: 75 %), at utility "
+                    f"mm-aug at alpha = 0.5 takes {100 * cut['value']:z.0f} % [{100 * cut['lo']:z.0f}, "
+                    f"{100 * cut['hi']:z.0f}] of that AP from the {name} adversary (published: 75 %), at utility "
                     f"{utility['value']:.2f} [{utility['lo']:.2f}, {utility['hi']:.2f}] of no defence."
                 )
     return said

@@ -258,7 +258,7 @@ def _at_least(row: Row, share: float, place: str) -> Finding:
 
 
 def _cut(row: Row) -> str:
-    return f"{100 * row['value']:.0f} % [{100 * row['lo']:.0f}, {100 * row['hi']:.0f}]"
+    return f"{100 * row['value']:z.0f} % [{100 * row['lo']:z.0f}, {100 * row['hi']:z.0f}]"
 
 
 def _ratio(row: Row) -> str:
