@@ -266,12 +266,20 @@ def test_models_by_mode_are_asked_alone_or_beside_the_others(bench: Bench, monke
     assert np.allclose(np.exp(scores).sum(1), 1, atol=0.01)
 
 
+def table_of(problem: Problem) -> np.ndarray:
+    return np.concatenate(list(problem.updates.blocks()), axis=1)
+
+
 def check_models(recipe: Recipe, clean: Recipe, trained: Made) -> None:
     """The real problem asks about all updates; each mode that is asked about has the rows that were trained in it."""
     asked = recipe.problem
     assert asked.modes is not None
     own = asked.modes.fit != NO_MODE
-    assert asked.ask.tolist() == clean.problem.ask.tolist()
+    table, before = table_of(asked), table_of(clean.problem)
+    np.testing.assert_array_equal(table[asked.ask], before[clean.problem.ask])
+    np.testing.assert_array_equal(table[asked.fit[~own]], before[clean.problem.fit])
+    np.testing.assert_array_equal(table[asked.fit[own]], trained.updates.values)
+    assert len(table) == len(asked.fit) + len(asked.ask), "no row that nobody asks about"
     assert asked.modes.fit[own].tolist() == trained.mode.tolist()
     assert asked.labels[own].tolist() == trained.labels.tolist()
     assert set(trained.mode.tolist()) == set(asked.modes.ask.tolist())

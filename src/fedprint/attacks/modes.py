@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from fedprint.attacks.adversary import Choice, OffLine, Recipe
-from fedprint.attacks.features import layer_groups, num_rows
+from fedprint.attacks.features import layer_groups
 from fedprint.attacks.problem import NO_MODE, Modes, Problem, Validation
 from fedprint.attacks.rehearsal import Made, Plan, prior_halves, rehearsed_ap, rehearsed_scores
 from fedprint.attacks.reidentify import Ridge, Scores, Tuned, Workspace, averaged, scores_of, tune
 from fedprint.attacks.shadow import ShadowDevice, spread_rounds
-from fedprint.attacks.updates import Joined
+from fedprint.attacks.updates import Chosen, Joined
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.on_data import CLUSTER, MmAug
 from fedprint.defences.secure_aggregation import SecureAggregation
@@ -180,13 +180,17 @@ def _plan(
 
 
 def _with(problem: Problem, made: Made, asked: Ints) -> Problem:
-    """Return the problem whose ``asked`` modes (q,) have rows of their own, beside the fit rows, which serve all."""
-    rows = num_rows(problem.updates) + np.arange(len(made.labels))
+    """Return the problem whose ``asked`` modes (q,) have rows of their own, beside the fit rows, which serve all.
+
+    Its table has no other rows: products of all with all are what it costs.
+    """
+    known = np.concatenate([problem.fit, problem.ask])
+    fit = np.concatenate([np.arange(len(problem.fit)), len(known) + np.arange(len(made.labels))])
     return Problem(
-        updates=Joined(first=problem.updates, second=made.updates),
-        fit=np.concatenate([problem.fit, rows]),
+        updates=Joined(first=Chosen(updates=problem.updates, rows=known), second=made.updates),
+        fit=fit,
         labels=np.concatenate([problem.labels, made.labels]),
-        ask=problem.ask,
+        ask=len(problem.fit) + np.arange(len(problem.ask)),
         options=problem.options,
         modes=Modes(fit=np.concatenate([np.full(len(problem.fit), NO_MODE), made.mode]), ask=asked),
     )

@@ -1,4 +1,4 @@
-"""Tables of updates: in memory, some rows of a store, and two tables as one."""
+"""Tables of updates: in memory, some rows of a store or of another table, and two tables as one."""
 
 from __future__ import annotations
 
@@ -57,6 +57,29 @@ class Recorded:
     def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
         """Yield the chosen layers in column blocks (rows, <= columns)."""
         yield from self.store.blocks(layers, self.rows, columns=columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Some ``rows`` of another table, in their order."""
+
+    updates: Updates
+    rows: NDArray[np.int64]
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the parameter tensors."""
+        return self.updates.layers
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Columns of each layer."""
+        return self.updates.sizes
+
+    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
+        """Yield the chosen layers in column blocks (rows, <= columns)."""
+        for block in self.updates.blocks(layers, columns=columns):
+            yield block[self.rows]
 
 
 @dataclass(frozen=True, kw_only=True)
