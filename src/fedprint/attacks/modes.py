@@ -25,7 +25,7 @@ from fedprint.attacks.problem import NO_MODE, Modes, Problem, Validation
 from fedprint.attacks.rehearsal import Made, Plan, prior_halves, rehearsed_ap, rehearsed_scores
 from fedprint.attacks.reidentify import Ridge, Scores, Tuned, Workspace, averaged, scores_of, tune
 from fedprint.attacks.shadow import ShadowDevice, spread_rounds
-from fedprint.attacks.updates import Chosen, Joined
+from fedprint.attacks.updates import Joined, RowsOf
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.on_data import CLUSTER, MmAug
 from fedprint.defences.secure_aggregation import SecureAggregation
@@ -187,7 +187,7 @@ def _with(problem: Problem, made: Made, asked: Ints) -> Problem:
     known = np.concatenate([problem.fit, problem.ask])
     fit = np.concatenate([np.arange(len(problem.fit)), len(known) + np.arange(len(made.labels))])
     return Problem(
-        updates=Joined(first=Chosen(updates=problem.updates, rows=known), second=made.updates),
+        updates=Joined(first=RowsOf(updates=problem.updates, rows=known), second=made.updates),
         fit=fit,
         labels=np.concatenate([problem.labels, made.labels]),
         ask=len(problem.fit) + np.arange(len(problem.ask)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from fedprint.attacks.metric import Gram, similarity
 from fedprint.attacks.pairs import Ints, Scores
 from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentify import TEMPERATURES, Block, Workspace, combined, ridge_scores
+from fedprint.attacks.updates import RowsOf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,29 +92,6 @@ class Calibration:
     temperature: float
     threshold: float
     log_loss: float = float("nan")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowsOf:
-    """Some ``rows`` (k,) of a table of updates, as a table."""
-
-    updates: Updates
-    rows: Ints
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """Names of the parameter tensors."""
-        return self.updates.layers
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Columns of each layer."""
-        return self.updates.sizes
-
-    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
-        """Yield the chosen layers in column blocks (k, <= columns)."""
-        for block in self.updates.blocks(layers, columns=columns):
-            yield block[self.rows]
 
 
 def folds_of(folds: Sequence[Validation], labels: Ints) -> tuple[Validation, ...]:

@@ -60,8 +60,8 @@ class Recorded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """Some ``rows`` of another table, in their order."""
+class RowsOf:
+    """Some ``rows`` (k,) of a table of updates, as a table."""
 
     updates: Updates
     rows: NDArray[np.int64]
@@ -77,7 +77,7 @@ class Chosen:
         return self.updates.sizes
 
     def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
-        """Yield the chosen layers in column blocks (rows, <= columns)."""
+        """Yield the chosen layers in column blocks (k, <= columns)."""
         for block in self.updates.blocks(layers, columns=columns):
             yield block[self.rows]
 
