@@ -18,6 +18,7 @@ from tiny_project import TINY, Project, project_in
 from fedprint.evaluation.tradeoff import UtilityNumber, normalised_utility, relative
 from fedprint.pipeline import point_keys, points
 from fedprint.pipeline.config import Experiment, check_experiment
+from fedprint.pipeline.options import keep_updates
 from fedprint.pipeline.point_keys import canonical, stage_keys
 from fedprint.pipeline.points import KEEP_UPDATES, is_finished, read_point, run_point
 from fedprint.pipeline.stages import federate
@@ -135,7 +136,8 @@ def test_source_digests_see_every_file(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_points_with_another_attack_share_a_kept_federation(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     config = experiment(seeds=[3])
-    monkeypatch.setenv(KEEP_UPDATES, "1")
+    monkeypatch.setenv(KEEP_UPDATES, "0")  # and restored afterwards
+    keep_updates(True)
     first = run_point(config, "random", 3)
     monkeypatch.delenv(KEEP_UPDATES)
     monkeypatch.setattr(federate, "run", lambda *_: pytest.fail("federated again"))
