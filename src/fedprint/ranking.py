@@ -6,18 +6,15 @@ Letters: q questions, m options (columns).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
+from fedprint.types import Doubles, Ints
 
 _PAIRS = 1024
 """Most questions of which all pairs are compared: much faster than ranks for hundreds, slower from some thousand on."""
 
 
-def average_precision(scores: FloatArray, truth: IntArray) -> FloatArray:
+def average_precision(scores: Doubles, truth: Ints) -> Doubles:
     """Return the AP of every option (m,): its column over all q questions, positives where it is the truth.
 
     scikit-learn's ``average_precision_score``, ties included: tied questions share the last rank of their tie. NaN for
@@ -32,11 +29,11 @@ def average_precision(scores: FloatArray, truth: IntArray) -> FloatArray:
         precision = positives_at_least(at_least[:, None], truth)[:, 0] / at_least
     counts = np.bincount(truth, minlength=scores.shape[1])
     sums = np.bincount(truth, weights=precision, minlength=scores.shape[1])
-    ap: FloatArray = np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    ap: Doubles = np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
     return ap
 
 
-def cross_average_precision(scores: FloatArray, truth: IntArray) -> FloatArray:
+def cross_average_precision(scores: Doubles, truth: Ints) -> Doubles:
     """Return A (m, m): A[c, u] = AP of column c when the positives are the questions whose truth is u.
 
     The diagonal is :func:`average_precision`; NaN columns for users without questions.
@@ -46,19 +43,19 @@ def cross_average_precision(scores: FloatArray, truth: IntArray) -> FloatArray:
     member = np.arange(scores.shape[1])[:, None] == truth[None, :]
     counts = member.sum(1).astype(float)
     counts[counts == 0] = np.nan
-    result: FloatArray = (member.astype(float) @ precision / counts[:, None]).T
+    result: Doubles = (member.astype(float) @ precision / counts[:, None]).T
     return result
 
 
-def questions_at_least(scores: FloatArray) -> IntArray:
+def questions_at_least(scores: Doubles) -> Ints:
     """Return (q, m): how many questions score at least as high as this one in its column."""
-    ranks: IntArray = rankdata(-scores, method="max", axis=0).astype(np.int64)
+    ranks: Ints = rankdata(-scores, method="max", axis=0).astype(np.int64)
     return ranks
 
 
-def positives_at_least(at_least: IntArray, truth: IntArray) -> IntArray:
+def positives_at_least(at_least: Ints, truth: Ints) -> Ints:
     """Return (q, c): the same count among the questions with the same truth, from the ranks ``at_least`` (q, c)."""
     keys = truth[:, None] * (len(truth) + 1) + at_least
     before = np.searchsorted(np.sort(truth), truth, side="left")
-    ranks: IntArray = rankdata(keys, method="max", axis=0).astype(np.int64) - before[:, None]
+    ranks: Ints = rankdata(keys, method="max", axis=0).astype(np.int64) - before[:, None]
     return ranks

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Generator, Tensor
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float32]
+"""What updates and kernels are kept in."""
+Doubles = NDArray[np.float64]
+"""What is solved, scored and measured in."""
+Scores = Doubles
+"""What an attack thinks of each option for each question (q, m), higher = more likely."""
 
 Examples = Mapping[str, Tensor]
 """Columns of a user or a batch: ``x`` (n, ...), ``y`` (n, ...), optional ``t`` (n,) time or order, ``album`` (n,).

@@ -16,15 +16,14 @@ from fedprint.evaluation.capability import (
     performance,
     region,
 )
-from fedprint.evaluation.chance import FloatArray
 from fedprint.reports.reference import reference_table
 from fedprint.rng import numpy_rng
-from fedprint.types import FedprintError
+from fedprint.types import Doubles, FedprintError
 
 SPN_STRENGTHS = 8
 
 
-def right(share: float, of: int = 10_000) -> FloatArray:
+def right(share: float, of: int = 10_000) -> Doubles:
     """Test hits with this accuracy."""
     return (np.arange(of) < round(share * of)).astype(float)
 

@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts, among, restricted
-from fedprint.analyses.trials import AnswerSet, Asked, Ints, Key, QuestionSet, Trial
-from fedprint.attacks.features import Floats
+from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.presets import Mlp, MlpStd, Network
 from fedprint.attacks.problem import Problem
-from fedprint.attacks.reidentify import Scores
 from fedprint.rng import torch_rng
-from fedprint.types import FedprintError, User
+from fedprint.types import FedprintError, Floats, Ints, Scores, User
 
 Who = Literal["known", "new"]
 

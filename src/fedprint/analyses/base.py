@@ -17,17 +17,17 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from fedprint.analyses.trials import UPDATES, Asked, Ints, Key, QuestionSet, Trial
+from fedprint.analyses.trials import UPDATES, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.problem import Problem, Validation, attack_problem
 from fedprint.attacks.rehearsal import validations
-from fedprint.attacks.reidentify import Attack, Scores, Tuned, Workspace, answer
+from fedprint.attacks.reidentify import Attack, Tuned, Workspace, answer
 from fedprint.attacks.view import AttackerView
 from fedprint.component import Component
 from fedprint.data.dataset import Task
 from fedprint.data.splits import Prior
 from fedprint.federation.store import UpdateStore
 from fedprint.rng import torch_rng
-from fedprint.types import Examples, FedprintError, Questions, User
+from fedprint.types import Examples, FedprintError, Floats, Ints, Questions, Scores, User
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ class Scene:
     private: tuple[User, ...]
     class_names: tuple[str, ...]
     task: Task
-    features: Callable[[User], NDArray[np.float32]] | None
+    features: Callable[[User], Floats] | None
     ap: Mapping[int, float]
     trials: Callable[[str], tuple[Trial, ...]]
     seed: int

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedprint.analyses.base import Analysis, Scene
 from fedprint.analyses.exhibits import Labels, extremes, labels
-from fedprint.analyses.trials import Ints
+from fedprint.types import Ints
 
 ROLES = {"prior": "prior", "private": "anonymous"}
 

@@ -13,10 +13,10 @@ from scipy.special import log_softmax
 
 from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts
 from fedprint.analyses.curves import doubling
-from fedprint.analyses.trials import AnswerSet, Asked, Ints, Key, QuestionSet, Trial
+from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.data.examples import as_input
 from fedprint.rng import numpy_rng
-from fedprint.types import User
+from fedprint.types import Ints, User
 
 METRICS = ("ap", "top1", "ap_over_chance")
 

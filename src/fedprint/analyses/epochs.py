@@ -11,13 +11,14 @@ import numpy as np
 from pydantic import Field
 
 from fedprint.analyses.base import SELECTED, Analysis, Bench
-from fedprint.analyses.trials import UPDATES, Ints, Key, Trial
+from fedprint.analyses.trials import UPDATES, Key, Trial
 from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import answer
 from fedprint.attacks.shadow import ShadowDevice, shadow_updates
 from fedprint.attacks.slices import SlicedWorkspace
 from fedprint.attacks.updates import Joined
 from fedprint.federation.store import UpdateStore
+from fedprint.types import Ints
 
 Spans = list[tuple[int, int]]
 

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from fedprint.analyses.base import Scene
 from fedprint.data.dataset import TEXT_TASKS
 from fedprint.rng import torch_rng
-from fedprint.types import User
-
-Floats = NDArray[np.float64]
+from fedprint.types import Doubles, Ints, User
 
 
 def point_kind(scene: Scene) -> str:
@@ -25,13 +23,13 @@ def point_kind(scene: Scene) -> str:
     return "token counts" if scene.task in TEXT_TASKS else "pixels"
 
 
-def points(scene: Scene, user: User, most: int) -> Floats:
+def points(scene: Scene, user: User, most: int) -> Doubles:
     """Return at most ``most`` random examples of a user as L2-normalised features (n, f)."""
     n = len(user.examples["y"])
     drawn = torch.randperm(n, generator=torch_rng(scene.seed, "points", user.user_id))[:most].sort().values
     some = User(user_id=user.user_id, examples={name: column[drawn] for name, column in user.examples.items()})
     raw = np.asarray(_features(scene)(some), dtype=np.float64)
-    normalised: Floats = raw / np.maximum(np.linalg.norm(raw, axis=1, keepdims=True), 1e-12)
+    normalised: Doubles = raw / np.maximum(np.linalg.norm(raw, axis=1, keepdims=True), 1e-12)
     return normalised
 
 
@@ -43,7 +41,7 @@ def _features(scene: Scene) -> Callable[[User], NDArray[np.floating]]:
     return lambda user: user.examples["x"].float().flatten(1).numpy()
 
 
-def _token_counts(x: NDArray[np.int64], vocabulary: int) -> Floats:
+def _token_counts(x: Ints, vocabulary: int) -> Doubles:
     """Return how often each token occurs in each text (n, vocabulary), padding aside."""
     counts = np.zeros((len(x), vocabulary))
     np.add.at(counts, (np.repeat(np.arange(len(x)), x.shape[1]), x.ravel()), 1.0)
@@ -55,17 +53,17 @@ def _token_counts(x: NDArray[np.int64], vocabulary: int) -> Floats:
 class Labels:
     """Label counts: ``counts`` maps a user to (c,), ``names`` (c,) names the classes (words, ratings)."""
 
-    counts: Mapping[int, Floats]
+    counts: Mapping[int, Doubles]
     names: tuple[str, ...]
 
-    def shares(self, user_id: int) -> Floats:
+    def shares(self, user_id: int) -> Doubles:
         """Return a user's distribution over the classes (c,)."""
         return _normalised(self.counts[user_id])
 
     @property
-    def population(self) -> Floats:
+    def population(self) -> Doubles:
         """The mean of the users' distributions (c,): each user counts once."""
-        shares: Floats = np.mean([self.shares(user_id) for user_id in self.counts], axis=0)
+        shares: Doubles = np.mean([self.shares(user_id) for user_id in self.counts], axis=0)
         return shares
 
 
@@ -80,29 +78,29 @@ def labels(scene: Scene, users: tuple[User, ...]) -> Labels:
     return Labels(counts=counts, names=scene.class_names)
 
 
-def _class_counts(y: NDArray[Any], classes: int) -> Floats:
+def _class_counts(y: NDArray[Any], classes: int) -> Doubles:
     if np.issubdtype(y.dtype, np.floating):  # multi-hot
-        counts: Floats = y.sum(0, dtype=np.float64)
+        counts: Doubles = y.sum(0, dtype=np.float64)
         return counts
     return _count(y[y >= 0].ravel(), classes)
 
 
-def _count(values: NDArray[np.int64], classes: int) -> Floats:
+def _count(values: Ints, classes: int) -> Doubles:
     return np.bincount(values, minlength=classes).astype(np.float64)
 
 
-def _normalised(counts: Floats) -> Floats:
-    shares: Floats = counts / max(float(counts.sum()), 1e-12)
+def _normalised(counts: Doubles) -> Doubles:
+    shares: Doubles = counts / max(float(counts.sum()), 1e-12)
     return shares
 
 
-def entropy(p: Floats) -> float:
+def entropy(p: Doubles) -> float:
     """Return the entropy of a distribution (c,) in bits."""
     kept = p[p > 0]
     return float(-(kept * np.log2(kept)).sum())
 
 
-def divergence(p: Floats, q: Floats) -> float:
+def divergence(p: Doubles, q: Doubles) -> float:
     """Return the Jensen-Shannon divergence of two distributions (c,) in bits: 0 equal, 1 disjoint."""
     return entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2
 

@@ -11,11 +11,12 @@ from pydantic import Field
 from scipy.special import log_softmax
 
 from fedprint.analyses.base import Analysis, Bench, Facts
-from fedprint.analyses.trials import AnswerSet, Asked, Ints, Key, QuestionSet, Trial
+from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.match import PRESETS, PairProblem, numpy_like
 from fedprint.attacks.metric import choose_metric, choose_temperature, learn
-from fedprint.attacks.pairs import Scores, balanced_pairs
+from fedprint.attacks.pairs import balanced_pairs
 from fedprint.rng import numpy_rng
+from fedprint.types import Ints, Scores
 
 Matcher = Literal["chance", "mlp-product", "siamese", "siamese-2", "match-strong"]
 QUESTIONS = "matching"

@@ -23,12 +23,12 @@ from pydantic import Field
 
 from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts
 from fedprint.analyses.participation import Participation
-from fedprint.analyses.sums import SUMMED, Doubles, Summed, calibrated, candidates_in, level, shared_directions, sums
+from fedprint.analyses.sums import SUMMED, Summed, calibrated, candidates_in, level, shared_directions, sums
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.reidentify import pool
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import INPUTS, take
-from fedprint.types import Examples, FedprintError, User, View
+from fedprint.types import Doubles, Examples, FedprintError, Ints, User, View
 
 USERS, ROUNDS = "membership", "membership-rounds"
 
@@ -83,9 +83,7 @@ class Membership(Analysis):
         loss = final_loss(bench.view, users)
         yield _trial(USERS, -loss, "loss", "central", ("membership_auc", "membership_tpr"))
 
-    def _scores(
-        self, bench: Bench, rounds: list[int], users: NDArray[np.int64]
-    ) -> Iterator[tuple[str, View, Doubles, Doubles]]:
+    def _scores(self, bench: Bench, rounds: list[int], users: Ints) -> Iterator[tuple[str, View, Doubles, Doubles]]:
         """Yield scores of each attack and view by round (T, U) and over all rounds (U,)."""
         yield bench.selected, "local", *from_updates(bench, rounds, users)
         seen = {(name, t): shown for t in rounds for name, shown in sums(bench.view, t).items()}
@@ -100,7 +98,7 @@ class Membership(Analysis):
         bench: Bench,
         seen: Mapping[tuple[Summed, int], Doubles],
         shared: Mapping[int, Doubles],
-        users: NDArray[np.int64],
+        users: Ints,
         known: Mapping[int, Examples] | None,
     ) -> Iterator[tuple[Summed, Doubles, Doubles]]:
         view = bench.view
@@ -122,7 +120,7 @@ class Membership(Analysis):
             yield name, np.stack(scores[name]), np.sum(ratios[name], axis=0)
 
 
-def _examples_of(private: Sequence[User], users: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+def _examples_of(private: Sequence[User], users: Ints) -> dict[str, NDArray[Any]]:
     """Return the raw examples of all anonymous devices, of those that stayed at home too: ``x``, ``y``, ``owner``."""
     held = {user.user_id: user.examples for user in private}
     parts = [held[user] for user in users.tolist()]
@@ -150,7 +148,7 @@ def _trial(questions: str, scores: Doubles, attack: str, view: View, metrics: tu
 # ---- raw updates ---------------------------------------------------------------------------------------------------
 
 
-def from_updates(bench: Bench, rounds: list[int], users: NDArray[np.int64]) -> tuple[Doubles, Doubles]:
+def from_updates(bench: Bench, rounds: list[int], users: Ints) -> tuple[Doubles, Doubles]:
     """Return how well the best update of each round (T, U), and the best device of all (U,), fits each user.
 
     By the experiment's selected attack, in nats; a round without anonymous updates fits nobody.
@@ -166,7 +164,7 @@ def from_updates(bench: Bench, rounds: list[int], users: NDArray[np.int64]) -> t
     return by_round, pooled.max(0)
 
 
-def final_loss(view: AttackerView, users: NDArray[np.int64]) -> Doubles:
+def final_loss(view: AttackerView, users: Ints) -> Doubles:
     """Return the mean loss (U,) of the final released model on each user's prior."""
     params = dict(view.store.global_params(view.store.rounds))
     priors = {user.user_id: user.examples for user in view.prior_users}

@@ -9,20 +9,18 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedprint.analyses.base import Analysis, Bench, Facts
 from fedprint.analyses.matching import ask_pairs, pair_trial, paper_layers, rows_of
-from fedprint.analyses.trials import UNSEEN, AnswerSet, Asked, Ints, Key, QuestionSet, Trial
+from fedprint.analyses.trials import UNSEEN, AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.match import PRESETS, PairProblem, numpy_like
 from fedprint.attacks.metric import Gram, MetricSettings, block_name, choose_metric, grams, similarity, taught_rows
 from fedprint.attacks.open_set import ByMetric, ByRidge, World, answer_open, calibrate, folds_of
-from fedprint.attacks.pairs import Scores
 from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentify import Ridge, Tuned, Workspace, answer
 from fedprint.rng import numpy_rng
-from fedprint.types import FedprintError
+from fedprint.types import FedprintError, Ints, Scores
 
 Preset = Literal["knn", "svm", "mlp"]
 Matcher = Literal["chance", "mlp-product", "siamese", "siamese-2"]
@@ -132,7 +130,7 @@ class Division:
     unseen: Ints
 
     @property
-    def facts(self) -> dict[str, NDArray[np.int64]]:
+    def facts(self) -> dict[str, Ints]:
         """What the adversary is told: never who is unseen."""
         return {"holdout": self.holdout, "seen": self.seen}
 
@@ -166,7 +164,7 @@ class _Desk:
     """The bench as it is where only seen and holdout users have a prior."""
 
     bench: Bench
-    facts: Mapping[str, NDArray[np.int64]]
+    facts: Mapping[str, Ints]
 
     @classmethod
     def at(cls, bench: Bench, sets: Mapping[str, QuestionSet | None]) -> _Desk:

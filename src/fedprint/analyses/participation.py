@@ -12,8 +12,9 @@ import numpy as np
 from pydantic import Field
 
 from fedprint.analyses.base import Analysis, Bench, Facts
-from fedprint.analyses.sums import SUMMED, Doubles, Summed, calibrated, candidates_in, level, shared_directions, sums
+from fedprint.analyses.sums import SUMMED, Summed, calibrated, candidates_in, level, shared_directions, sums
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
+from fedprint.types import Doubles
 
 QUESTIONS = "participation"
 

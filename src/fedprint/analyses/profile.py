@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedprint.analyses.base import Analysis, Bench, Facts, Scene
-from fedprint.analyses.trials import AnswerSet, Asked, Ints, QuestionSet, Trial
+from fedprint.analyses.trials import AnswerSet, Asked, QuestionSet, Trial
 from fedprint.attacks.profile import (
     Plan,
     Shadows,
@@ -33,7 +33,7 @@ from fedprint.attacks.updates import Joined
 from fedprint.data.dataset import TEXT_TASKS, Task
 from fedprint.data.examples import as_input
 from fedprint.data.query import read_query
-from fedprint.types import Examples, FedprintError, User
+from fedprint.types import Doubles, Examples, FedprintError, Ints, User
 
 SHOWN = ("combined", "ridge")
 """Attacks whose list the exhibit shows: the first of them that answers."""
@@ -92,7 +92,7 @@ class Profile(Analysis):
         )
         yield questions, AnswerSet(name=self.name, answers=fits.astype(np.int64), users=owners)
 
-    def _fits(self, share: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def _fits(self, share: Doubles) -> NDArray[np.bool_]:
         """Return which devices (q,) fit. Raises FedprintError when none or all do: then nothing can be ranked."""
         threshold = self.at_least if self.at_least is not None else float(np.quantile(share, 1 - self.top))
         fits: NDArray[np.bool_] = (share >= threshold) & (share > 0)
@@ -162,7 +162,7 @@ class Profile(Analysis):
 
     def _deviations(
         self, bench: Bench, shadows: Shadows, sent_by: Sequence[str], devices: Sequence[str]
-    ) -> NDArray[np.float64] | None:
+    ) -> Doubles | None:
         """Return how far each class's output stands out (devices, classes); None for a model without such outputs."""
         usual = head_columns(shadows.updates, len(bench.class_names))
         moved = head_columns(bench.view.store, len(bench.class_names))
@@ -205,9 +205,7 @@ class Profile(Analysis):
         }
 
 
-def _evidence(
-    bench: Bench, devices: Sequence[str], stands_out: NDArray[np.float64] | None
-) -> tuple[Mapping[str, Any], ...]:
+def _evidence(bench: Bench, devices: Sequence[str], stands_out: Doubles | None) -> tuple[Mapping[str, Any], ...]:
     if stands_out is None:
         return tuple({"device": device, "classes": []} for device in devices)
     found = evidence(stands_out, bench.class_names)
@@ -268,7 +266,7 @@ def standing_out(users: Sequence[User], names: Sequence[str], task: Task, most: 
     return found
 
 
-def _content(examples: Examples, classes: int, task: Task) -> NDArray[np.float64]:
+def _content(examples: Examples, classes: int, task: Task) -> Doubles:
     """Return the share of examples with each label, or of words that are each word: (classes,)."""
     if task == "multi_label":
         return np.asarray(examples["y"].double().mean(0).numpy())

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from fedprint.analyses.base import Analysis, Scene
-from fedprint.analyses.exhibits import Floats, point_kind, points
+from fedprint.analyses.exhibits import point_kind, points
 from fedprint.attacks.embed import LIMIT, two_dimensions
+from fedprint.types import Doubles, Floats
 
 Panel = list[dict[str, Any]]
 
@@ -57,18 +57,18 @@ def _updates(scene: Scene, chosen: list[int]) -> Panel:
     return _panel(xy[shown], [marks[i] for i in shown])
 
 
-def flat(x: Floats) -> NDArray[np.float32]:
+def flat(x: Doubles) -> Floats:
     """Return t-SNE coordinates (n, 2) of points (n, f), on their principal components."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 
     low = PCA(n_components=min(30, *x.shape, len(x) - 1), random_state=0).fit_transform(x)
     perplexity = min(20.0, (len(x) - 1) / 3)
-    xy: NDArray[np.float32] = TSNE(n_components=2, init="pca", perplexity=perplexity, random_state=0).fit_transform(low)
+    xy: Floats = TSNE(n_components=2, init="pca", perplexity=perplexity, random_state=0).fit_transform(low)
     return xy
 
 
-def _panel(xy: NDArray[np.float32], marks: list[tuple[int, str]]) -> Panel:
+def _panel(xy: Floats, marks: list[tuple[int, str]]) -> Panel:
     return [
         {"x": round(float(x), 2), "y": round(float(y), 2), "user_id": user_id, "role": role}
         for (x, y), (user_id, role) in zip(xy, marks, strict=True)

@@ -26,9 +26,8 @@ from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import take
 from fedprint.params import flatten
 from fedprint.rng import numpy_rng
-from fedprint.types import Examples
+from fedprint.types import Doubles, Examples
 
-Doubles = NDArray[np.float64]
 Summed = Literal["aggregate", "central"]
 SUMMED: tuple[Summed, ...] = ("aggregate", "central")
 """Views that show no single update."""

@@ -12,9 +12,8 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprint.types import FedprintError
+from fedprint.types import Doubles, FedprintError, Ints
 
-Ints = NDArray[np.int64]
 Kind = Literal["user", "same", "attribute", "fits"]
 Key = str | int | float | bool | None
 
@@ -72,10 +71,10 @@ class Trial:
     questions: str
     rows: Ints
     options: Ints
-    scores: NDArray[np.float64]
+    scores: Doubles
     keys: Mapping[str, Key]
     metrics: tuple[str, ...] = ("ap",)
-    baseline: NDArray[np.float64] | None = None
+    baseline: Doubles | None = None
     evidence: tuple[Mapping[str, Any], ...] = ()
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedprint.attacks.denoise import Denoise
 from fedprint.attacks.problem import NO_MODE, Problem, Validation, attack_problem
@@ -43,9 +42,8 @@ from fedprint.data.examples import concat
 from fedprint.defences.on_data import CLUSTER, MmAug
 from fedprint.defences.secret_head import SecretHead
 from fedprint.rng import torch_rng
-from fedprint.types import AdversaryName, DataDefence, FedprintError, Questions
+from fedprint.types import AdversaryName, DataDefence, FedprintError, Ints, Questions
 
-Ints = NDArray[np.int64]
 Progress = Callable[[int], None]
 
 RECIPES: Mapping[str, tuple[int, ...]] = {"clean": (CLEAN,), "defended": (DEFENDED,), "both": (CLEAN, DEFENDED)}

@@ -18,12 +18,11 @@ from scipy.special import log_softmax, logsumexp
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedprint.attacks.features import Floats, Transform
+from fedprint.attacks.features import Transform
 from fedprint.attacks.learner import Learner, train
 from fedprint.attacks.mlp import MlpSettings
 from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentify import (
-    Scores,
     Workspace,
     best_temperature,
     candidate_blocks,
@@ -33,9 +32,7 @@ from fedprint.attacks.reidentify import (
 )
 from fedprint.models.base import initialise
 from fedprint.models.batches import ShuffledBatches
-from fedprint.types import Examples, FedprintError
-
-Ints = NDArray[np.int64]
+from fedprint.types import Examples, FedprintError, Floats, Ints, Scores
 
 TRANSFORMS: tuple[Transform, ...] = ("l2", "sqrt", "sign")
 """Those of a row alone: kernels of many folds of users are then slices of one."""

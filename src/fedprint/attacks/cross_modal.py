@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from fedprint.attacks.features import Updates, in_span, matrix
 from fedprint.attacks.match import WIDEST, numpy_like
 from fedprint.attacks.metric import TRANSFORMS, Gram, grams, taught_rows
-from fedprint.attacks.pairs import Floats, Ints, Scores, balanced_pairs
+from fedprint.attacks.pairs import balanced_pairs
 from fedprint.attacks.problem import Validation
 from fedprint.attacks.reidentify import Block, candidate_blocks
-from fedprint.types import FedprintError
+from fedprint.types import Doubles, FedprintError, Floats, Ints, Scores
 
 PENALTIES = (0.3, 3.0, 30.0, 300.0)
 DIMENSIONS = (8, 16, 32, 64)
@@ -91,14 +91,14 @@ class BridgeSettings:
         return f"{'/'.join(name for layer in names for name in layer)}:{transform}"
 
 
-def predict_texts(gram: Gram, fit: Ints, targets: NDArray[np.float64], penalty: float) -> NDArray[np.float64]:
+def predict_texts(gram: Gram, fit: Ints, targets: Doubles, penalty: float) -> Doubles:
     """Predict targets (p, D) of the fit rows, which must be anchors, for all updates (n, D): ridge in the dual."""
     columns = gram.columns(fit)
     cosines = gram.cosines[:, columns].astype(np.float64)
     to_mean = cosines.mean(1)
     k = cosines - to_mean[:, None] - to_mean[fit][None] + to_mean[fit].mean()
     inner = k[fit] + penalty * max(float(np.trace(k[fit])) / len(fit), 1e-12) * np.eye(len(fit))
-    predicted: NDArray[np.float64] = k @ np.linalg.solve(inner, targets - targets.mean(0))
+    predicted: Doubles = k @ np.linalg.solve(inner, targets - targets.mean(0))
     return predicted
 
 
@@ -116,11 +116,11 @@ def bridge(gram: Gram, problem: CrossProblem, penalty: float, dimensions: int) -
     return scores
 
 
-def _whitened(phi: NDArray[np.float64], known: Ints, dimensions: int) -> NDArray[np.float64]:
+def _whitened(phi: Doubles, known: Ints, dimensions: int) -> Doubles:
     centred = phi - phi[known].mean(0)
     _, values, vectors = np.linalg.svd(centred[known], full_matrices=False)
     kept = min(dimensions, int((values > 1e-6 * values[0]).sum()))
-    whitened: NDArray[np.float64] = centred @ vectors[:kept].T / values[:kept]
+    whitened: Doubles = centred @ vectors[:kept].T / values[:kept]
     return whitened
 
 

@@ -11,18 +11,17 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
+
+from fedprint.types import Doubles, Floats, Ints
 
 Denoise = Literal["project", "match"]
-Floats = NDArray[np.float32]
-Doubles = NDArray[np.float64]
 
 SOFTNESS = 0.01
 """What is added to the nuisance directions' unit squares: weak directions are taken out in part only."""
 _LEAST = 1e-3
 
 
-def denoised(kernel: Floats, fit: NDArray[np.int64], nuisance: NDArray[np.int64], how: Denoise) -> Floats:
+def denoised(kernel: Floats, fit: Ints, nuisance: Ints, how: Denoise) -> Floats:
     """Return the kernel (n, p) of all rows with the fit rows after taking the nuisance out, rows at unit length again.
 
     ``kernel`` (n, p + b) are inner products of rows of unit length with the p ``fit`` rows and then the b ``nuisance``
@@ -42,7 +41,7 @@ def _project(
     with_fit: Doubles,
     with_nuisance: Doubles,
     between: Doubles,
-    fit: NDArray[np.int64],
+    fit: Ints,
 ) -> tuple[Doubles, Doubles]:
     """Return the Schur complement ``K - K_b (K_bb + s I)^-1 K_b'``: inner products (n, p) and squared lengths (n,)."""
     inner = between + SOFTNESS * np.eye(len(between))
@@ -54,7 +53,7 @@ def _match(
     with_fit: Doubles,
     with_nuisance: Doubles,
     between: Doubles,
-    fit: NDArray[np.int64],
+    fit: Ints,
 ) -> tuple[Doubles, Doubles]:
     """Return the inner products of ``x - <x, e> e``, e the nuisance direction that fits x best, if any does."""
     rows = np.arange(len(with_nuisance))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedprint.attacks.features import Updates, kernel, layer_groups, products
 from fedprint.rng import seed_for
+from fedprint.types import Floats, Ints
 
 LIMIT = 600
 
 
-def two_dimensions(updates: Updates, rows: NDArray[np.int64], *, seed: int) -> NDArray[np.float32]:
+def two_dimensions(updates: Updates, rows: Ints, *, seed: int) -> Floats:
     """Return t-SNE coordinates (n, 2) of the rows' signed square roots; NaN beyond ``LIMIT`` rows drawn at random.
 
     Uses the layer with most parameters (papers.md 2.5).

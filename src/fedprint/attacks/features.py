@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-Floats = NDArray[np.float32]
+from fedprint.types import Floats, Ints
+
 Transform = Literal["l2", "std", "sqrt", "sign"]
 TRANSFORMS: tuple[Transform, ...] = ("l2", "std", "sqrt", "sign")
 """``l2``: the normalised update (the papers). ``std``: each coordinate of it standardised on the prior rows.
@@ -73,7 +74,7 @@ def matrix(updates: Updates, layers: Sequence[str] | None) -> Floats:
     return raw
 
 
-def standardised(x: Floats, fit: NDArray[np.int64]) -> Floats:
+def standardised(x: Floats, fit: Ints) -> Floats:
     """Return normalised updates (n, d) with each coordinate standardised on the fit rows, and of unit length again."""
     reference = x[fit]
     z = (x - reference.mean(0)) / _spread(torch.from_numpy(reference)).numpy()
@@ -88,7 +89,7 @@ def _spread(reference: Tensor) -> Tensor:
     return spread + 1e-3 * spread.square().mean().sqrt() + 1e-12
 
 
-def in_span(x: Floats, fit: NDArray[np.int64]) -> Floats:
+def in_span(x: Floats, fit: Ints) -> Floats:
     """Return coordinates (n, <= p) with the same inner products to every fit row; ``x`` (n, d) itself where d <= p.
 
     A linear machine's weights lie in the span of its examples, so it answers the same at a fraction of the columns.
@@ -122,7 +123,7 @@ class Products:
         cross[order], squares[order] = self.cross, self.squares
         return Products(cross=cross, squares=squares)
 
-    def columns(self, fit: NDArray[np.int64]) -> Products:
+    def columns(self, fit: Ints) -> Products:
         """Return the products with some of the fit rows (their positions among them) alone."""
         return Products(cross=self.cross[:, torch.from_numpy(fit)], squares=self.squares)
 
@@ -130,10 +131,10 @@ class Products:
 def products(
     updates: Updates,
     layers: Sequence[str],
-    fit: NDArray[np.int64],
+    fit: Ints,
     transforms: Sequence[Transform] = TRANSFORMS,
     norms: Tensor | None = None,
-    rows: NDArray[np.int64] | None = None,
+    rows: Ints | None = None,
 ) -> dict[Transform, Products]:
     """Return the products of the transforms over the chosen layers, in the memory of a few column blocks.
 
@@ -200,7 +201,7 @@ def _transform_block(values: Tensor, norms: Tensor, p: int, transform: Transform
     return values.sign() if transform == "sign" else values
 
 
-def kernel(sums: Products, fit: NDArray[np.int64]) -> Floats:
+def kernel(sums: Products, fit: Ints) -> Floats:
     """Normalise rows, centre on the fit rows' mean in feature space, normalise again, all exactly: (n, p).
 
     In float64, some rows at a time, into float32.

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from fedprint.attacks.features import Updates, in_span, matrix
-from fedprint.attacks.pairs import Floats, Ints, Scores, balanced_pairs
-from fedprint.types import FedprintError
+from fedprint.attacks.pairs import balanced_pairs
+from fedprint.types import FedprintError, Floats, Ints, Scores
 
 WIDEST = 8192
 """Inputs of a Siamese network: wider layers enter as coordinates in the span of the prior updates.

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
 from fedprint.attacks.features import Transform, Updates, products
-from fedprint.attacks.pairs import Ints, Scores, balanced_pairs
+from fedprint.attacks.pairs import balanced_pairs
 from fedprint.attacks.problem import Validation
 from fedprint.attacks.reidentify import Block, best_temperature, candidate_blocks
+from fedprint.types import Floats, Ints, Scores
 
 TRANSFORMS: tuple[Transform, ...] = ("l2", "sqrt", "sign")
 """Those of a row alone: nothing of the other rows enters, so one table serves any choice of training users."""
@@ -36,7 +37,7 @@ class Gram:
     """Cosines (n, a) between all updates and the rows ``anchors`` (a,), ascending, under one transform."""
 
     anchors: Ints
-    cosines: NDArray[np.float32]
+    cosines: Floats
 
     def columns(self, rows: Ints) -> Ints:
         """Return the columns of anchors given by their rows."""
@@ -81,7 +82,7 @@ def grams(updates: Updates, anchors: Ints, blocks: Sequence[Block]) -> Iterator[
 class Learned:
     """Learned cosines (n, a) between all updates and the anchors (a,), and the training rows they come from."""
 
-    cosines: NDArray[np.float32]
+    cosines: Floats
     gram: Gram
     fit: Ints
     labels: Ints

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -15,7 +14,7 @@ from fedprint.attacks.features import in_span
 from fedprint.attacks.learner import Learner, train
 from fedprint.models.base import initialise
 from fedprint.models.batches import ShuffledBatches
-from fedprint.types import Examples
+from fedprint.types import Doubles, Examples, Floats, Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +63,13 @@ class ReidentificationMlp(Learner):
 
 
 def fit_mlp(
-    x: NDArray[np.float32],
-    y: NDArray[np.int64],
-    ask: NDArray[np.float32],
+    x: Floats,
+    y: Ints,
+    ask: Floats,
     options: int,
     settings: MlpSettings,
     rng: torch.Generator,
-) -> NDArray[np.float64]:
+) -> Doubles:
     """Train on prior updates ``x`` (n, d), labels ``y`` (n,), and return log-probabilities (q, options) of ``ask``.
 
     A tenth of the rows (at least one) is held out to stop early; they are prior updates as well. Where d exceeds n the
@@ -94,7 +93,5 @@ def fit_mlp(
         patience=settings.patience,
     )
     with torch.no_grad():
-        scores: NDArray[np.float64] = (
-            module(torch.from_numpy(np.ascontiguousarray(ask))).log_softmax(1).double().numpy()
-        )
+        scores: Doubles = module(torch.from_numpy(np.ascontiguousarray(ask))).log_softmax(1).double().numpy()
     return scores

@@ -16,22 +16,20 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from fedprint.attacks.adversary import Choice, OffLine, Recipe
 from fedprint.attacks.features import layer_groups
 from fedprint.attacks.problem import NO_MODE, Modes, Problem, Validation
 from fedprint.attacks.rehearsal import Made, Plan, prior_halves, rehearsed_ap, rehearsed_scores
-from fedprint.attacks.reidentify import Ridge, Scores, Tuned, Workspace, averaged, scores_of, tune
+from fedprint.attacks.reidentify import Ridge, Tuned, Workspace, averaged, scores_of, tune
 from fedprint.attacks.shadow import ShadowDevice, spread_rounds
 from fedprint.attacks.updates import Joined, RowsOf
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.on_data import CLUSTER, MmAug
 from fedprint.defences.secure_aggregation import SecureAggregation
-from fedprint.types import DataDefence, Examples, Questions
+from fedprint.types import DataDefence, Doubles, Examples, Ints, Questions, Scores
 
-Ints = NDArray[np.int64]
 Train = Callable[[Plan], Made]
 
 LIKELIEST, ROUNDS, REHEARSED_MODES = 6, 4, 20
@@ -122,7 +120,7 @@ def with_modes(
     return Choice(recipes=(*choice.recipes, recipe), weights=(*(w / 2 for w in choice.weights), 0.5), aps=aps)
 
 
-def standard_errors(gains: NDArray[np.float64]) -> float:
+def standard_errors(gains: Doubles) -> float:
     """Return by how many standard errors the mean of the users' gains (m,) is above 0, NaN aside; 0 for fewer than two.
 
     Equal gains have no error: they are infinitely many above, or below, or 0.

@@ -12,10 +12,10 @@ from scipy.special import log_softmax, logsumexp
 
 from fedprint.attacks.features import Updates
 from fedprint.attacks.metric import Gram, similarity
-from fedprint.attacks.pairs import Ints, Scores
 from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentify import TEMPERATURES, Block, Workspace, combined, ridge_scores
 from fedprint.attacks.updates import RowsOf
+from fedprint.types import Ints, Scores
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprint.types import FedprintError
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
-Scores = NDArray[np.float64]
+from fedprint.types import FedprintError, Ints
 
 
 def balanced_pairs(

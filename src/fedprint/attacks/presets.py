@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from fedprint.attacks.features import Floats, in_span, matrix, standardised
+from fedprint.attacks.features import in_span, matrix, standardised
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentify import Scores, Settings, Workspace
+from fedprint.attacks.reidentify import Settings, Workspace
 from fedprint.component import Component
+from fedprint.types import Floats, Scores
 
 
 class Chance(Component):

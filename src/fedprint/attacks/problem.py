@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedprint.attacks.denoise import Denoise
 from fedprint.attacks.features import Updates
 from fedprint.attacks.view import AttackerView
-from fedprint.types import FedprintError, Questions
+from fedprint.types import FedprintError, Ints, Questions
 
 MORE_ROUNDS = "train more rounds (federation.rounds) or raise federation.fraction"
 """What helps where too little was recorded."""
@@ -25,8 +25,8 @@ NO_MODE = -1
 class Modes:
     """Modes of the ``fit`` rows (p,), :data:`NO_MODE` for those that serve all, and of the ``ask`` rows (q,)."""
 
-    fit: NDArray[np.int64]
-    ask: NDArray[np.int64]
+    fit: Ints
+    ask: Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +39,11 @@ class Problem:
     """
 
     updates: Updates
-    fit: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    ask: NDArray[np.int64]
+    fit: Ints
+    labels: Ints
+    ask: Ints
     options: int
-    nuisance: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    nuisance: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     denoise: Denoise | None = None
     modes: Modes | None = None
     part_of: PartOf | None = None
@@ -76,7 +76,7 @@ class Validation:
     """A problem whose answers (q,) the adversary knows, because it made the updates; settings are chosen by ``by``."""
 
     problem: Problem
-    answers: NDArray[np.int64]
+    answers: Ints
     by: Criterion = "log-loss"
 
 

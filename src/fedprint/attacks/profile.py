@@ -22,10 +22,7 @@ from fedprint.attacks.shadow import ShadowDevice, shadow_updates, spread_rounds
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.data.dataset import Task
-from fedprint.types import Examples, FedprintError
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from fedprint.types import Doubles, Examples, FedprintError, Ints
 
 TRANSFORMS: tuple[Transform, ...] = ("l2", "sqrt", "sign")
 
@@ -131,7 +128,7 @@ def choose_blocks(shadows: Shadows, work: Workspace) -> tuple[tuple[Block, ...],
 
 def fit_scores(
     shadows: Shadows, joined: Updates, ask: Ints, chosen: tuple[tuple[Block, ...], float], work: Workspace
-) -> dict[str, Floats]:
+) -> dict[str, Doubles]:
     """Return how well the rows ``ask`` (q,) of ``joined`` fit, by attack: (q,), higher = better.
 
     ``joined`` holds the shadow rows first. ``ridge`` regresses on the kind of device; ``similarity`` compares the mean
@@ -149,25 +146,25 @@ def fit_scores(
     }
 
 
-def pool_by(senders: Sequence[str], names: Sequence[str], scores: Floats) -> Floats:
+def pool_by(senders: Sequence[str], names: Sequence[str], scores: Doubles) -> Doubles:
     """Return the mean row of ``scores`` (q, ...) per name: (devices, ...)."""
     place = {name: i for i, name in enumerate(names)}
     rows = np.array([place[sender] for sender in senders])
     total = np.zeros((len(names), *scores.shape[1:]))
     np.add.at(total, rows, scores)
     counts = np.bincount(rows, minlength=len(names)).reshape(-1, *[1] * (scores.ndim - 1))
-    pooled: Floats = total / counts
+    pooled: Doubles = total / counts
     return pooled
 
 
-def break_ties(scores: Floats, rng: torch.Generator) -> Floats:
+def break_ties(scores: Doubles, rng: torch.Generator) -> Doubles:
     """Return scores (q,) with a random trifle added."""
-    trifle: Floats = TIE * np.ptp(scores) * torch.rand(len(scores), generator=rng, dtype=torch.float64).numpy()
-    broken: Floats = scores + trifle
+    trifle: Doubles = TIE * np.ptp(scores) * torch.rand(len(scores), generator=rng, dtype=torch.float64).numpy()
+    broken: Doubles = scores + trifle
     return broken
 
 
-def head_columns(updates: Updates, classes: int) -> Floats | None:
+def head_columns(updates: Updates, classes: int) -> Doubles | None:
     """Return how much each class's column of the last layer moved (n, classes), as a share of the row; None without.
 
     The output bias with its sign (a class that the device holds more often than the model expects moves up), or the
@@ -180,26 +177,26 @@ def head_columns(updates: Updates, classes: int) -> Floats | None:
     return None
 
 
-def _column_shares(updates: Updates, name: str, classes: int) -> Floats:
+def _column_shares(updates: Updates, name: str, classes: int) -> Doubles:
     values = np.concatenate([np.asarray(block, np.float64) for block in updates.blocks([name])], axis=1)
     if values.shape[1] > classes:
         values = np.linalg.norm(values.reshape(len(values), classes, -1), axis=2)
-    shares: Floats = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-30)
+    shares: Doubles = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-30)
     return shares
 
 
-def deviations(moved: Floats, usual: Floats) -> Floats:
+def deviations(moved: Doubles, usual: Doubles) -> Doubles:
     """Return how far columns ``moved`` (devices, classes) stand out from ``usual`` (n, classes).
 
     In standard deviations of single updates of devices without the profile, and the mean deviation over classes beside
     it: a word that none of them ever uses would stand out without bound.
     """
     spread = usual.std(0)
-    found: Floats = (moved - usual.mean(0)) / (spread + spread.mean() + 1e-12)
+    found: Doubles = (moved - usual.mean(0)) / (spread + spread.mean() + 1e-12)
     return found
 
 
-def evidence(found: Floats, class_names: Sequence[str], most: int = 3) -> tuple[Mapping[str, Any], ...]:
+def evidence(found: Doubles, class_names: Sequence[str], most: int = 3) -> tuple[Mapping[str, Any], ...]:
     """Return for each row of :func:`deviations` (devices, classes) the classes that stand out most."""
     top = np.argsort(-found, axis=1, kind="stable")[:, :most]
     return tuple(
@@ -208,7 +205,7 @@ def evidence(found: Floats, class_names: Sequence[str], most: int = 3) -> tuple[
     )
 
 
-def combine(first: Floats, second: Floats) -> Floats:
+def combine(first: Doubles, second: Doubles) -> Doubles:
     """Return the sum of two scores (devices,), each standardised over the devices: no label is needed for that."""
-    total: Floats = sum(((s - s.mean()) / max(float(s.std()), 1e-12) for s in (first, second)), np.zeros(len(first)))
+    total: Doubles = sum(((s - s.mean()) / max(float(s.std()), 1e-12) for s in (first, second)), np.zeros(len(first)))
     return total

@@ -17,16 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedprint.attacks.learner import Learner, train
-from fedprint.attacks.reidentify import Scores
 from fedprint.data.dataset import START
 from fedprint.models.base import initialise
 from fedprint.models.batches import ShuffledBatches
 from fedprint.models.components import SmallCnn
 from fedprint.models.convnets import ConvClassifier
-from fedprint.types import Examples
+from fedprint.types import Doubles, Examples, Ints, Scores
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 ByExample = Callable[[Tensor, Ints, Tensor, int], Scores]
 """Fit on examples (n, ...) of users (n,) < m, and return scores (a, m) of other examples."""
 
@@ -117,7 +114,7 @@ def network_set_scores(module: UserNetwork, x: Tensor, members: Ints) -> Scores:
     return scores
 
 
-def sums_over_sets(values: Floats, members: Ints) -> Floats:
+def sums_over_sets(values: Doubles, members: Ints) -> Doubles:
     """Return the sums (q, c) of the rows of ``values`` (a, c) that are ``members`` (q, k) of a set, -1 = none."""
     total = np.zeros((len(members), values.shape[1]))
     for column in members.T:
@@ -178,7 +175,7 @@ def pixel_kernel(x: Tensor, users: Ints, ask: Tensor, options: int) -> Scores:
     return scores
 
 
-def _components(x: Tensor, ask: Tensor) -> tuple[Floats, Floats]:
+def _components(x: Tensor, ask: Tensor) -> tuple[Doubles, Doubles]:
     from sklearn.decomposition import PCA
 
     pixels, others = (z.flatten(1).double().numpy() for z in (x, ask))

@@ -13,20 +13,18 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from fedprint.attacks.problem import MORE_ROUNDS, Problem, Validation
-from fedprint.attacks.reidentify import Attack, Scores, Tuned, Workspace, scores_of
+from fedprint.attacks.reidentify import Attack, Tuned, Workspace, scores_of
 from fedprint.attacks.shadow import ShadowDevice, cut_halves, shadow_updates, spread, spread_rounds
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.secure_aggregation import secure_aggregation
 from fedprint.ranking import average_precision
 from fedprint.rng import numpy_rng
-from fedprint.types import Examples, FedprintError, Questions
+from fedprint.types import Doubles, Examples, FedprintError, Ints, Questions, Scores
 
-Ints = NDArray[np.int64]
 Progress = Callable[[int], None]
 
 CLEAN, DEFENDED, NUISANCE, SUMMED = 0, 1, 2, 3
@@ -176,7 +174,7 @@ def rehearsed_scores(
     return [log_softmax(tuned.temperature * scores, axis=1) for scores in scored]
 
 
-def rehearsed_ap(told: Sequence[Scores], validations: Sequence[Validation]) -> NDArray[np.float64]:
+def rehearsed_ap(told: Sequence[Scores], validations: Sequence[Validation]) -> Doubles:
     """Return each user's AP (m,) in rankings of the validation problems, their mean; NaN for one never asked about.
 
     Raises FedprintError for scores that are not finite: their AP would mean nothing.
@@ -185,7 +183,7 @@ def rehearsed_ap(told: Sequence[Scores], validations: Sequence[Validation]) -> N
         raise FedprintError("an attack's scores of rehearsed updates hold NaN or infinity; lower federation.lr")
     aps = np.array([average_precision(scores, v.answers) for scores, v in zip(told, validations, strict=True)])
     known = (~np.isnan(aps)).sum(0)
-    means: NDArray[np.float64] = np.where(known > 0, np.nansum(aps, axis=0) / np.maximum(known, 1), np.nan)
+    means: Doubles = np.where(known > 0, np.nansum(aps, axis=0) / np.maximum(known, 1), np.nan)
     return means
 
 

@@ -35,9 +35,8 @@ from fedprint.attacks.problem import Criterion, Problem, Validation
 from fedprint.component import Component
 from fedprint.params import select
 from fedprint.ranking import average_precision
-from fedprint.types import Ranking
+from fedprint.types import Doubles, Floats, Ints, Ranking, Scores
 
-Scores = NDArray[np.float64]
 Settings = Mapping[str, Any]
 Block = tuple[tuple[tuple[str, ...], ...], Transform]
 """One or several layers (each a tuple of parameter names) under one transform."""
@@ -58,13 +57,13 @@ class Workspace:
     def __init__(self) -> None:
         self._products: dict[tuple[_Rows, tuple[str, ...], Transform], Products] = {}
         self._grams: dict[tuple[int, tuple[str, ...], Transform], Products] = {}
-        self._kernels: dict[tuple[_Rows, Block], NDArray[np.float32]] = {}
-        self._denoised: dict[tuple[_Rows, Block, Denoise], NDArray[np.float32]] = {}
+        self._kernels: dict[tuple[_Rows, Block], Floats] = {}
+        self._denoised: dict[tuple[_Rows, Block, Denoise], Floats] = {}
         self._norms: dict[tuple[int, tuple[str, ...]], torch.Tensor] = {}
         self._settings: dict[object, Settings] = {}
         self._alive: list[Updates] = []  # an id stays unique while its object lives
 
-    def kernel(self, problem: Problem, block: Block) -> NDArray[np.float32]:
+    def kernel(self, problem: Problem, block: Block) -> Floats:
         """Return the kernel (n, p) of one block; several layers are the sum of their products.
 
         Rows that are neither fitted nor asked may be NaN.
@@ -79,7 +78,7 @@ class Workspace:
             self._denoised[key] = denoised(wide, problem.fit, problem.nuisance, problem.denoise)
         return self._denoised[key]
 
-    def _kernel(self, problem: Problem, block: Block) -> NDArray[np.float32]:
+    def _kernel(self, problem: Problem, block: Block) -> Floats:
         key = (_rows(problem), block)
         if key not in self._kernels:
             self._alive.append(problem.updates)
@@ -143,8 +142,8 @@ class Workspace:
         self,
         updates: Updates,
         names: tuple[str, ...],
-        fit: NDArray[np.int64],
-        ask: NDArray[np.int64],
+        fit: Ints,
+        ask: Ints,
         transforms: Sequence[Transform],
     ) -> dict[Transform, Products]:
         key = (id(updates), names)
@@ -243,7 +242,7 @@ def pool(scores: Scores, senders: Sequence[str]) -> tuple[Scores, list[str]]:
     return log_softmax(totals / np.bincount(rows)[:, None], axis=1), names
 
 
-def best_temperature(scores: Scores, answers: NDArray[np.int64]) -> tuple[float, float]:
+def best_temperature(scores: Scores, answers: Ints) -> tuple[float, float]:
     """Return the least mean log-loss (nats) of ``softmax(temperature * scores)`` and its temperature.
 
     Log-loss is convex in the temperature: where it begins to rise, the search ends.
@@ -308,7 +307,7 @@ class Ridge(Component):
 PENALTIES = (0.03, 0.1, 0.3, 1.0)
 
 
-def combined(problem: Problem, blocks: Sequence[Block], work: Workspace) -> NDArray[np.float32]:
+def combined(problem: Problem, blocks: Sequence[Block], work: Workspace) -> Floats:
     """Return the mean kernel (n, p) of the blocks."""
     first, *others = (work.kernel(problem, block) for block in blocks)
     if not others:
@@ -333,7 +332,7 @@ def ridge_scores(kernel: NDArray[np.floating], problem: Problem, penalty: float)
     return out
 
 
-def symmetric(inner: NDArray[np.floating]) -> NDArray[np.float64]:
+def symmetric(inner: NDArray[np.floating]) -> Doubles:
     """Return the mean of a matrix (p, p) and its transpose in float64: rounding to float32 was not symmetric."""
     out = inner.astype(np.float64)
     out += inner.T  # of the given type: no second float64 copy
@@ -367,11 +366,11 @@ def choose_kernel(
     return chosen, penalty
 
 
-def _log_loss(scored: Sequence[Scores], answers: Sequence[NDArray[np.int64]]) -> float:
+def _log_loss(scored: Sequence[Scores], answers: Sequence[Ints]) -> float:
     return best_temperature(np.concatenate(scored), np.concatenate(answers))[0]
 
 
-def _minus_ap(scored: Sequence[Scores], answers: Sequence[NDArray[np.int64]]) -> float:
+def _minus_ap(scored: Sequence[Scores], answers: Sequence[Ints]) -> float:
     aps = [np.nanmean(average_precision(scores, known)) for scores, known in zip(scored, answers, strict=True)]
     return -float(np.mean(aps))
 
@@ -392,7 +391,7 @@ def candidate_blocks(updates: Updates, layers: tuple[str, ...] | None, transform
     return [(choice, transform) for choice in choices for transform in transforms]
 
 
-def kernel_coordinates(kernel: NDArray[np.float32], fit: NDArray[np.int64], dimensions: int) -> NDArray[np.float32]:
+def kernel_coordinates(kernel: Floats, fit: Ints, dimensions: int) -> Floats:
     """Return coordinates (n, <= dimensions) whose inner products with the fit rows reproduce the kernel, unit scale."""
     from scipy.linalg import eigh
 
@@ -403,5 +402,5 @@ def kernel_coordinates(kernel: NDArray[np.float32], fit: NDArray[np.int64], dime
     keep = keep[values[keep] > 1e-8 * values[keep[0]]]
     coordinates = kernel @ (vectors[:, keep] / np.sqrt(values[keep])).astype(np.float32)
     scale = np.sqrt(np.mean(coordinates[fit] ** 2))
-    result: NDArray[np.float32] = (coordinates / scale).astype(np.float32)
+    result: Floats = (coordinates / scale).astype(np.float32)
     return result

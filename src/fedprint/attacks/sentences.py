@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedprint.data.text_columns import CAPTION, decode_captions
-from fedprint.types import FedprintError, User
+from fedprint.types import Doubles, FedprintError, Floats, User
 
 Encoder = Literal["tfidf", "sentence-transformers"]
-Encode = Callable[[Sequence[str]], NDArray[np.float64]]
+Encode = Callable[[Sequence[str]], Doubles]
 _NO_CAPTIONS = "cross-modal: user {} has no captions; use data with a column 'caption' or drop this analysis"
 
 
@@ -63,11 +62,11 @@ def sentence_transformer(model: Path | None) -> Encode:
     return lambda some: _unit(np.asarray(encoder.encode(list(some), show_progress_bar=False), dtype=np.float64))
 
 
-def user_features(captions: Mapping[int, Sequence[str]], encode: Encode) -> NDArray[np.float32]:
+def user_features(captions: Mapping[int, Sequence[str]], encode: Encode) -> Floats:
     """Return phi (U, D): the mean feature of each user's sentences, in the mapping's order."""
     return np.stack([encode(texts).mean(0) for texts in captions.values()]).astype(np.float32)
 
 
-def _unit(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    scaled: NDArray[np.float64] = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+def _unit(x: Doubles) -> Doubles:
+    scaled: Doubles = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     return scaled

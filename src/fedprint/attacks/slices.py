@@ -7,11 +7,11 @@ import operator
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedprint.attacks.features import ROW_WISE, Products, kernel, products
 from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentify import Block, Workspace
+from fedprint.types import Floats
 
 
 class SlicedWorkspace(Workspace):
@@ -35,7 +35,7 @@ class SlicedWorkspace(Workspace):
     def _holds(self, problem: Problem) -> bool:
         return problem.updates is self._base.updates and bool(np.isin(problem.fit, self._base.fit).all())
 
-    def kernel(self, problem: Problem, block: Block) -> NDArray[np.float32]:
+    def kernel(self, problem: Problem, block: Block) -> Floats:
         """Return the kernel (n, p) of one block."""
         if block[1] not in ROW_WISE or not self._holds(problem):
             return super().kernel(problem, block)

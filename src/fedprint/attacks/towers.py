@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedprint.attacks.learner import Learner, train
-from fedprint.attacks.pairs import Floats, Ints, Scores
 from fedprint.models.base import initialise
 from fedprint.models.batches import ShuffledBatches
-from fedprint.types import Examples
+from fedprint.types import Examples, Floats, Ints, Scores
 
 WIDTH = 128
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedprint.attacks.features import Updates
 from fedprint.federation.store import UpdateStore
 from fedprint.params import select
+from fedprint.types import Floats, Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,14 +19,14 @@ class MemoryUpdates:
     """Updates held in memory: ``values`` (n, d), layers side by side."""
 
     sizes: dict[str, int]
-    values: NDArray[np.float32]
+    values: Floats
 
     @property
     def layers(self) -> tuple[str, ...]:
         """Names of the parameter tensors."""
         return tuple(self.sizes)
 
-    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.float32]]:
+    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[Floats]:
         """Yield the chosen layers side by side in column blocks, cut where the store cuts them."""
         ends = np.cumsum([0, *self.sizes.values()])
         wanted = set(select(self.layers, layers))
@@ -42,7 +43,7 @@ class Recorded:
     """Some rows of the store: those of anonymous devices, say."""
 
     store: UpdateStore
-    rows: NDArray[np.int64]
+    rows: Ints
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -64,7 +65,7 @@ class RowsOf:
     """Some ``rows`` (k,) of a table of updates, as a table."""
 
     updates: Updates
-    rows: NDArray[np.int64]
+    rows: Ints
 
     @property
     def layers(self) -> tuple[str, ...]:

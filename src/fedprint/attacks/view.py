@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedprint.defences.points import Defence
 from fedprint.federation.store import UpdateStore
-from fedprint.types import FedprintError, LocalTraining, Questions, User
+from fedprint.types import FedprintError, Ints, LocalTraining, Questions, User
 
 if TYPE_CHECKING:
     from fedprint.models.base import FedModule
@@ -64,16 +63,16 @@ class AttackerView:
     by_album: bool = False
 
     @property
-    def prior_rows(self) -> NDArray[np.int64]:
+    def prior_rows(self) -> Ints:
         """Rows of the store that prior devices sent."""
         return np.flatnonzero((self.store.index["role"] == "prior").to_numpy())
 
     @property
-    def anonymous_rows(self) -> NDArray[np.int64]:
+    def anonymous_rows(self) -> Ints:
         """Rows of the store whose sender is asked for."""
         return np.flatnonzero((self.store.index["role"] == "anonymous").to_numpy())
 
-    def prior_labels(self, questions: Questions) -> NDArray[np.int64]:
+    def prior_labels(self, questions: Questions) -> Ints:
         """Return, for each of :attr:`prior_rows`, the position of its user in the options."""
         position = {user: i for i, user in enumerate(questions.options)}
         users = self.store.index["user_id"].to_numpy()[self.prior_rows]

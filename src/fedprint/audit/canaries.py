@@ -14,7 +14,7 @@ from torch import Tensor
 from fedprint.accounting.events import Adjacency
 from fedprint.params import flatten, unflatten
 from fedprint.rng import numpy_rng, torch_rng
-from fedprint.types import Backend, ClientJob, ClientResult, Device, FedprintError, LocalTraining, Params
+from fedprint.types import Backend, ClientJob, ClientResult, Device, Doubles, FedprintError, LocalTraining, Params
 
 _PREFIX = "canary-"
 
@@ -42,11 +42,11 @@ class Canaries:
         own = (self.owner == canary).double()
         return own * self.signs / math.sqrt(self.size)
 
-    def components(self, vector: Tensor) -> NDArray[np.float64]:
+    def components(self, vector: Tensor) -> Doubles:
         """Return the components (m,) of ``vector`` (d,) along all directions."""
         sums = torch.zeros(self.count + 1, dtype=torch.float64)
         sums.index_add_(0, self.owner, self.signs * vector.double())
-        found: NDArray[np.float64] = (sums[:-1] / math.sqrt(self.size)).numpy()
+        found: Doubles = (sums[:-1] / math.sqrt(self.size)).numpy()
         return found
 
     def devices(self) -> tuple[Device, ...]:

@@ -11,9 +11,9 @@ from scipy.special import expit
 from scipy.stats import beta, norm
 
 from fedprint.accounting.events import SampledGaussian
+from fedprint.types import Doubles, Ints
 
-Doubles = NDArray[np.float64]
-Signs = NDArray[np.int64]
+Signs = Ints
 
 _LEAST = 1e-3
 """Noise below this share of the clipping norm is as good as none."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedprint import params as algebra
 from fedprint.accounting.accountants import Accountant
@@ -21,7 +20,7 @@ from fedprint.defences.points import ROLES
 from fedprint.federation.cohorts import FederationPlan, largest_cohort
 from fedprint.federation.privacy import CLIP, not_covered, planned_events
 from fedprint.federation.rounds import federate
-from fedprint.types import Backend, Device, FedprintError, Observation, Params, Truth
+from fedprint.types import Backend, Device, Doubles, FedprintError, Observation, Params, Truth
 
 LOUD = 10.0
 """Canaries send this multiple of the clipping norm: what clipping lets through counts against the mechanism."""
@@ -67,7 +66,7 @@ class ReleasedModels:
         self._canaries, self._momentum = canaries, momentum
         self._latest, self._velocity = dict(initial), algebra.scale(initial, 0.0)
         self._metrics: list[dict[str, Any]] = []
-        self.steps: list[NDArray[np.float64]] = []
+        self.steps: list[Doubles] = []
 
     @property
     def next_round(self) -> int:
@@ -175,8 +174,8 @@ def _update_noise(
     )
 
 
-def _over_norm(writer: ReleasedModels, plan: FederationPlan, norm: float) -> NDArray[np.float64]:
+def _over_norm(writer: ReleasedModels, plan: FederationPlan, norm: float) -> Doubles:
     """Return every round's sum over its clipping norm along every direction: (T, m)."""
     factors = [plan.expected(t) / found.get(CLIP, norm) for t, found in enumerate(writer.metrics())]
-    steps: NDArray[np.float64] = np.array(factors)[:, None] * np.stack(writer.steps)
+    steps: Doubles = np.array(factors)[:, None] * np.stack(writer.steps)
     return steps

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedprint.data.dataset import START
-from fedprint.types import FedprintError
+from fedprint.types import FedprintError, Floats, Ints
 
-Features = NDArray[np.float32]
+Features = Floats
 COMPONENTS = 40
 """Principal components or singular vectors that distances are measured in."""
 
@@ -59,7 +59,7 @@ def text_features(tokens: Tensor) -> Features:
     return scaled
 
 
-def cluster(features: Features, clusters: int, seed: int) -> NDArray[np.int64]:
+def cluster(features: Features, clusters: int, seed: int) -> Ints:
     """Return the cluster 0 .. ``clusters`` - 1 of each row of ``features`` (n, d), no cluster empty: (n,).
 
     MiniBatchKMeans on one thread: equal features and seed give equal clusters. Where k-means leaves a cluster empty,
@@ -74,12 +74,12 @@ def cluster(features: Features, clusters: int, seed: int) -> NDArray[np.int64]:
         )
     means = MiniBatchKMeans(clusters, random_state=seed % 2**32, n_init=_RESTARTS, batch_size=1024)
     with threadpool_limits(1):
-        labels: NDArray[np.int64] = means.fit_predict(features).astype(np.int64)
+        labels: Ints = means.fit_predict(features).astype(np.int64)
         distance = np.linalg.norm(features - means.cluster_centers_[labels], axis=1)
     return _filled(labels, distance, clusters)
 
 
-def _filled(labels: NDArray[np.int64], distance: NDArray[np.floating], clusters: int) -> NDArray[np.int64]:
+def _filled(labels: Ints, distance: NDArray[np.floating], clusters: int) -> Ints:
     """Give every empty cluster the half of the largest one that is farthest from its centre (ties: the later rows)."""
     labels = labels.copy()
     for empty in np.flatnonzero(np.bincount(labels, minlength=clusters) == 0):
@@ -96,7 +96,7 @@ def _small(images: Tensor) -> Tensor:
     return functional.adaptive_avg_pool2d(images, (min(height, _MOST_PIXELS), min(width, _MOST_PIXELS)))
 
 
-def _word_counts(tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+def _word_counts(tokens: Ints) -> Ints:
     """Return how often each known word comes in each text: sparse (n, words that occur)."""
     from scipy.sparse import coo_matrix
 

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t as student_t
 
-from fedprint.evaluation.chance import FloatArray
 from fedprint.evaluation.intervals import Bounds, Interval, cluster_mean_interval, mean_interval, proportion_interval
-from fedprint.types import FedprintError
+from fedprint.types import Doubles, FedprintError
 
 Region = Literal["green", "white", "red"]
 LEAKED = 0.2
@@ -27,8 +26,8 @@ class Setting:
     Settings that are averaged or compared have the same t test and n attacked images, in the same order, and runs.
     """
 
-    hits: FloatArray
-    distances: FloatArray
+    hits: Doubles
+    distances: Doubles
 
     @property
     def accuracy(self) -> Interval:
@@ -36,7 +35,7 @@ class Setting:
         return accuracy_of_runs(self.hits)
 
 
-def accuracy_of_runs(hits: FloatArray) -> Interval:
+def accuracy_of_runs(hits: Doubles) -> Interval:
     """Return the accuracy of test hits (t,), or (r, t) of r runs of one training, on the same images.
 
     The interval joins two sources as the root of their squares: test images, and runs where there are several. Of one
@@ -51,7 +50,7 @@ def accuracy_of_runs(hits: FloatArray) -> Interval:
     )
 
 
-def between_runs(values: FloatArray, confidence: float = 0.95) -> float:
+def between_runs(values: Doubles, confidence: float = 0.95) -> float:
     """Return half the width of Student's interval of the mean of one value per run (r,), 0 of a single run."""
     if len(values) < 2:
         return 0.0
@@ -75,12 +74,12 @@ def region(ratio: float, error: float) -> Region:
     return "red" if error < LEAKED else "white"
 
 
-def performance(settings: Sequence[Setting]) -> FloatArray:
+def performance(settings: Sequence[Setting]) -> Doubles:
     """Return ``mean_m Acc(m) dist_i(m)`` of every image i (n,); its mean over images is the CAP score."""
     if len({len(setting.distances) for setting in settings}) != 1:
         raise FedprintError("CAP: every setting must attack the same images; got different numbers, or no setting")
     weighted = [setting.accuracy.value * np.asarray(setting.distances, float) for setting in settings]
-    result: FloatArray = np.mean(weighted, axis=0)
+    result: Doubles = np.mean(weighted, axis=0)
     return result
 
 
@@ -126,17 +125,17 @@ def cap_difference(
     )
 
 
-def _by_test_image(settings: Sequence[Setting]) -> FloatArray:
+def _by_test_image(settings: Sequence[Setting]) -> Doubles:
     """Return what each test image (t,) adds to CAP, t times over: whether it was hit times the mean distance."""
-    result: FloatArray = np.mean([np.atleast_2d(s.hits).mean(0) * np.mean(s.distances) for s in settings], axis=0)
+    result: Doubles = np.mean([np.atleast_2d(s.hits).mean(0) * np.mean(s.distances) for s in settings], axis=0)
     return result
 
 
-def _by_run(settings: Sequence[Setting]) -> FloatArray:
+def _by_run(settings: Sequence[Setting]) -> Doubles:
     """Return the CAP (r,) of each run's accuracies."""
-    result: FloatArray = np.mean([np.atleast_2d(s.hits).mean(1) * np.mean(s.distances) for s in settings], axis=0)
+    result: Doubles = np.mean([np.atleast_2d(s.hits).mean(1) * np.mean(s.distances) for s in settings], axis=0)
     return result
 
 
-def _mean(values: FloatArray, victims: ArrayLike, rng: np.random.Generator, bounds: Bounds | None) -> Interval:
+def _mean(values: Doubles, victims: ArrayLike, rng: np.random.Generator, bounds: Bounds | None) -> Interval:
     return cluster_mean_interval(values, victims, rng, bounds=bounds)

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t as student_t
 
-from fedprint.evaluation.chance import FloatArray
 from fedprint.evaluation.intervals import Interval, cluster_bootstrap_interval
-from fedprint.evaluation.outcomes import IntArray, top_k_credit
+from fedprint.evaluation.outcomes import top_k_credit
 from fedprint.evaluation.utility import mean_ap_statistic
+from fedprint.types import Doubles, Ints
 
-Statistic = Callable[[FloatArray], float]
+Statistic = Callable[[Doubles], float]
 """A number as a function of the weights (q,) of the questions."""
 
 
@@ -22,13 +22,13 @@ def mean_of(statistics: Sequence[Statistic]) -> Statistic:
     return lambda weights: float(np.mean([statistic(weights) for statistic in statistics]))
 
 
-def top1_statistic(scores: FloatArray, columns: IntArray) -> Statistic:
+def top1_statistic(scores: Doubles, columns: Ints) -> Statistic:
     """Return the share of questions whose best-scored option (of (q, m)) is ``columns`` (q,)."""
     hits = top_k_credit(scores, columns, 1)
     return lambda weights: float((weights * hits).sum() / weights.sum())
 
 
-def ap_statistic(scores: FloatArray, columns: IntArray) -> Statistic:
+def ap_statistic(scores: Doubles, columns: Ints) -> Statistic:
     """Return the AP per option (q, m), averaged over those that are an answer."""
     return mean_ap_statistic(scores, np.eye(scores.shape[1], dtype=bool)[columns])
 
@@ -48,7 +48,7 @@ def gain_interval(
     narrow. One seed alone says nothing of seeds: then only users count.
     """
 
-    def difference(weights: FloatArray) -> float:
+    def difference(weights: Doubles) -> float:
         return float(np.mean([first(weights) - second(weights) for first, second in pairs]))
 
     halved = cluster_bootstrap_interval(
@@ -62,7 +62,7 @@ def gain_interval(
     return Interval(value=value, lo=max(-1.0, value - float(below)), hi=min(1.0, value + float(above)))
 
 
-def seed_half_width(by_seed: FloatArray, confidence: float) -> float:
+def seed_half_width(by_seed: Doubles, confidence: float) -> float:
     """Return half the width of Student's interval of the mean of one difference per seed (s,); 0 for one seed."""
     s = len(by_seed)
     if s < 2:

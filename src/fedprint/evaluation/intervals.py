@@ -21,8 +21,7 @@ from scipy.special import expit, logit
 from scipy.stats import beta
 from scipy.stats import t as student_t
 
-from fedprint.evaluation.chance import FloatArray
-from fedprint.types import FedprintError
+from fedprint.types import Doubles, FedprintError
 
 Bounds = tuple[float, float]
 
@@ -121,7 +120,7 @@ def ratio_interval(
     return Interval(value=low + span * value, lo=low + span * lo, hi=low + span * hi)
 
 
-def check_clusters(sums: ArrayLike, counts: ArrayLike, bounds: Bounds | None) -> tuple[FloatArray, FloatArray]:
+def check_clusters(sums: ArrayLike, counts: ArrayLike, bounds: Bounds | None) -> tuple[Doubles, Doubles]:
     """Return both as float arrays (U,), or raise FedprintError naming what is wrong."""
     h, n = np.asarray(sums, float), np.asarray(counts, float)
     if h.ndim != 1 or h.shape != n.shape or not h.size:
@@ -147,7 +146,7 @@ def proportion_interval(successes: float, trials: float, *, confidence: float = 
     return Interval(value=successes / trials, lo=lo, hi=hi)
 
 
-def safe_bounds(sums: FloatArray, counts: FloatArray, level: float) -> Bounds:
+def safe_bounds(sums: Doubles, counts: Doubles, level: float) -> Bounds:
     """Return bounds on a [0, 1] mean that hold without any resampling; ``level`` is the error of each side.
 
     The tighter of two arguments: Clopper-Pearson with fractional successes out of Kish's effective number of users;
@@ -166,7 +165,7 @@ def safe_bounds(sums: FloatArray, counts: FloatArray, level: float) -> Bounds:
 
 
 def _studentised_ends(
-    h: FloatArray, n: FloatArray, rng: np.random.Generator, *, level: float, resamples: int, bounded: bool
+    h: Doubles, n: Doubles, rng: np.random.Generator, *, level: float, resamples: int, bounded: bool
 ) -> Bounds:
     if len(h) == 1:
         return -np.inf, np.inf
@@ -188,7 +187,7 @@ def _studentised_ends(
     return float(lo), float(hi)
 
 
-def _on_scale(value: float, ratios: FloatArray, bounded: bool) -> tuple[float, FloatArray, FloatArray]:
+def _on_scale(value: float, ratios: Doubles, bounded: bool) -> tuple[float, Doubles, Doubles]:
     """Return the value, the slopes d(scale)/d(ratio) at it and at each draw (1 + B,), and the draws on the scale."""
     if not bounded:
         return value, np.ones(1 + len(ratios)), ratios
@@ -197,7 +196,7 @@ def _on_scale(value: float, ratios: FloatArray, bounded: bool) -> tuple[float, F
     return float(scaled[0]), 1 / (inside * (1 - inside)), scaled[1:]
 
 
-def _tail_errors(h: FloatArray, n: FloatArray, value: float, error: float, unseen: float) -> Bounds:
+def _tail_errors(h: Doubles, n: Doubles, value: float, error: float, unseen: float) -> Bounds:
     """Return the standard error to use below and above ``value``, with the unseen users of the longer tail."""
     residuals = (h - value * n) / n.sum()
     excess = residuals.max() + residuals.min()
@@ -205,7 +204,7 @@ def _tail_errors(h: FloatArray, n: FloatArray, value: float, error: float, unsee
     return float(below), float(above)
 
 
-def _resampled_counts(users: int, resamples: int, rng: np.random.Generator) -> Iterator[FloatArray]:
+def _resampled_counts(users: int, resamples: int, rng: np.random.Generator) -> Iterator[Doubles]:
     """Yield (b, U) blocks, ``resamples`` rows in all: how often each user is in each bootstrap sample."""
     block = max(1, _CELLS // users)
     for start in range(0, resamples, block):
@@ -214,7 +213,7 @@ def _resampled_counts(users: int, resamples: int, rng: np.random.Generator) -> I
         yield np.bincount(cells.ravel(), minlength=rows * users).reshape(rows, users).astype(float)
 
 
-def _ratio_and_error(times: FloatArray, h: FloatArray, n: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _ratio_and_error(times: Doubles, h: Doubles, n: Doubles) -> tuple[Doubles, Doubles]:
     """Return ratio and linearised standard error (b,) of the samples ``times`` (b, U)."""
     users = len(h)
     sh, sn, hh, hn, nn = (times @ np.stack([h, n, h * h, h * n, n * n], axis=1)).T
@@ -226,7 +225,7 @@ def _ratio_and_error(times: FloatArray, h: FloatArray, n: FloatArray) -> tuple[F
 
 
 def cluster_bootstrap_interval(
-    statistic: Callable[[FloatArray], float],
+    statistic: Callable[[Doubles], float],
     user_ids: ArrayLike,
     rng: np.random.Generator,
     *,

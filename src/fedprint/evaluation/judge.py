@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedprint.analyses.trials import UNSEEN, AnswerSet, Trial
-from fedprint.evaluation.chance import FloatArray, expected_ap, expected_top_k
+from fedprint.evaluation.chance import expected_ap, expected_top_k
 from fedprint.evaluation.gains import ap_statistic, gain_interval, mean_of, top1_statistic
 from fedprint.evaluation.intervals import Interval, cluster_bootstrap_interval
 from fedprint.evaluation.measure import hit_interval, measure_outcomes
 from fedprint.evaluation.metrics import measurement
-from fedprint.evaluation.outcomes import IntArray, Outcomes, outcomes, top_k_credit
+from fedprint.evaluation.outcomes import Outcomes, outcomes, top_k_credit
 from fedprint.evaluation.utility import mean_ap_statistic
 from fedprint.rng import numpy_rng
-from fedprint.types import FedprintError, Measurement
+from fedprint.types import Doubles, FedprintError, Ints, Measurement
 
 FALSE_ALARMS = 0.05
 """The false-positive rate of ``membership_tpr``: with some dozen users none much smaller can be told from 0."""
@@ -39,19 +39,19 @@ class Judged:
     ``tables`` (s, q, m): the answers, once per seed of the attack's training; ``baseline`` likewise, or None.
     """
 
-    tables: FloatArray
-    baseline: FloatArray | None
-    options: IntArray
-    columns: IntArray
-    users: IntArray
+    tables: Doubles
+    baseline: Doubles | None
+    options: Ints
+    columns: Ints
+    users: Ints
     setting: Setting
 
     @property
-    def scores(self) -> FloatArray:
+    def scores(self) -> Doubles:
         """The one table (q, m) of an attack that answers once."""
         if len(self.tables) != 1:
             raise FedprintError(f"{len(self.tables)} tables of answers, one per seed, for a metric that takes one")
-        one: FloatArray = self.tables[0]
+        one: Doubles = self.tables[0]
         return one
 
 
@@ -115,7 +115,7 @@ def _unseen_ap(metric: str, found: Judged) -> Measurement:
     return _binary_ap(metric, found.scores[:, column], found.columns == column, found)
 
 
-def _binary_ap(metric: str, scores: FloatArray, positive: np.ndarray, found: Judged) -> Measurement:
+def _binary_ap(metric: str, scores: Doubles, positive: np.ndarray, found: Judged) -> Measurement:
     statistic = mean_ap_statistic(scores[:, None], positive[:, None])
     chance = float(expected_ap(positive.sum(), len(positive)))
     return measurement(metric, _bootstrap(metric, statistic, found), chance, found.users)
@@ -161,11 +161,11 @@ def _auroc(metric: str, found: Judged) -> Measurement:
     return measurement(metric, _bootstrap(metric, statistic, found), 0.5, found.users)
 
 
-def weighted_auroc(scores: FloatArray, positive: np.ndarray) -> Callable[[FloatArray], float]:
+def weighted_auroc(scores: Doubles, positive: np.ndarray) -> Callable[[Doubles], float]:
     """Return the area under the ROC curve (ties count half) as a function of weights (n,); NaN without both classes."""
     values, place = np.unique(scores, return_inverse=True)
 
-    def statistic(weights: FloatArray) -> float:
+    def statistic(weights: Doubles) -> float:
         p = np.bincount(place, weights=weights * positive, minlength=len(values))
         n = np.bincount(place, weights=weights * ~positive, minlength=len(values))
         below = np.cumsum(n) - n
@@ -193,7 +193,7 @@ def _membership_tpr(metric: str, found: Judged) -> Measurement:
     return measurement(metric, _bootstrap(metric, statistic, found), chance, found.users)
 
 
-def weighted_tpr(scores: FloatArray, positive: np.ndarray, most: float) -> Callable[[FloatArray], float]:
+def weighted_tpr(scores: Doubles, positive: np.ndarray, most: float) -> Callable[[Doubles], float]:
     """Return the true-positive rate at a false-positive rate of at most ``most``, as a function of weights (n,).
 
     Calls everyone positive whose score is above a threshold, the lowest that keeps to ``most``; equal scores are called
@@ -201,7 +201,7 @@ def weighted_tpr(scores: FloatArray, positive: np.ndarray, most: float) -> Calla
     """
     values, place = np.unique(scores, return_inverse=True)
 
-    def statistic(weights: FloatArray) -> float:
+    def statistic(weights: Doubles) -> float:
         p = np.bincount(place, weights=weights * positive, minlength=len(values))[::-1]
         n = np.bincount(place, weights=weights * ~positive, minlength=len(values))[::-1]
         if not (p.sum() and n.sum()):
@@ -219,7 +219,7 @@ def _unseen_column(found: Judged) -> int:
     return int(places[0])
 
 
-def _bootstrap(metric: str, statistic: Callable[[FloatArray], float], found: Judged) -> Interval:
+def _bootstrap(metric: str, statistic: Callable[[Doubles], float], found: Judged) -> Interval:
     rng = numpy_rng(found.setting.seed, "interval", metric)
     resamples = min(found.setting.resamples, 400)  # sorting is done once, but each resample walks all questions
     return cluster_bootstrap_interval(

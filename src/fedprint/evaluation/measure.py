@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedprint.evaluation.chance import FloatArray, expected_top_k
+from fedprint.evaluation.chance import expected_top_k
 from fedprint.evaluation.intervals import Interval, cluster_mean_interval, mean_interval, proportion_interval
 from fedprint.evaluation.metrics import measurement
-from fedprint.evaluation.outcomes import IntArray, Outcomes, check_ranking, outcomes
+from fedprint.evaluation.outcomes import Outcomes, check_ranking, outcomes
 from fedprint.rng import numpy_rng
-from fedprint.types import FedprintError, Measurement
+from fedprint.types import Doubles, FedprintError, Ints, Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def measure_outcomes(
 
 
 def hit_interval(
-    hits: FloatArray, user_ids: IntArray, rng: np.random.Generator, *, confidence: float, resamples: int
+    hits: Doubles, user_ids: Ints, rng: np.random.Generator, *, confidence: float, resamples: int
 ) -> Interval:
     """Return the interval of the mean of ``hits`` (q,): exact (Clopper-Pearson) when no user is asked about twice."""
     if len(np.unique(user_ids)) == len(user_ids):

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedprint.evaluation.chance import FloatArray
 from fedprint.evaluation.intervals import (
     Interval,
     cluster_bootstrap_interval,
     cluster_mean_interval,
     proportion_interval,
 )
-from fedprint.types import FedprintError
+from fedprint.types import Doubles, FedprintError
 
 FALSE_POSITIVES = 1e-3
 """The false positive rate at which attacks are compared (Carlini et al. 2022): an average hides what few users lose."""
@@ -87,11 +86,11 @@ def membership_outcome(
     )
 
 
-def _area(score: FloatArray, truth: NDArray[np.bool_]) -> Callable[[FloatArray], float]:
+def _area(score: Doubles, truth: NDArray[np.bool_]) -> Callable[[Doubles], float]:
     """Return the area under the ROC curve as a function of weights (n,), NaN where one side has none."""
     _, place = np.unique(score, return_inverse=True)
 
-    def auc(times: FloatArray) -> float:
+    def auc(times: Doubles) -> float:
         members, others = (np.bincount(place, weights=times * side) for side in (truth, ~truth))
         pairs = members.sum() * others.sum()
         return float(members @ (np.cumsum(others) - others / 2) / pairs) if pairs else math.nan

@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedprint.evaluation.chance import FloatArray, expected_ap
+from fedprint.evaluation.chance import expected_ap
 from fedprint.ranking import average_precision
-from fedprint.types import FedprintError
-
-IntArray = NDArray[np.int64]
+from fedprint.types import Doubles, FedprintError, Ints
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +24,14 @@ class Outcomes:
     is the user behind each question, the unit that is resampled. All fractions.
     """
 
-    columns: IntArray
-    ap: FloatArray
-    chance_ap: FloatArray
-    prevalence: FloatArray
-    counts: IntArray
-    top1: FloatArray
-    top5: FloatArray
-    user_ids: IntArray
+    columns: Ints
+    ap: Doubles
+    chance_ap: Doubles
+    prevalence: Doubles
+    counts: Ints
+    top1: Doubles
+    top5: Doubles
+    user_ids: Ints
     n_options: int
 
 
@@ -77,7 +75,7 @@ def outcomes_of(found: Outcomes, columns: ArrayLike) -> Outcomes:
     return replace(found, **per_user, **{name: getattr(found, name)[asked] for name in ("top1", "top5", "user_ids")})
 
 
-def check_ranking(scores: ArrayLike, truth: ArrayLike) -> tuple[FloatArray, IntArray]:
+def check_ranking(scores: ArrayLike, truth: ArrayLike) -> tuple[Doubles, Ints]:
     """Return both as arrays, or raise FedprintError naming what is wrong."""
     ranked, answers = np.asarray(scores, np.float64), np.asarray(truth, np.int64)
     if ranked.ndim != 2 or answers.shape != ranked.shape[:1] or not ranked.size:
@@ -89,12 +87,12 @@ def check_ranking(scores: ArrayLike, truth: ArrayLike) -> tuple[FloatArray, IntA
     return ranked, answers
 
 
-def top_k_credit(scores: FloatArray, truth: IntArray, k: int) -> FloatArray:
+def top_k_credit(scores: Doubles, truth: Ints, k: int) -> Doubles:
     """Return (q,): the chance that the true option is among the k best when ties are broken at random.
 
     Expected credit rather than a draw: constant scores give exactly k/m, and the result needs no seed.
     """
     own = scores[np.arange(len(truth)), truth][:, None]
     better, tied = (scores > own).sum(1), (scores == own).sum(1)
-    credit: FloatArray = np.clip((k - better) / tied, 0.0, 1.0)
+    credit: Doubles = np.clip((k - better) / tied, 0.0, 1.0)
     return credit

@@ -6,11 +6,11 @@ Letters: v victims, b images of each. Images are (v, b, c, h, w) in [0, 1]; numb
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.ndimage import gaussian_filter
 from scipy.optimize import linear_sum_assignment
 
-from fedprint.evaluation.chance import FloatArray
+from fedprint.types import Doubles, Ints
 
 SUCCESS = (0.1, 0.2)
 """Relative errors below which an image counts as recovered."""
@@ -19,14 +19,14 @@ SSIM_SIGMA, SSIM_TRUNCATE = 1.5, 3.5
 SSIM_CONSTANTS = (0.01**2, 0.03**2)
 
 
-def relative_errors(found: ArrayLike, truth: ArrayLike) -> FloatArray:
+def relative_errors(found: ArrayLike, truth: ArrayLike) -> Doubles:
     """Return ``|x* - x| / |x|`` in index order: the rMSE of spn, section 4.2, a ratio of norms and no square."""
     a, x = _flat(found), _flat(truth)
-    result: FloatArray = np.linalg.norm(a - x, axis=2) / np.linalg.norm(x, axis=2)
+    result: Doubles = np.linalg.norm(a - x, axis=2) / np.linalg.norm(x, axis=2)
     return result
 
 
-def assignment(found: ArrayLike, truth: ArrayLike) -> NDArray[np.int64]:
+def assignment(found: ArrayLike, truth: ArrayLike) -> Ints:
     """Return for every true image (v, b) the place of the reconstruction that belongs to it.
 
     Of all ways to pair the images of a victim it has the smallest sum of relative errors. There may be more
@@ -38,27 +38,27 @@ def assignment(found: ArrayLike, truth: ArrayLike) -> NDArray[np.int64]:
     return np.stack([linear_sum_assignment(one)[1] for one in cost]).astype(np.int64)
 
 
-def rearranged(found: ArrayLike, places: NDArray[np.int64]) -> FloatArray:
+def rearranged(found: ArrayLike, places: Ints) -> Doubles:
     """Return what was found (v, b, ...) in the order of ``places`` (v, b)."""
     array = np.asarray(found, np.float64)
     return array[np.arange(len(array))[:, None], places]
 
 
-def largest_errors(truth: ArrayLike) -> FloatArray:
+def largest_errors(truth: ArrayLike) -> Doubles:
     """Return the largest relative error that an image in [0, 1] can have: every pixel at the other end."""
     x = _flat(truth)
-    result: FloatArray = np.linalg.norm(np.maximum(x, 1 - x), axis=2) / np.linalg.norm(x, axis=2)
+    result: Doubles = np.linalg.norm(np.maximum(x, 1 - x), axis=2) / np.linalg.norm(x, axis=2)
     return result
 
 
-def psnr(found: ArrayLike, truth: ArrayLike) -> FloatArray:
+def psnr(found: ArrayLike, truth: ArrayLike) -> Doubles:
     """Return the peak signal-to-noise ratio in dB, at most 100: ``-10 log10`` of the mean squared error."""
     error = np.square(_flat(found) - _flat(truth)).mean(2)
-    result: FloatArray = -10 * np.log10(np.maximum(error, 1e-10))
+    result: Doubles = -10 * np.log10(np.maximum(error, 1e-10))
     return result
 
 
-def ssim(found: ArrayLike, truth: ArrayLike) -> FloatArray:
+def ssim(found: ArrayLike, truth: ArrayLike) -> Doubles:
     """Return the structural similarity (Wang et al. 2004), the mean over pixels and channels.
 
     A Gaussian window of standard deviation 1.5 cut at 11 pixels; images are mirrored at their edges.
@@ -69,11 +69,11 @@ def ssim(found: ArrayLike, truth: ArrayLike) -> FloatArray:
     cov = _blurred(a * x) - mean_a * mean_x
     c1, c2 = SSIM_CONSTANTS
     each = (2 * mean_a * mean_x + c1) * (2 * cov + c2) / ((mean_a**2 + mean_x**2 + c1) * (var_a + var_x + c2))
-    result: FloatArray = each.mean((2, 3, 4))
+    result: Doubles = each.mean((2, 3, 4))
     return result
 
 
-def label_hits(found: ArrayLike, truth: ArrayLike) -> FloatArray:
+def label_hits(found: ArrayLike, truth: ArrayLike) -> Doubles:
     """Return 1 for every true label (v, b) that is among the ``found`` (v, b) of its victim, each found one used once.
 
     The order is left aside: a gradient of several images holds none.
@@ -89,7 +89,7 @@ def label_hits(found: ArrayLike, truth: ArrayLike) -> FloatArray:
     return hits
 
 
-def chance_label_hits(truth: ArrayLike, classes: int, draws: int | None = None) -> FloatArray:
+def chance_label_hits(truth: ArrayLike, classes: int, draws: int | None = None) -> Doubles:
     """Return the expected :func:`label_hits` (v, b) of ``draws`` labels (default: b) drawn uniformly from ``classes``.
 
     Of k true labels of one class ``min(X, k)`` are hit, X binomial of the draws.
@@ -101,16 +101,16 @@ def chance_label_hits(truth: ArrayLike, classes: int, draws: int | None = None) 
     tries = b if draws is None else draws
     expected = {k: float(binom.sf(np.arange(k), tries, 1 / classes).sum()) / k for k in range(1, b + 1)}
     counts = np.stack([(row[:, None] == row[None, :]).sum(1) for row in labels])
-    result: FloatArray = np.vectorize(expected.__getitem__, otypes=[np.float64])(counts)
+    result: Doubles = np.vectorize(expected.__getitem__, otypes=[np.float64])(counts)
     return result
 
 
-def _flat(images: ArrayLike) -> FloatArray:
+def _flat(images: ArrayLike) -> Doubles:
     array = np.asarray(images, np.float64)
     return array.reshape(*array.shape[:2], -1)
 
 
-def _blurred(images: FloatArray) -> FloatArray:
+def _blurred(images: Doubles) -> Doubles:
     sigma = (0, 0, 0, SSIM_SIGMA, SSIM_SIGMA)
-    result: FloatArray = gaussian_filter(images, sigma, truncate=SSIM_TRUNCATE, mode="reflect")
+    result: Doubles = gaussian_filter(images, sigma, truncate=SSIM_TRUNCATE, mode="reflect")
     return result

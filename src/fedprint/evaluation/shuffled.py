@@ -19,9 +19,9 @@ from math import factorial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedprint.evaluation.chance import FloatArray
 from fedprint.evaluation.outcomes import check_ranking
 from fedprint.ranking import cross_average_precision
+from fedprint.types import Doubles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def permutation_test(
     )
 
 
-def null_means(table: FloatArray, rng: np.random.Generator, permutations: int) -> FloatArray:
+def null_means(table: Doubles, rng: np.random.Generator, permutations: int) -> Doubles:
     """Return (permutations,) mean APs with user u read from a random column of ``table`` (m, U), no column twice."""
     columns, users = table.shape
     block = max(1, 4_000_000 // columns)

@@ -11,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedprint.evaluation.chance import FloatArray, expected_ap, expected_top_k, expected_uniform_error
+from fedprint.evaluation.chance import expected_ap, expected_top_k, expected_uniform_error
 from fedprint.evaluation.intervals import cluster_bootstrap_interval, cluster_mean_interval
 from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.outcomes import top_k_credit
 from fedprint.rng import numpy_rng
-from fedprint.types import FedprintError, Measurement
+from fedprint.types import Doubles, FedprintError, Ints, Measurement
 
 IGNORED = -100
 """Target of a token that does not count."""
@@ -32,7 +32,7 @@ def accuracy(
     return hit_rate("accuracy", hits, user_ids, seed, chance=chance, confidence=confidence)
 
 
-def top5_hits(scores: ArrayLike, targets: ArrayLike) -> FloatArray:
+def top5_hits(scores: ArrayLike, targets: ArrayLike) -> Doubles:
     """Return per-token top-5 credit (n,) from ``scores`` (n, V): call it batch by batch and keep the hits only.
 
     NaN where the target is :data:`IGNORED`, which :func:`top5_accuracy` leaves out.
@@ -109,9 +109,9 @@ def mae_gain(
     return measurement("mae_gain_over_median", interval, 0.0, users)
 
 
-def absolute_errors(predictions: ArrayLike, targets: ArrayLike, scale: tuple[float, float]) -> FloatArray:
+def absolute_errors(predictions: ArrayLike, targets: ArrayLike, scale: tuple[float, float]) -> Doubles:
     """Return the errors (n,) of predictions (n,) that are clipped to ``scale`` (lowest, highest)."""
-    errors: FloatArray = np.abs(np.clip(np.asarray(predictions, float), *scale) - np.asarray(targets, float))
+    errors: Doubles = np.abs(np.clip(np.asarray(predictions, float), *scale) - np.asarray(targets, float))
     return errors
 
 
@@ -135,7 +135,7 @@ def mean_ap(
     return measurement("mean_ap", interval, chance, users)
 
 
-def mean_ap_statistic(scores: FloatArray, labels: NDArray[np.bool_]) -> Callable[[FloatArray], float]:
+def mean_ap_statistic(scores: Doubles, labels: NDArray[np.bool_]) -> Callable[[Doubles], float]:
     """Return the mean AP (scikit-learn's, ties included) as a function of example weights (n,); sorts only once.
 
     Classes without a positive, in the data or in a resample, do not count; NaN if none is left.
@@ -144,7 +144,7 @@ def mean_ap_statistic(scores: FloatArray, labels: NDArray[np.bool_]) -> Callable
         raise FedprintError(f"mean AP needs scores {scores.shape} and labels {labels.shape} (n, C) with a positive")
     classes = [_sorted_class(scores[:, c], labels[:, c]) for c in np.flatnonzero(labels.any(0))]
 
-    def statistic(weights: FloatArray) -> float:
+    def statistic(weights: Doubles) -> float:
         found = np.array([_weighted_ap(weights[order], positive, last) for order, positive, last in classes])
         drawn = found[~np.isnan(found)]
         return float(drawn.mean()) if len(drawn) else float("nan")
@@ -152,17 +152,17 @@ def mean_ap_statistic(scores: FloatArray, labels: NDArray[np.bool_]) -> Callable
     return statistic
 
 
-_Class = tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64]]
+_Class = tuple[Ints, NDArray[np.bool_], Ints]
 
 
-def _sorted_class(column: FloatArray, positive: NDArray[np.bool_]) -> _Class:
+def _sorted_class(column: Doubles, positive: NDArray[np.bool_]) -> _Class:
     """Return the descending order (n,), the positives in it, and the last position of each one's tie."""
     order = np.argsort(-column, kind="stable")
     ordered = -column[order]
     return order, positive[order], np.searchsorted(ordered, ordered, side="right") - 1
 
 
-def _weighted_ap(weights: FloatArray, positive: NDArray[np.bool_], last: NDArray[np.int64]) -> float:
+def _weighted_ap(weights: Doubles, positive: NDArray[np.bool_], last: Ints) -> float:
     hits = weights * positive
     total = hits.sum()
     if total == 0:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedprint.data.clusters import Features, cluster, pixel_features, text_features
@@ -26,7 +25,7 @@ from fedprint.pipeline import recipes
 from fedprint.pipeline.config import Experiment
 from fedprint.pipeline.stages.paths import write_json
 from fedprint.rng import seed_for, torch_rng
-from fedprint.types import Examples, FedprintError, User
+from fedprint.types import Examples, FedprintError, Floats, User
 
 EPOCHS = 3
 """Epochs of the task's model on the background whose activations ``features: model`` are."""
@@ -114,7 +113,7 @@ def _feature_function(model: FedModule) -> Callable[[Tensor], Tensor]:
     return compute  # type: ignore[no-any-return]
 
 
-def _activations(compute: Callable[[Tensor], Tensor], x: Tensor) -> NDArray[np.float32]:
+def _activations(compute: Callable[[Tensor], Tensor], x: Tensor) -> Floats:
     with torch.no_grad():
         parts = [compute(part.float() / 255 if part.dtype == torch.uint8 else part) for part in torch.split(x, 512)]
     return torch.cat(parts).float().numpy()

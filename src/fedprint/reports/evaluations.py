@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedprint.evaluation.rows import COLUMNS, GUARANTEE, POOLED, Row, pool_seeds, read_measurements
-from fedprint.types import FedprintError
+from fedprint.types import FedprintError, Floats, Ints
 
 PRIOR_ORDER = ("random", "chrono", "photoset")
 CONTROL = "iid"
@@ -43,9 +42,9 @@ class Evaluation:
 class Scatter:
     """A t-SNE of updates: ``xy`` (n, 2), ``user`` (n,), ``role`` (n,) 0 = anonymous device, 1 = prior device."""
 
-    xy: NDArray[np.float32]
-    user: NDArray[np.int64]
-    role: NDArray[np.int64]
+    xy: Floats
+    user: Ints
+    role: Ints
 
 
 def read_evaluation(folder: Path) -> Evaluation:

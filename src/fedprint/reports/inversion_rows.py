@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprint.evaluation.rows import Row
+from fedprint.types import Doubles, Floats, Ints
 
 DEFENCES = ("dp", "ppdl_0.05", "ppdl_0.3", "spn")
 """In the order of the papers' tables."""
@@ -174,9 +175,9 @@ class Trail:
     adversary: str
     defence: str
     strength: float
-    evaluations: NDArray[np.int64]
-    values: NDArray[np.float32]
-    errors: NDArray[np.float64]
+    evaluations: Ints
+    values: Floats
+    errors: Doubles
 
     @property
     def strays(self) -> bool:

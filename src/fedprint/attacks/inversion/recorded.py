@@ -9,7 +9,6 @@ from functools import reduce
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from fedprint.attacks.inversion.matching import GradientMatching
@@ -23,7 +22,7 @@ from fedprint.defences.secret_head import secret_head
 from fedprint.models.convnets import ImageClassifier
 from fedprint.models.dual_head import DualHead
 from fedprint.params import add
-from fedprint.types import FedprintError, LocalTraining, Params
+from fedprint.types import FedprintError, Ints, LocalTraining, Params
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +198,7 @@ def _update(view: AttackerView, row: int) -> Params:
     return {name: flat[part].reshape(shapes[name]) for name, part in view.store.columns().items()}
 
 
-def _received(view: AttackerView, row: int, rounds: NDArray[np.int64]) -> Params:
+def _received(view: AttackerView, row: int, rounds: Ints) -> Params:
     """Return what the sender of ``row`` received: the round's model and, in turn, what was sent before it."""
     model = {name: tensor.float() for name, tensor in view.store.global_params(int(rounds[row])).items()}
     if not view.rule.in_turn:

@@ -7,16 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedprint.evaluation.intervals import Interval, difference_interval, proportion_interval
 from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.rows import Row, pool_seeds, to_row
 from fedprint.pipeline.clients.config import Cell, ClientsExperiment
 from fedprint.rng import numpy_rng
-from fedprint.types import FedprintError, Measurement
+from fedprint.types import Doubles, FedprintError, Measurement
 
-Hits = NDArray[np.float64]
+Hits = Doubles
 """For each test image (n,) the share of models that get it right."""
 
 PAIRS = (

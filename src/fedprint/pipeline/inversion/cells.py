@@ -34,6 +34,7 @@ from fedprint.pipeline.point_keys import source_digest
 from fedprint.pipeline.stages.paths import data_dir
 from fedprint.pipeline.workspace import find_root
 from fedprint.rng import seed_for
+from fedprint.types import Doubles, Floats, Ints
 
 Cell = UtilityCell | ExposureCell
 MODEL = "model.safetensors"
@@ -71,20 +72,20 @@ class Exposure:
     judged: Mapping[str, Judged]
     perturbation: list[dict[str, Any]]
     layers: Mapping[str, Mapping[str, list[float]]]
-    labels: NDArray[np.int64]
+    labels: Ints
     pictures: Mapping[str, NDArray[np.uint8]]
-    trajectories: Mapping[str, tuple[NDArray[np.int64], NDArray[np.float32]]]
+    trajectories: Mapping[str, tuple[Ints, Floats]]
     seconds: Mapping[str, float]
 
     @property
-    def ratios(self) -> NDArray[np.float64]:
+    def ratios(self) -> Doubles:
         """|B| / |E_B| of every victim, infinite without a perturbation."""
         return np.array([np.inf if one["ratio"] is None else one["ratio"] for one in self.perturbation])
 
 
-def accuracy_of(cell: UtilityCell) -> NDArray[np.float64]:
+def accuracy_of(cell: UtilityCell) -> Doubles:
     """Return which test images (n,) the cell's model classifies right, computed unless it is known."""
-    found: NDArray[np.float64] = np.load(_trained(cell) / "hits.npy", allow_pickle=False)
+    found: Doubles = np.load(_trained(cell) / "hits.npy", allow_pickle=False)
     return found
 
 

@@ -28,7 +28,7 @@ from fedprint.pipeline.stages.evaluate import condition
 from fedprint.pipeline.stages.paths import Job
 from fedprint.reports.reconstructions import Picture, draw_reconstructions
 from fedprint.rng import torch_rng
-from fedprint.types import AdversaryName, Measurement
+from fedprint.types import AdversaryName, Ints, Measurement
 
 PARTICIPANTS = (2, 4, 8)
 ROWS, TABLE, IMAGES = "measurements.jsonl", "measurements.csv", "images.png"
@@ -48,7 +48,7 @@ class Candidates:
     """Images to look for, and the device (q,) that holds each: a place among the attacked, -1 for a stranger's."""
 
     images: Labelled
-    own: NDArray[np.int64]
+    own: Ints
 
 
 def run(job: Job, config: RecordedInversion, out: Path) -> list[Row]:

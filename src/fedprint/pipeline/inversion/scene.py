@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedprint.evaluation.capability import accuracy_of_runs
 from fedprint.evaluation.intervals import Bounds, Interval, cluster_mean_interval
@@ -16,7 +15,7 @@ from fedprint.evaluation.metrics import METRICS, measurement
 from fedprint.pipeline.inversion.cells import Exposure
 from fedprint.pipeline.inversion.config import InversionExperiment, Setting
 from fedprint.rng import numpy_rng
-from fedprint.types import Measurement
+from fedprint.types import Doubles, Ints, Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +31,8 @@ class Place:
 class Reading:
     """Whether a model gives reconstructed images (n,) their true labels; ``blind``: the same of a mean test image."""
 
-    hits: NDArray[np.float64]
-    blind: NDArray[np.float64]
+    hits: Doubles
+    blind: Doubles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +44,7 @@ class Results:
     """
 
     experiment: InversionExperiment
-    hits: Mapping[tuple[int, int], NDArray[np.float64]]
+    hits: Mapping[tuple[int, int], Doubles]
     exposures: Mapping[Place, Exposure]
     readings: Mapping[tuple[Place, str], Reading]
     failures: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +59,7 @@ class Scene:
     """What the rows of one attacked setting share: their keys, and the victims behind the images (n,)."""
 
     keys: Mapping[str, Any]
-    victims: NDArray[np.int64]
+    victims: Ints
     seed: int
 
     @classmethod

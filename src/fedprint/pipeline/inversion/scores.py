@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedprint.evaluation.capability import Setting, cap, cap_difference
 from fedprint.pipeline.inversion.config import MAIN
 from fedprint.pipeline.inversion.judge import IMAGE_LEVEL, MATCHINGS, PIXELS, Judged, largest_error
 from fedprint.pipeline.inversion.scene import Place, Reading, Results, Scene
 from fedprint.reports.inversion_rows import AGAINST
-from fedprint.types import Measurement
+from fedprint.types import Doubles, Measurement
 
 COMPARED = ("dp", "ppdl_0.05", "ppdl_0.3")
 """Mechanisms that spn is set against."""
@@ -52,8 +51,8 @@ class _Distance:
 
     metric: str
     keys: Mapping[str, Any]
-    values: NDArray[np.float64]
-    blind: NDArray[np.float64]
+    values: Doubles
+    blind: Doubles
     top: float | None = 1.0
 
     @property
@@ -68,7 +67,7 @@ class _Grid:
     """A mechanism at all its strengths before one adversary: test hits, distances and a scene of each strength."""
 
     strengths: tuple[float, ...]
-    hits: list[NDArray[np.float64]]
+    hits: list[Doubles]
     distances: list[list[_Distance]]
     scenes: list[Scene]
     headline: bool

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedprint.component import Component
@@ -18,7 +16,7 @@ from fedprint.pipeline.inversion.config import Mechanic, Network, TrainingConfig
 from fedprint.pipeline.inversion.networks import client, images_of, network_of
 from fedprint.pipeline.recipes import load_parameters, parameters_of
 from fedprint.rng import seed_for, torch_rng
-from fedprint.types import Device, Params
+from fedprint.types import Device, Doubles, Params
 
 
 class UtilityCell(Component):
@@ -55,7 +53,7 @@ class UtilityCell(Component):
         load_parameters(model, params)
         return model
 
-    def hits(self, params: Params) -> NDArray[np.float64]:
+    def hits(self, params: Params) -> Doubles:
         """Return which test images (n,) are classified right: 1 or 0."""
         images = images_of(self.data, self.seed)
         return hits(self.model(params), images.test_x, images.test_y)
@@ -69,7 +67,7 @@ def iid_clients(images: LabelledSet, clients: int, seed: int) -> Sequence[Device
 
 
 @torch.no_grad()
-def hits(model: FedModule, x: Tensor, y: Tensor, batch: int = 500) -> NDArray[np.float64]:
+def hits(model: FedModule, x: Tensor, y: Tensor, batch: int = 500) -> Doubles:
     """Return which of the images (n, c, h, w) with labels (n,) the model classifies right."""
     parts = zip(torch.split(x, batch), torch.split(y, batch), strict=True)
     return torch.cat([model.per_example_utility({"x": x, "y": y}) for x, y in parts]).double().numpy()

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from fedprint.federation.store import read_truth
 from fedprint.pipeline.stages.paths import Job, read_json
-from fedprint.types import AdversaryName
+from fedprint.types import AdversaryName, Ints
 
 
 class Answers:
     """Scores (q, m) with the true column (q,), per linkage."""
 
-    def __init__(self, scores: Mapping[str, NDArray[Any]], truth: Mapping[str, NDArray[np.int64]]) -> None:
+    def __init__(self, scores: Mapping[str, NDArray[Any]], truth: Mapping[str, Ints]) -> None:
         self._scores, self.truth = scores, truth
 
     @classmethod

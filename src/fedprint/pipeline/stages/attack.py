@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import sklearn.manifold  # noqa: F401  (what is loaded later would escape the limit on threads)
 import torch
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fedprint.attacks.adversary import Choice, Effort, OffLine, choose, distinct, recipes, relabelled, run_off_line
@@ -36,7 +35,7 @@ from fedprint.pipeline.progress import meter
 from fedprint.pipeline.registry import Attack
 from fedprint.pipeline.stages.paths import Job, read_json, write_json
 from fedprint.rng import numpy_rng, torch_rng
-from fedprint.types import AdversaryName, Questions, User
+from fedprint.types import AdversaryName, Ints, Questions, User
 
 
 def run(job: Job) -> None:
@@ -91,7 +90,7 @@ MOST_GUESSES = 2000
 """Updates about which random scores are asked, at most: 100,000 of 5,000 users would fill 24 GB and say no more."""
 
 
-def asked_of(config: Experiment, count: int) -> NDArray[np.int64]:
+def asked_of(config: Experiment, count: int) -> Ints:
     """Return which of ``count`` anonymous updates are asked about: all, or evenly spread ones where nobody learns."""
     if _learns(config) or count <= MOST_GUESSES:
         return np.arange(count)
@@ -192,7 +191,7 @@ def readable(users: Sequence[User], dtype: torch.dtype, model: Component) -> tup
     )
 
 
-def permutation(job: Job, questions: Questions) -> NDArray[np.int64]:
+def permutation(job: Job, questions: Questions) -> Ints:
     """Return the columns of the answers exchanged at random, for the shuffled-label check."""
     return numpy_rng(job.seed, "shuffled-labels", job.prior).permutation(len(questions.options))
 
@@ -201,7 +200,7 @@ def _run_attack(
     attack: Attack,
     seed: int,
     choice: Choice,
-    exchanged: NDArray[np.int64],
+    exchanged: Ints,
     work: Workspace,
     scores: dict[str, np.ndarray],
 ) -> dict[str, Any]:
@@ -238,7 +237,7 @@ def _write(
     out: Path,
     view: AttackerView,
     questions: Questions,
-    asked: NDArray[np.int64],
+    asked: Ints,
     scores: Mapping[str, np.ndarray],
     summary: Mapping[str, Any],
 ) -> None:

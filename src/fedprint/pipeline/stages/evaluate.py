@@ -28,7 +28,7 @@ from fedprint.pipeline.stages.evaluate_diversity import measure_diversity
 from fedprint.pipeline.stages.evaluate_strengths import measure_strengths
 from fedprint.pipeline.stages.paths import Job, read_json, write_json
 from fedprint.rng import numpy_rng, seed_for
-from fedprint.types import AdversaryName, Measurement
+from fedprint.types import AdversaryName, Ints, Measurement
 
 UTILITY = {
     "single_label": "accuracy",
@@ -106,7 +106,7 @@ def _utility(job: Job, meta: Meta) -> Iterator[Measurement]:
 
 
 def _utility_of(
-    meta: Meta, values: NDArray[Any], labels: NDArray[Any], users: NDArray[np.int64], seed: int, confidence: float
+    meta: Meta, values: NDArray[Any], labels: NDArray[Any], users: Ints, seed: int, confidence: float
 ) -> Measurement:
     """Return the task's utility of per-example results; ``labels`` are needed for multi-label and regression."""
     classes = len(meta.class_names)

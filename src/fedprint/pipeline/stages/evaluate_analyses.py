@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedprint.analyses.base import Scene
 from fedprint.analyses.trials import Trial, load_answers, load_trials
@@ -21,7 +20,7 @@ from fedprint.federation.store import UpdateStore, read_truth
 from fedprint.pipeline import recipes
 from fedprint.pipeline.stages.paths import Job
 from fedprint.rng import seed_for
-from fedprint.types import Measurement, User
+from fedprint.types import Floats, Measurement, User
 
 
 def write_analyses(
@@ -99,9 +98,7 @@ def open_scene(job: Job, meta: Meta, ap: Mapping[int, float]) -> Scene:
     )
 
 
-def _features(
-    job: Job, meta: Meta, store: UpdateStore, users: tuple[User, ...]
-) -> Callable[[User], NDArray[np.float32]] | None:
+def _features(job: Job, meta: Meta, store: UpdateStore, users: tuple[User, ...]) -> Callable[[User], Floats] | None:
     """Return the penultimate activations of the final global model, for models that have some."""
     dtype = recipes.DTYPES[job.config.federation.dtype]
     one = recipes.ready(users[:1], dtype, model=job.config.model)
@@ -111,7 +108,7 @@ def _features(
         return None
     recipes.load_parameters(model, store.global_params(store.rounds))
 
-    def features(user: User) -> NDArray[np.float32]:
+    def features(user: User) -> Floats:
         x = recipes.to_model_input(user.examples, dtype, model=job.config.model)["x"]
         with torch.no_grad():
             parts = [compute(part).float().numpy() for part in torch.split(x, 512)]
