@@ -18,7 +18,8 @@ from torch import Tensor
 from fedprint.params import unflatten
 from fedprint.types import FedprintError, Params
 
-Decoded = NDArray[np.floating[Any]]
+FloatArray = NDArray[np.floating[Any]]
+"""Of any precision that a store keeps."""
 
 LAYOUT = "layout.json"
 SCALES = "scales.f32"
@@ -158,7 +159,7 @@ def store_bytes(layout: StoreLayout) -> int:
     return sum(file.size for file in layout.files()) + layout.rounds * per_round
 
 
-def encode(rows: Decoded, precision: str) -> tuple[Decoded, Decoded | None]:
+def encode(rows: FloatArray, precision: str) -> tuple[FloatArray, FloatArray | None]:
     """Return what is stored of rows (k, width): the values and, for float16, a scale per row (k,).
 
     A value that is not finite, or too large once stored, shows in the scale where there is one, else in the values.
@@ -172,7 +173,7 @@ def encode(rows: Decoded, precision: str) -> tuple[Decoded, Decoded | None]:
         return torch.from_numpy(rows / divisor[:, None]).half().numpy(), scale
 
 
-def decode(stored: Decoded, scale: Decoded | None, dtype: np.dtype[Any]) -> Decoded:
+def decode(stored: FloatArray, scale: FloatArray | None, dtype: np.dtype[Any]) -> FloatArray:
     """Invert :func:`encode`, in ``dtype`` throughout."""
     values = stored.astype(dtype)
     if scale is not None:
@@ -180,13 +181,13 @@ def decode(stored: Decoded, scale: Decoded | None, dtype: np.dtype[Any]) -> Deco
     return values
 
 
-def pack(layout: StoreLayout, params: Params) -> Decoded:
+def pack(layout: StoreLayout, params: Params) -> FloatArray:
     """Return all parameters as one vector (d,) in the type of the layout; FedprintError where they do not fit it."""
     parts = [_checked(layout, name, params) for name in layout.shapes]
     return np.concatenate([part.numpy().reshape(-1) for part in parts])
 
 
-def unpack(layout: StoreLayout, vector: Decoded) -> dict[str, Tensor]:
+def unpack(layout: StoreLayout, vector: FloatArray) -> dict[str, Tensor]:
     """Invert :func:`pack`; the tensors own their memory."""
     like = {name: torch.empty(shape, device="meta") for name, shape in layout.shapes.items()}
     return unflatten(torch.from_numpy(vector.copy()), like)

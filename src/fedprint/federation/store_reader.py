@@ -26,7 +26,7 @@ from fedprint.federation.store_files import (
     read_journal,
 )
 from fedprint.federation.store_index import OBSERVED_SCHEMA, check_index, frame, read_complete, table
-from fedprint.federation.store_layout import LAYOUT, ArrayFile, Decoded, StoreLayout, decode, unpack
+from fedprint.federation.store_layout import LAYOUT, ArrayFile, FloatArray, StoreLayout, decode, unpack
 from fedprint.types import FedprintError, Ints
 
 _WINDOW = 1 << 25
@@ -104,7 +104,7 @@ class UpdateStore:
         layers: Sequence[str] | None = None,
         rows: NDArray[Any] | None = None,
         dtype: DTypeLike = np.float32,
-    ) -> Decoded:
+    ) -> FloatArray:
         """Return updates (rows, d): the chosen layers side by side, all by default; ``rows`` as numpy indexes."""
         whole = max(part.stop for part in self.columns(layers).values())
         return next(self.blocks(layers, rows, columns=whole, dtype=dtype))
@@ -116,7 +116,7 @@ class UpdateStore:
         *,
         columns: int = 1 << 14,
         dtype: DTypeLike = np.float32,
-    ) -> Iterator[Decoded]:
+    ) -> Iterator[FloatArray]:
         """Yield :meth:`matrix` in column blocks (rows, <= ``columns``), left to right, in the memory of one block."""
         slots = self._slots if rows is None else self._slots[rows]
         parts = self.columns(layers)
@@ -166,7 +166,7 @@ class UpdateStore:
         for path, expected in self._lines[number].body["checks"].items():
             check_block(self._folder, files[path], number, expected)
 
-    def _fill(self, out: Decoded, name: str, first: int, slots: Ints) -> None:
+    def _fill(self, out: FloatArray, name: str, first: int, slots: Ints) -> None:
         """Copy columns ``first`` on of a layer into ``out`` (rows, columns), a few rows at a time."""
         file, packed = self.layout.layer_file(name), self.layout.precision == "float16"
         scales = self._map(self.layout.scale_file)[slots, self.layers.index(name)] if packed else None
@@ -177,6 +177,6 @@ class UpdateStore:
             values = self._map(file)[slots[window], first : first + out.shape[1]]
             out[window] = decode(values, None if scales is None else scales[window], out.dtype)
 
-    def _map(self, file: ArrayFile) -> Decoded:
+    def _map(self, file: ArrayFile) -> FloatArray:
         check_size(self._folder, file)
         return np.memmap(self._folder / file.path, file.dtype, "r", shape=file.shape)

@@ -39,7 +39,16 @@ from fedprint.federation.store_index import (
     mark_complete,
     table,
 )
-from fedprint.federation.store_layout import LAYOUT, ArrayFile, Decoded, StoreLayout, encode, pack, store_bytes, unpack
+from fedprint.federation.store_layout import (
+    LAYOUT,
+    ArrayFile,
+    FloatArray,
+    StoreLayout,
+    encode,
+    pack,
+    store_bytes,
+    unpack,
+)
 from fedprint.types import FedprintError, Observation, Params, Truth
 
 _SLAB = 1 << 24
@@ -206,7 +215,7 @@ class StoreWriter:
         if old := self._ids.intersection(o.obs_id for o in observations):
             raise FedprintError(f"{self._observed}: obs_id {min(old)} is of an earlier round; make them unique")
 
-    def _write_arrays(self, round: int, observations: Sequence[Observation], after: Decoded) -> dict[str, str]:
+    def _write_arrays(self, round: int, observations: Sequence[Observation], after: FloatArray) -> dict[str, str]:
         scales = np.zeros((self.layout.cohort, len(self.layout.kept)), np.float32)
         parts: dict[ArrayFile, Iterable[memoryview]] = {
             self.layout.layer_file(name): _slabs(self.layout, round, name, observations, scales[:, column])
@@ -224,7 +233,7 @@ class StoreWriter:
 
 
 def _slabs(
-    layout: StoreLayout, round: int, name: str, observations: Sequence[Observation], scales: Decoded
+    layout: StoreLayout, round: int, name: str, observations: Sequence[Observation], scales: FloatArray
 ) -> Iterator[memoryview]:
     """Yield the bytes of a layer, slot by slot, in pieces of bounded size, and fill ``scales`` (cohort,).
 
@@ -233,7 +242,7 @@ def _slabs(
     step = max(1, _SLAB // (layout.sizes[name] * 8))
     for first in range(0, layout.cohort, step):
         part, used = observations[first : first + step], min(step, layout.cohort - first)
-        slab: Decoded = np.zeros((0, layout.sizes[name]), layout.precision)
+        slab: FloatArray = np.zeros((0, layout.sizes[name]), layout.precision)
         if part:
             slab, scale = encode(_stack(layout, name, part), layout.precision)
             _check_finite(round, name, first, slab if scale is None else scale[:, None])
@@ -241,7 +250,7 @@ def _slabs(
         yield as_bytes(slab if len(part) == used else np.pad(slab, ((0, used - len(part)), (0, 0))))
 
 
-def _stack(layout: StoreLayout, name: str, observations: Sequence[Observation]) -> Decoded:
+def _stack(layout: StoreLayout, name: str, observations: Sequence[Observation]) -> FloatArray:
     for o in observations:
         shape = tuple(o.update[name].shape) if name in o.update else None
         if shape != layout.shapes[name]:
@@ -251,7 +260,7 @@ def _stack(layout: StoreLayout, name: str, observations: Sequence[Observation]) 
     return (rows if rows.dtype == torch.float64 else rows.float()).numpy()
 
 
-def _check_finite(round: int, name: str, first: int, rows: Decoded) -> None:
+def _check_finite(round: int, name: str, first: int, rows: FloatArray) -> None:
     fine = np.isfinite(rows).all(axis=1)
     if not fine.all():
         slot = first + int(np.argmin(fine))
