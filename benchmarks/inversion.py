@@ -72,8 +72,10 @@ def victims(number: int, images: int, device: str) -> tuple[Victims, Tensor, Ten
     params = {name: torch.stack([one[name] for one in drawn]).to(device) for name in drawn[0]}
     net, x, y = net.to(device), x.to(device), y.to(device)
     descents = vmap(simulation(net), chunk_size=64)(params, x, functional.one_hot(y, CLASSES).float())
-    known = {"shape": SHAPE, "classes": CLASSES, "images": images, "shared": False, "labels": y}
-    return Victims(model=net, params=params, descents=descents, **known), x, y
+    victims = Victims(
+        model=net, params=params, descents=descents, shape=SHAPE, classes=CLASSES, images=images, shared=False, labels=y
+    )
+    return victims, x, y
 
 
 def with_heads(of: Victims, x: Tensor, y: Tensor, alpha2: float) -> Victims:
@@ -145,7 +147,7 @@ def count_labels(of: Victims, y: Tensor) -> None:
     for rule in ("row-sum", "sign", "bias"):
         if rule == "sign" and of.images > 1:
             continue
-        found = labels_from(rule, of.descents, of.images)  # type: ignore[arg-type]
+        found = labels_from(rule, of.descents, of.images)
         right = int((found == y.sort(1).values).sum())
         interval = proportion_interval(right, y.numel())
         print(f"labels, {rule}: {right} of {y.numel()}, {interval.value:.4f} [{interval.lo:.4f}, {interval.hi:.4f}]")

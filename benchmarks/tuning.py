@@ -17,7 +17,7 @@ from statistics import fmean
 from fedprint.evaluation.tradeoff import Point
 from fedprint.pipeline.point_pool import PointRequest, run_points
 from fedprint.pipeline.study_config import Study, load_study
-from fedprint.pipeline.tune import Tuned, ceiling_of, score_of, tune
+from fedprint.pipeline.tune import Tuned, ceiling_of, judged, score_of, tune
 from fedprint.pipeline.workspace import find_root
 from fedprint.tuning.score import ranked
 from fedprint.tuning.space import Values
@@ -26,22 +26,29 @@ from fedprint.types import FedprintError
 FINER = 4
 
 
-def points_at(study: Study, places: Sequence[tuple[Values, int]], jobs: int, title: str) -> list[Point | FedprintError]:
-    """Return the points of the study's first strategy at (values, seed)."""
+def points_at(
+    study: Study, values: Sequence[Values], seeds: Sequence[int], like: int, jobs: int, title: str
+) -> list[list[Point | FedprintError]]:
+    """Return the points of the study's first strategy at each of ``values``, one per seed.
+
+    ``like`` is the seed of the study whose experiment they run: a study may search on other data than it reports on.
+    """
     strategy, prior = study.settings.strategies[0], study.settings.prior
-    requests = [PointRequest(config=study.defended(strategy, v), prior=prior, seed=seed) for v, seed in places]
-    return run_points(requests, jobs=jobs, title=title)
+    configs = [study.defended(strategy, one, like) for one in values]
+    requests = [PointRequest(config=config, prior=prior, seed=seed) for config in configs for seed in seeds]
+    found = run_points(requests, jobs=jobs, title=title)
+    return [found[start : start + len(seeds)] for start in range(0, len(found), len(seeds))]
 
 
 def kept_below(tuned: Tuned, repeats: int, jobs: int) -> list[bool]:
     """Return for each of ``repeats`` further sets of seeds whether the operating point keeps below the ceiling."""
     study, (found,) = tuned.study, tuned.operating_points
     size = len(study.settings.fresh_seeds)
-    seeds = [[10_000 + size * repeat + i for i in range(size)] for repeat in range(repeats)]
-    places = [(found.parameters, seed) for group in seeds for seed in group]
-    points = points_at(study, places, jobs, f"{study.name}: repeats")
+    seeds = range(10_000, 10_000 + size * repeats)
+    like = study.settings.fresh_seeds[0]
+    (points,) = points_at(study, [found.parameters], seeds, like, jobs, f"{study.name}: repeats")
     groups = [[p for p in points[size * i : size * (i + 1)] if isinstance(p, Point)] for i in range(repeats)]
-    return [bool(g) and fmean(p.strongest.value for p in g) <= ceiling_of(study, g) for g in groups]
+    return [bool(g) and fmean(judged(study, p).value for p in g) <= ceiling_of(study, g) for g in groups]
 
 
 def best_on_grid(tuned: Tuned, jobs: int) -> float | None:
@@ -51,8 +58,7 @@ def best_on_grid(tuned: Tuned, jobs: int) -> float | None:
     per_axis = max(2, round((FINER * study.settings.trials) ** (1 / len(space))))
     grid = [dict(zip(space, v, strict=True)) for v in product(*(p.grid(per_axis) for p in space.values()))]
     seeds = study.settings.seeds
-    found = points_at(study, [(v, seed) for v in grid for seed in seeds], jobs, f"{study.name}: grid")
-    batches = [found[start : start + len(seeds)] for start in range(0, len(found), len(seeds))]
+    batches = points_at(study, grid, seeds, seeds[0], jobs, f"{study.name}: grid")
     whole = [[p for p in batch if isinstance(p, Point)] for batch in batches]
     scores = [score_of(study, points, tuned.undefended) for points in whole if len(points) == len(seeds)]
     return max((s.utility for s in scores if s.excess(search.margin) <= 0), default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from fedprint.attacks.view import AttackerView
 from fedprint.defences.clipping import MedianClip, QuantileClip
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.backends import Sequential
+from fedprint.pipeline.config import ThreatConfig
 from fedprint.pipeline.stages.attack import effort_of, open_view
 from fedprint.pipeline.stages.paths import Job
 from fedprint.rng import torch_rng
@@ -296,6 +298,25 @@ def test_whoever_knows_of_no_defence_has_as_many_devices_as_whoever_does(job: Jo
         == threat.shadow_rounds * (1 + threat.shadow_draws)
     )
     assert knowing.whole(99) - knowing.clean_rounds == threat.shadow_rounds * threat.shadow_draws
+
+
+def test_where_nobody_is_defended_both_adversaries_learn_off_line_from_the_same_clean_devices(project: Project) -> None:
+    plain = {**TINY, "analyses": [], "threat": {"learn_from": "offline", "shadow_rounds": 2, "shadow_draws": 1}}
+    found = project.run("plain", plain, until="attack")
+    effort = effort_of(found.config, 99)
+    assert effort.draws == 0 and effort.clean_rounds == effort.whole(99) == 4
+    (naive,), (first, clean) = (
+        recipes(name, *open_view(found, name), run_off_line(*open_view(found, "adaptive"), effort))
+        for name in ("naive", "adaptive")
+    )  # fmt: skip
+    assert [first.name, clean.name] == [NAIVE, "clean"]
+    for recipe in (first, clean):
+        for mine, theirs in zip([recipe.problem, *_problems(recipe)], [naive.problem, *_problems(naive)], strict=True):
+            assert mine.fit.tolist() == theirs.fit.tolist() and mine.ask.tolist() == theirs.ask.tolist()
+    learnt = json.loads((found.paths.attack_of("adaptive") / "attack.json").read_text())
+    assert set(learnt["recipe_weights"]) == {NAIVE, "clean", "clean, by AP"}
+    recorded = found.config.model_copy(update={"threat": ThreatConfig()})
+    assert recorded.adversaries == ("naive",), "of records there is one way to learn"
 
 
 def test_effort_counts_the_devices_that_are_trained(asked: tuple[AttackerView, Questions], tmp_path: Path) -> None:

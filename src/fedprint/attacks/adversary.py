@@ -229,6 +229,11 @@ class Choice:
         return first if len(self.recipes) == 1 else f"{first} + {len(self.recipes) - 1} more"
 
 
+def ways_to_learn(defences: Sequence[object]) -> Mapping[str, tuple[int, ...]]:
+    """Return those of :data:`RECIPES` that there are: without a defence all devices are clean."""
+    return {name: kinds for name, kinds in RECIPES.items() if defences or kinds == (CLEAN,)}
+
+
 def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> Choice:
     """Choose all recipes together, each with the power :data:`TRUST` of its users' mean AP by ridge as its weight.
 
@@ -288,11 +293,11 @@ def relabelled(problem: Problem, exchanged: Ints) -> Problem:
 def _adaptive(view: AttackerView, questions: Questions, devices: OffLine) -> Iterator[Recipe]:
     if view.defences is None:
         raise FedprintError("an adaptive adversary must know the defences; choose threat.adversaries: [naive]")
-    asked = SUMMED if len(devices.halves.rows((SUMMED,))) else DEFENDED
+    asked = SUMMED if len(devices.halves.rows((SUMMED,))) else DEFENDED if view.defences else CLEAN
     naive, real = _naive(view, questions, devices), _real(devices)
     folds = rehearsals(devices.halves, (CLEAN,), asked, len(questions.options))
     yield replace(naive, name=NAIVE, compared=folds)
-    for name, kinds in RECIPES.items():
+    for name, kinds in ways_to_learn(view.defences).items():
         folds = rehearsals(devices.halves, kinds, asked, len(questions.options))
         yield Recipe(name=name, problem=real.problem(kinds), folds=folds)
 

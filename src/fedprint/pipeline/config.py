@@ -156,10 +156,10 @@ class ThreatConfig(Component):
 
     In the papers the adversary's own devices take part in the federation undefended: that is ``anonymous``.
 
-    ``adversaries`` attack where there are defences, the naive one that does not know of them and the adaptive one that
-    does; the last is the one of the headlines. They train their prior users' data off line: clean from
-    ``shadow_rounds * (1 + shadow_draws)`` recorded global models, and from ``shadow_rounds`` of them ``shadow_draws``
-    times with a defence of its own draw.
+    ``adversaries`` attack where there are defences, or where everybody learns off line: the naive one that does not
+    know of defences and the adaptive one that does; the last is the one of the headlines. They train their prior users'
+    data off line: clean from ``shadow_rounds * (1 + shadow_draws)`` recorded global models, and from ``shadow_rounds``
+    of them ``shadow_draws`` times with a defence of its own draw.
 
     Where the adversary's own devices took part undefended, it learns from their recorded updates, as in the papers;
     with ``learn_from: offline`` it trains off line there too, so that numbers with and without defences compare.
@@ -227,8 +227,12 @@ class Experiment(Component):
 
     @property
     def adversaries(self) -> tuple[AdversaryName, ...]:
-        """Who attacks, the one of the headlines last; without a defence there is nothing to know."""
-        return self.threat.adversaries if self.defences else ("naive",)
+        """Who attacks, the one of the headlines last.
+
+        Without a defence there is nothing to know. But where numbers with and without defences compare, as everybody
+        learns off line, both attack both: the adaptive adversary has more ways to learn even there.
+        """
+        return self.threat.adversaries if self.defences or self.threat.learn_from == "offline" else ("naive",)
 
     @model_validator(mode="after")
     def _one_clustering(self) -> Experiment:

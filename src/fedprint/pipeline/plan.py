@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedprint.attacks.adversary import RECIPES, Effort, background_devices
+from fedprint.attacks.adversary import Effort, background_devices, ways_to_learn
 from fedprint.attacks.features import ROW_WISE, TRANSFORMS
 from fedprint.attacks.modes import devices_by_mode
 from fedprint.attacks.reidentify import CRITERIA
@@ -180,12 +180,12 @@ class _Shadows:
         # Row-wise products of all rows with all cost half; those standardised on what a problem fits are its own.
         pairs = (len(ROW_WISE) / 2 + 1) * self.halves**2 + (len(ROW_WISE) / 2 + 0.5) * table**2
         naive = config.adversaries.count("naive") or 1  # whose settings the adaptive adversary tries too
-        adaptive = config.adversaries.count("adaptive")
+        adaptive, kinds = config.adversaries.count("adaptive"), len(ways_to_learn(config.defences))
         by_log_loss, by_ap = (len(CRITERIA[by][1]) for by in ("log-loss", "ap"))
         # both ways to take background out are tried beside none, with settings by log-loss
         ways = (3 if self.background else 1) * by_log_loss + by_ap
-        tried = naive * by_log_loss + adaptive * len(RECIPES) * ways
-        answers = naive + adaptive * (1 + len(CRITERIA) * len(RECIPES))
+        tried = naive * by_log_loss + adaptive * kinds * ways
+        answers = naive + adaptive * (1 + len(CRITERIA) * kinds)
         return (
             train
             + 2 * kept * pairs / PRODUCTS

@@ -18,6 +18,8 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from fedprint.audit.run import Setting
 from fedprint.component import Component
 from fedprint.data.splits import Prior
+from fedprint.defences.secure_aggregation import server_view
+from fedprint.evaluation.planes import BEST
 from fedprint.evaluation.rows import Row
 from fedprint.evaluation.tradeoff import Point
 from fedprint.federation.privacy import private_defence
@@ -248,10 +250,11 @@ def _log(root: Path, plane: Plane, entries: Sequence[Entry], folder: Path) -> No
     """Log one flat run per place, tagged by sweep and strategy, and the report."""
     from fedprint.tracking.runs import log_report, tracked_run
 
-    digest = plane.config.digest()
-    for entry in entries:
+    digest, defended = plane.config.digest(), plane.config.threat.defended
+    for place, entry in zip(plane.places, entries, strict=True):
         key = {"sweep": plane.name, "strategy": entry.label, "strength": f"{entry.strength}", "config": digest}
-        params = {"strategy": entry.label, "strength": entry.strength}
+        view = entry.view(BEST) if entry.points else server_view(place.config.defences)
+        params = {"strategy": entry.label, "strength": entry.strength, "defended": defended, "view": view}
         name = f"{plane.name} {entry.label}" + (f" {entry.strength:g}" if entry.strength is not None else "")
         with tracked_run(root, "fedprint planes", key, name, params, {"error": entry.error or ""}) as run:
             run.log_metrics([(metric, value, 0) for metric, value in headline(entry, entries[0]).items()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedprint.defences.secure_aggregation import server_view
 from fedprint.pipeline.study_config import Study
 from fedprint.tracking.runs import Point, log_report, tracked_run
 from fedprint.tuning.result import OperatingPoint
@@ -19,7 +20,11 @@ def log_trial(root: Path, study: Study, plan: StudyPlan, trial: Finished) -> Non
     key["trial"] = str(trial.number if trial.retry_of is None else trial.retry_of)
     tags = {"state": trial.state, "feasible": trial.feasible, "trial": trial.number, "error": trial.error or ""}
     name = f"{study.name} {plan.strategy.name} trial {trial.number}"
-    with tracked_run(root, EXPERIMENT, key, name, {"strategy": plan.strategy.name, **trial.values}, tags) as run:
+    params = {"strategy": plan.strategy.name, "defended": study.config.threat.defended, **trial.values}
+    if trial.error is None:
+        seed = study.settings.seeds[0]
+        params["view"] = server_view(study.defended(plan.strategy, trial.values, seed).defences)
+    with tracked_run(root, EXPERIMENT, key, name, params, tags) as run:
         run.log_metrics(_points(trial))
 
 

@@ -205,11 +205,11 @@ def front_words(head: PlaneHead, entries: Sequence[Entry], adversary: str) -> st
 def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
     """Return a sentence per adversary: what the papers' favourite, mm-aug at 0.5, takes from it and costs."""
     plain = entries[0]
-    base = plain.attack(head.adversaries[0])
+    base = plain.attack(BEST)
     said = [
         f"Without a defence an update of {head.dataset} is recognised with AP {with_unit(base['value'], 'fraction')} "
         f"[{100 * base['lo']:.1f}, {100 * base['hi']:.1f}] against chance {with_unit(base['chance'], 'fraction')} "
-        f"({head.setting(plain.view(head.adversaries[0]))}; {len(plain.points)} "
+        f"({head.setting(plain.view(BEST))}; {len(plain.points)} "
         f"{'seed' if len(plain.points) == 1 else 'seeds'})."
     ]
     for entry in measured(entries):

@@ -81,7 +81,7 @@ def effort_of(config: Experiment, rounds: int) -> Effort:
     return Effort(
         clean_rounds=whole if adaptive or not _recorded(config) else 0,
         defended_rounds=threat.shadow_rounds,
-        draws=threat.shadow_draws if adaptive else 0,
+        draws=threat.shadow_draws if adaptive and config.defences else 0,
         validation_rounds=min(config.selection.shadow_rounds, rounds),
     )
 
