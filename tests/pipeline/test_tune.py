@@ -245,6 +245,13 @@ def test_a_margin_is_wide_where_ap_varies_most() -> None:
     assert 0 < narrow < 0.1 < wide
 
 
+def test_a_storage_that_cannot_be_opened_is_told_before_any_point(home: Project, quick: list[str]) -> None:
+    study = load_study(home.root, "demo", assignments=["storage=sqlite:////no/such/folder/x.db"])
+    with pytest.raises(FedprintError, match="cannot be opened"):
+        tune(home.root, study)
+    assert quick == []
+
+
 def test_trials_under_other_settings_or_code_never_mix(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     margins = {"noise": 0.1, "both": 0.1}
 

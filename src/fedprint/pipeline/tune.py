@@ -20,7 +20,7 @@ from fedprint.pipeline.study_config import Study
 from fedprint.tuning.result import OperatingPoint, SearchResult, nothing_found, operating_point
 from fedprint.tuning.score import ROUNDS, Finished, Score, margin_of, ranked
 from fedprint.tuning.space import Strategy, Values
-from fedprint.tuning.storage import open_study
+from fedprint.tuning.storage import open_storage, open_study
 from fedprint.tuning.worker import Budget, StudyPlan, Task, finished, records, recover, work
 from fedprint.types import FedprintError
 
@@ -100,6 +100,7 @@ def tune(root: Path, study: Study, *, workers: int | None = None, timeout_s: flo
     the budget does.
     """
     jobs = workers or study.settings.workers or os.cpu_count() or 1
+    open_storage(_storage_url(root, study))  # raises now rather than after minutes of work
     undefended, margins = measure_spread(study, jobs)
     limit = timeout_s or (study.settings.timeout_minutes or 0) * 60
     deadline = time.time() + limit if limit else float("inf")
@@ -152,7 +153,7 @@ def make_plans(
     settings = study.settings
     base = canonical(study.searched, settings.prior, settings.seeds[0])
     code = stage_keys(root, base, base.data.fingerprint(data_dir()))["evaluate"]
-    url = settings.storage or str(root / "work" / "studies" / f"{study.name}.log")
+    url = _storage_url(root, study)
     return [
         StudyPlan(
             name=f"{study.name} {strategy.name} {study.digest(strategy, code)}",
@@ -167,6 +168,10 @@ def make_plans(
         )
         for strategy in settings.strategies
     ]
+
+
+def _storage_url(root: Path, study: Study) -> str:
+    return study.settings.storage or str(root / "work" / "studies" / f"{study.name}.log")
 
 
 def search(root: Path, study: Study, tasks: Sequence[Task], jobs: int) -> None:

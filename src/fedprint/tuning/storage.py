@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.study import Study
 
-DRIVERS = {"postgresql": "psycopg2-binary", "mysql": "pymysql"}
+DRIVERS = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
+"""Packages that bring the drivers' modules; which one a URL without a driver means depends on SQLAlchemy's release."""
 
 _PASSWORD = re.compile(r"(?<=://)([^:/@?]*):.*@|([?&][^=&]*pass(?:word|wd)=)[^&\s]*", re.IGNORECASE)
 """A password before the host, which may itself hold ``@`` or ``/``, or among the URL's parameters."""
@@ -56,10 +57,11 @@ def open_storage(url: str) -> BaseStorage:
         return JournalStorage(JournalFileBackend(str(path), lock_obj=OsLock(path.with_name(f".{path.name}.lock"))))
     try:
         return RDBStorage(url)
-    except ImportError:
-        driver = DRIVERS.get(url.split("://")[0].split("+")[0], "its driver")
+    except ImportError as error:
+        missing = getattr(error.__cause__, "name", None) or "its driver"
+        package = DRIVERS.get(missing, missing)
         shown = without_password(url)
-        raise FedprintError(f"storage {shown}: {driver} is not installed; pip install {driver}") from None
+        raise FedprintError(f"storage {shown}: {missing} is not installed; pip install '{package}'") from None
     except Exception as error:  # SQLAlchemy has one class per driver and fault
         reason = without_password(" ".join(str(error).split()))[:200]
         raise FedprintError(f"storage {without_password(url)} cannot be opened ({reason}); check the URL") from None
