@@ -21,8 +21,8 @@ LITTLE, MUCH = 0.5, 0.75
 """Read "much utility for little privacy" as: no strength takes half of the AP and leaves three quarters of utility."""
 
 NAIVE, ADAPTIVE = "naive", "adaptive"
-OURS = ("counter-aug", "repeat-aug")
-"""Defences of this project."""
+OURS = ("counter-aug", "repeat-aug", "one-bit-repeat")
+"""Defences of this project, as sweeps name them."""
 MM_AUG, NOISES = "mm-aug", ("noise", "dp-local", "dp-fedavg")
 RIVALS = (*NOISES, "bkg-repl", "rand-aug")
 """The defences that the paper sets beside mm-aug."""

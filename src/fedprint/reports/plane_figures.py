@@ -37,7 +37,7 @@ def plane(adversaries: Sequence[str], entries: Sequence[Entry]) -> Drawing:
         "Privacy-utility plane",
         "Utility against AP over chance of the chosen attacker on single updates; one panel per adversary. Points of a "
         "curve are strengths, bars 95 % intervals over seeds and users. Grey steps: the Pareto front. Dotted: chance. "
-        "Without a defence there is nothing to adapt to: the same point in every panel. Top left is best.",
+        "Without a defence all adversaries know the same, and differ at most in settings they try. Top left is best.",
     )
 
 
