@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.evaluation.tradeoff import Point
-from fedprint.pipeline import study_config, tune_report
+from fedprint.pipeline import study_config, tune_report, tune_tracking
 from fedprint.pipeline import tune as tuning
 from fedprint.pipeline.point_pool import PointRequest
 from fedprint.pipeline.study_config import Study, load_study
@@ -343,6 +343,21 @@ def afresh(study: Study, monkeypatch: pytest.MonkeyPatch, aps: Mapping[float, fl
     undefended = {seed: fake_point(0.8, 0.8, seed) for seed in study.settings.fresh_seeds}
     (found,) = measure_afresh(study, searches(*trials), undefended, 1)
     return found
+
+
+def test_a_trial_in_mlflow_says_who_is_defended_and_what_the_server_sees(home: Project, study: Study) -> None:
+    from mlflow import MlflowClient
+
+    plan = make_plans(home.root, study, {"noise": 0.0, "both": 0.0})[0]
+    failed = replace(trial(1, 0.5, 0.0), state="fail", error="diverged")
+    for one in (trial(0, 0.5, 0.0), failed):
+        tune_tracking.log_trial(home.root, study, plan, one)
+    client = MlflowClient(f"sqlite:///{home.root / 'mlflow.db'}")
+    found = client.get_experiment_by_name(tune_tracking.EXPERIMENT)
+    assert found is not None
+    runs = {run.data.tags["trial"]: run.data.params for run in client.search_runs([found.experiment_id])}
+    assert runs["0"] == {"strategy": "noise", "defended": "everyone", "view": "local", "sigma": "0.01"}
+    assert "view" not in runs["1"], "of nothing measured there is nothing to say"
 
 
 def test_the_best_feasible_trial_that_keeps_below_afresh_is_the_result(
