@@ -222,7 +222,7 @@ def test_sqlite_works_and_bad_urls_are_one_line(tmp_path: Path) -> None:
     for url, words in (
         (
             "postgresql://u:secret@nowhere/x",
-            r"storage postgresql://u:\*\*\*@nowhere/x(: psycopg.* is not installed; pip install 'psycopg| cannot be opened)",
+            r"storage postgresql://u:\*\*\*@nowhere/x(: psycopg.* is not installed; pip install '| cannot be opened)",
         ),
         ("sqlite:////no/such/folder/x.db", r"storage sqlite:////no/such/folder/x.db cannot be opened"),
         ("nosuch://x", "cannot be opened"),
