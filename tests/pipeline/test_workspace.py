@@ -335,7 +335,7 @@ def test_bare_repro_restores_the_plain_quickstart_after_a_changed_run(root: Path
     assert _dvc(root, "repro").returncode == 0
     plain = (root / "reports" / "quickstart" / "index.html").read_text()
     assert set(json.loads(plain)) == {"random-0", "chrono-0", "iid-0"}
-    assert len(_ran(root)) == 14
+    assert len(_ran(root)) == 20, "six stages of three priors, resolve and report"
     assert _dvc(root, "repro").returncode == 0
     assert _ran(root) == []
     run_experiment(root, replace(REQUEST, arguments=["--set", "model=big"]))
@@ -351,8 +351,8 @@ def test_bare_repro_restores_the_plain_quickstart_after_a_changed_run(root: Path
     ("folder", "expected"),
     [
         ("data", {"resolve", "prepare"}),
-        ("federation", {"resolve", "federate", "attack"}),
-        ("attacks", {"resolve", "attack"}),
+        ("federation", {"resolve", "federate", "attack", "analyse"}),
+        ("attacks", {"resolve", "attack", "analyse"}),
         ("evaluation", {"resolve", "evaluate"}),
         ("reports", {"resolve", "report"}),
     ],
