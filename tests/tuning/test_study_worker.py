@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import optuna
@@ -41,6 +42,21 @@ def test_the_search_ends_at_the_constrained_optimum(tmp_path: Path) -> None:
     assert best.attack_ap is not None and best.attack_ap + 0.05 == pytest.approx(0.4, abs=0.02)
     assert best.utility == pytest.approx(1 - 0.65**2, rel=0.02)
     assert best.utility == max(t.utility for t in found if t.feasible and t.utility is not None)
+
+
+def test_no_values_are_measured_twice_where_a_bound_is_best(tmp_path: Path) -> None:
+    made = plan(tmp_path, 20)
+    run_worker(made, Toy(ceiling=1.5))
+    found = records(study_of(made))
+    assert ranked(found)[0].values == {"sigma": 0.0}, "the best value is the bound"
+    assert len({trial.values["sigma"] for trial in found}) == 20
+
+
+def test_a_space_with_fewer_values_than_trials_is_no_trap(tmp_path: Path) -> None:
+    few = STRATEGY.model_copy(update={"space": {"sigma": Parameter(low=0, high=3, integer=True)}})
+    made = replace(plan(tmp_path, 12), strategy=few)
+    run_worker(made, Toy(ceiling=1.5, fails_above=9))
+    assert len(records(study_of(made))) == 12
 
 
 def test_what_is_measured_and_told_has_three_digits(tmp_path: Path) -> None:

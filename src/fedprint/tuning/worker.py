@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from fedprint.tuning.sampling import FeasiblePruner, SamplerName, make_sampler
+from fedprint.rng import seed_for
+from fedprint.tuning.sampling import FeasiblePruner, SamplerName, Unmeasured, make_sampler
 from fedprint.tuning.score import CONSTRAINT, Finished, Objective, Score
 from fedprint.tuning.space import Strategy
 from fedprint.tuning.storage import open_study
@@ -161,7 +162,8 @@ def _claim(study: Study, plan: StudyPlan, worker: str) -> Trial | None:
         taken = _begun(study)
         if taken >= plan.budget.trials:
             return None
-        study.sampler = make_sampler(plan.sampler, plan.budget.trials, plan.seed, taken)
+        sampler = make_sampler(plan.sampler, plan.budget.trials, plan.seed, taken)
+        study.sampler = Unmeasured(sampler, plan.strategy.rounded, seed_for(plan.seed, "elsewhere", taken) % 2**31)
         study.pruner = FeasiblePruner()
         if taken == 0 and not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
             study.enqueue_trial(plan.strategy.centre())
