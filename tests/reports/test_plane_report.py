@@ -89,6 +89,15 @@ def test_claims_are_judged_for_each_adversary() -> None:
     assert "noise 0.2" in verdicts["noise-loses", "naive"].numbers
 
 
+@pytest.mark.parametrize(
+    ("ap", "result"), [(0.15, "holds"), (0.202, "fails, though the interval includes it"), (0.7, "fails")]
+)
+def test_a_cut_that_may_be_as_large_as_published_says_so(ap: float, result: str) -> None:
+    swept = [ENTRIES[0], entry("mm-aug", 0.5, ap, 0.7, 0.88)]
+    verdicts = {v.claim: v for v in judge_plane(swept, ["naive"], "albums")}
+    assert verdicts["mm-aug-cuts"].result == result
+
+
 def test_the_better_of_the_adversaries_in_each_seed_is_a_reading_of_its_own(made: Path) -> None:
     assert HEAD.readings == ("naive", "adaptive", "best") and replace(HEAD, adversaries=("naive",)).readings == (
         "naive",

@@ -253,8 +253,13 @@ def _beats(found: Sweep, mine: Entry, other: Entry) -> str:
 
 
 def _at_least(row: Row, share: float, place: str) -> Finding:
-    state: State = "holds" if row["lo"] >= share else "unclear" if row["value"] >= share else "fails"
-    return Finding(state=state, numbers=f"{place}: {_cut(row)} of AP gone")
+    """Judge whether the row's value is at least ``share``; one that is less by chance, perhaps, is said to be so."""
+    numbers = f"{place}: {_cut(row)} of AP gone"
+    if row["value"] >= share:
+        state: State = "holds" if row["lo"] >= share else "unclear"
+        return Finding(state=state, numbers=numbers)
+    near = "fails, though the interval includes it" if row["hi"] >= share else ""
+    return Finding(state="fails", result=near, numbers=numbers)
 
 
 def _cut(row: Row) -> str:
