@@ -27,8 +27,7 @@ from fedprint.attacks.shadow import ShadowDevice, spread_rounds
 from fedprint.attacks.updates import Joined, RowsOf
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.on_data import CLUSTER, MmAug
-from fedprint.defences.secure_aggregation import SecureAggregation
-from fedprint.types import DataDefence, Doubles, Examples, Ints, Questions, Scores
+from fedprint.types import Doubles, Examples, Ints, Questions, Scores
 
 Train = Callable[[Plan], Made]
 
@@ -45,7 +44,7 @@ NAME = "by mode"
 
 
 def have_modes(view: AttackerView) -> bool:
-    """Return whether devices draw modes that the adversary knows: mm-aug alone changes their data."""
+    """Return whether devices draw modes that the adversary knows and can tell: mm-aug alone defends them."""
     return bool(_clusters(view.defences or ())) and any(CLUSTER in user.examples for user in view.background)
 
 
@@ -61,11 +60,13 @@ def devices_by_mode(defences: Sequence[object], users: int, rehearsed_rounds: in
 
 
 def _clusters(defences: Sequence[object]) -> int:
-    """Return how many modes the defences have, 0 where modes alone do not tell what a device adds or sends."""
-    on_data = [defence for defence in defences if isinstance(defence, DataDefence)]
-    found = [defence.clusters for defence in on_data if isinstance(defence, MmAug)]
-    summed = any(isinstance(defence, SecureAggregation) for defence in defences)
-    return found[0] if len(on_data) == len(found) == 1 and not summed else 0
+    """Return how many modes the defences have, 0 where modes alone do not tell what a device adds or sends.
+
+    Nor behind a defence of the update: it hides modes too, rehearsals hardly notice, and models of wrong modes answer
+    (docs/adr/0007).
+    """
+    found = [defence.clusters for defence in defences if isinstance(defence, MmAug)]
+    return found[0] if len(defences) == len(found) == 1 else 0
 
 
 def with_modes(
