@@ -1,4 +1,4 @@
-"""Studies: the file and its checks, scores of points, margins, fresh seeds and what becomes of candidates there."""
+"""Studies: scores of points, margins, fresh seeds and what becomes of candidates there."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from fake_points import CHANCE, fake_point
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_project import CHECKOUT, TINY, Project
+from tiny_project import Project
+from tiny_study import STUDY, write_study
 
 from fedprint.evaluation.tradeoff import Point
 from fedprint.pipeline import study_config, tune_report, tune_tracking
@@ -24,44 +24,7 @@ from fedprint.pipeline.study_config import Study, load_study
 from fedprint.pipeline.tune import PointObjective, Tuned, make_plans, measure_afresh, measure_spread, tune
 from fedprint.tuning.result import SearchResult
 from fedprint.tuning.score import Finished, margin_of, ranked
-from fedprint.tuning.worker import StudyPlan
 from fedprint.types import FedprintError
-
-STUDY: Mapping[str, Any] = {
-    "report": {"title": "A study"},
-    "experiment": "tiny",
-    "with": {"federation": {"rounds": 4}},
-    "ceiling": {"times_chance": 5},
-    "trials": 3,
-    "seeds": [0, 1],
-    "margin_seeds": [0, 1, 2],
-    "fresh_seeds": [10, 11],
-    "strategies": [
-        {"name": "noise", "defences": [{"name": "noise", "sigma": "$sigma"}],
-         "space": {"sigma": {"low": 0.01, "high": 1, "log": True}}},
-        {"name": "both", "defences": [{"name": "rand-aug", "alpha": "$alpha"}, {"name": "quantise", "bits": "$bits"}],
-         "space": {"alpha": {"low": 0, "high": 2}, "bits": {"low": 1, "high": 8, "integer": True}}},
-    ],
-    "fast": {"trials": 2, "with": {"federation": {"rounds": 2}}},
-}  # fmt: skip
-
-
-def write_study(project: Project, name: str, values: Mapping[str, Any]) -> None:
-    path = project.root / "configs" / "studies" / f"{name}.yaml"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
-
-
-@pytest.fixture
-def home(project: Project) -> Project:
-    project.write("tiny", TINY)
-    write_study(project, "demo", STUDY)
-    return project
-
-
-@pytest.fixture
-def study(home: Project) -> Study:
-    return load_study(home.root, "demo")
 
 
 def results(requests: Sequence[PointRequest], fresh_ap: float = 0.2) -> list[Point | FedprintError]:
@@ -86,135 +49,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(tuning, "run_point", lambda config, prior, seed: results(
         [PointRequest(config=config, prior=prior, seed=seed)])[0])  # fmt: skip
     return asked
-
-
-# The file -------------------------------------------------------------------------------------------------------------
-
-
-def test_assignments_change_the_study_or_its_experiment(home: Project) -> None:
-    words = ["trials=7", "ceiling={ap: 0.2}", "strategies.0.space.sigma.high=2", "federation.lr=0.2"]
-    study = load_study(home.root, "demo", fast=True, assignments=words)
-    assert (study.settings.trials, study.settings.ceiling.of(0.01)) == (7, 0.2)
-    assert study.settings.strategies[0].space["sigma"].high == 2
-    assert (study.config.federation.lr, study.config.federation.rounds, study.config.fast) == (0.2, 2, True)
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"ceiling": {}}, "ceiling: .*either ap or times_chance"),
-        ({"ceiling": {"ap": 0.1, "times_chance": 3}}, "either ap or times_chance"),
-        ({"fresh_seeds": [1, 10]}, r"fresh_seeds: \[1\] are searched on too"),
-        ({"margin_seeds": [0]}, "margin_seeds: .*at least 2"),
-        ({"strategies": [STUDY["strategies"][0]] * 2}, "names must differ"),
-        ({"strategies": [{**STUDY["strategies"][0], "space": {"sgma": {"low": 0, "high": 1}}}]},
-         r"defences use \['sigma'\], space has \['sgma'\]"),
-        ({"strategies": [{**STUDY["strategies"][0], "space": {"sigma": {"low": 2, "high": 1}}}]},
-         "must be below high=1"),
-        ({"strategies": [{**STUDY["strategies"][0], "space": {"sigma": {"low": -1, "high": 1}}}]},
-         r"demo: noise at .*-1.*defences.0.sigma"),
-        ({"experiment": "nosuch"}, "unknown experiment 'nosuch'"),
-        ({"trails": 3}, "trails: .*allowed keys: report, experiment, with"),
-    ],
-)  # fmt: skip
-def test_a_bad_study_is_refused_in_one_line(home: Project, changed: dict[str, Any], words: str) -> None:
-    write_study(home, "demo", {**STUDY, **changed})
-    with pytest.raises(FedprintError, match=words) as caught:
-        load_study(home.root, "demo")
-    assert "\n" not in str(caught.value)
-
-
-def test_an_unknown_study_is_told_what_there_is(home: Project) -> None:
-    with pytest.raises(FedprintError, match=r"unknown study 'x' .*choose one of .*demo"):
-        load_study(home.root, "x")
-
-
-def test_one_strategy_is_searched_by_the_same_trials_as_among_others(home: Project) -> None:
-    noise = STUDY["strategies"][0]
-    write_study(home, "demo", {**STUDY, "strategies": [noise, {**noise, "name": "other"}]})
-
-    def plans(*only: str) -> dict[str, StudyPlan]:
-        study = load_study(home.root, "demo", only=only)
-        return {p.strategy.name: p for p in make_plans(home.root, study, {noise["name"]: 0.1, "other": 0.1})}
-
-    assert list(plans()) == [noise["name"], "other"]
-    assert plans("other") == {"other": plans()["other"]}
-    part, whole = (load_study(home.root, "demo", only=only).label for only in (["other"], []))
-    assert (part, whole) == ("demo-other", "demo"), "the report of all strategies stays"
-    assert load_study(home.root, "demo", fast=True).label == "demo-fast", "and that of the full run"
-    with pytest.raises(FedprintError, match=f"unknown strategy 'x'; choose among {noise['name']}, other"):
-        plans("x")
-
-
-@pytest.mark.parametrize("words", ["defences=[{name: noise, sigma: 1}]", "defences.0.sigma=2", "analyses=[]"])
-def test_what_would_be_left_out_without_a_word_is_refused(home: Project, words: str) -> None:
-    with pytest.raises(FedprintError, match=f"demo: {words.partition('=')[0]}: (strategies defend|a study has none)"):
-        load_study(home.root, "demo", assignments=[words])
-    key = words.partition("=")[0].split(".")[0]
-    write_study(home, "changed", {**STUDY, "with": {key: []}})
-    with pytest.raises(FedprintError, match=f"changed: {key}: "):
-        load_study(home.root, "changed")
-
-
-def test_the_page_of_a_study_does_not_hold_the_password_of_its_storage(home: Project) -> None:
-    write_study(home, "demo", {**STUDY, "storage": "postgresql://u:secret@host/x"})
-    study = load_study(home.root, "demo")
-    assert "storage: postgresql://u:***@host/x" in tune_report.dump_study(study)
-    assert "secret" not in tune_report.dump_study(study)
-    plan = make_plans(home.root, study, {"noise": 0.1, "both": 0.1})[0]
-    assert plan.url == "postgresql://u:secret@host/x", "workers still need it"
-
-
-def test_against_no_defence_the_adversary_learns_off_line_unless_told_otherwise(home: Project) -> None:
-    assert load_study(home.root, "demo").config.threat.learn_from == "offline"
-    asked = load_study(home.root, "demo", assignments=["threat.learn_from=records"])
-    assert asked.config.threat.learn_from == "records"
-
-
-def test_every_shipped_study_resolves() -> None:
-    names = sorted(path.stem for path in (CHECKOUT / "configs" / "studies").glob("*.yaml"))
-    assert {"albums", "blog", "mnist-writers"} <= set(names)
-    for name in names:
-        for fast in (False, True):
-            assert load_study(CHECKOUT, name, fast=fast).settings.strategies
-
-
-def test_the_search_may_be_scored_on_other_data_than_its_result(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is chosen by a test set must not be measured on it."""
-    write_study(home, "demo", {**STUDY, "search": {"data": {"images": 20}}})
-    study = load_study(home.root, "demo")
-    asked: list[PointRequest] = []
-
-    def run_points(requests: Sequence[PointRequest], **_: Any) -> list[Point | FedprintError]:
-        asked.extend(requests)
-        return results(requests)
-
-    def run_point(config: Any, prior: Any, seed: int) -> Any:
-        return run_points([PointRequest(config=config, prior=prior, seed=seed)])[0]
-
-    monkeypatch.setattr(tuning, "run_points", run_points)
-    monkeypatch.setattr(tuning, "run_point", run_point)
-    undefended, _ = measure_spread(study, 1)
-    list(PointObjective(study=study, strategy=study.settings.strategies[0], undefended=undefended)({"sigma": 0.1}))
-    measure_afresh(study, searches(trial(0, 0.9, -0.1)), undefended, 1)
-    images = {(request.seed in study.settings.fresh_seeds): set() for request in asked}
-    for request in asked:
-        images[request.seed in study.settings.fresh_seeds].add(request.config.data.images)  # type: ignore[union-attr]
-    assert images == {True: {30}, False: {20}}
-    margins = {"noise": 0.1, "both": 0.1}
-    names = [
-        {plan.name for plan in make_plans(home.root, load_study(home.root, "demo", assignments=words), margins)}
-        for words in ([], ["search.data.images=25"])
-    ]
-    assert not names[0] & names[1], "trials scored on other data never mix"
-    write_study(home, "demo", {**STUDY, "search": {"defences": []}})
-    with pytest.raises(FedprintError, match="demo: defences: strategies defend"):
-        load_study(home.root, "demo")
-
-
-def test_the_study_under_a_budget_never_chooses_by_the_test_set() -> None:
-    study = load_study(CHECKOUT, "client-dp-100")
-    assert [c.data.held_out for c in (study.searched, study.config)] == [0.1, 0.0]  # type: ignore[union-attr]
 
 
 # Plans and margins ----------------------------------------------------------------------------------------------------
@@ -320,6 +154,39 @@ def test_of_equal_trials_that_of_fewer_rounds_comes_first() -> None:
     assert [found.number for found in ranked(broken)] == [2, 1, 0]
 
 
+def test_the_search_may_be_scored_on_other_data_than_its_result(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is chosen by a test set must not be measured on it."""
+    write_study(home, "demo", {**STUDY, "search": {"data": {"images": 20}}})
+    study = load_study(home.root, "demo")
+    asked: list[PointRequest] = []
+
+    def run_points(requests: Sequence[PointRequest], **_: Any) -> list[Point | FedprintError]:
+        asked.extend(requests)
+        return results(requests)
+
+    def run_point(config: Any, prior: Any, seed: int) -> Any:
+        return run_points([PointRequest(config=config, prior=prior, seed=seed)])[0]
+
+    monkeypatch.setattr(tuning, "run_points", run_points)
+    monkeypatch.setattr(tuning, "run_point", run_point)
+    undefended, _ = measure_spread(study, 1)
+    list(PointObjective(study=study, strategy=study.settings.strategies[0], undefended=undefended)({"sigma": 0.1}))
+    measure_afresh(study, searches(trial(0, 0.9, -0.1)), undefended, 1)
+    images = {(request.seed in study.settings.fresh_seeds): set() for request in asked}
+    for request in asked:
+        images[request.seed in study.settings.fresh_seeds].add(request.config.data.images)  # type: ignore[union-attr]
+    assert images == {True: {30}, False: {20}}
+    margins = {"noise": 0.1, "both": 0.1}
+    names = [
+        {plan.name for plan in make_plans(home.root, load_study(home.root, "demo", assignments=words), margins)}
+        for words in ([], ["search.data.images=25"])
+    ]
+    assert not names[0] & names[1], "trials scored on other data never mix"
+    write_study(home, "demo", {**STUDY, "search": {"defences": []}})
+    with pytest.raises(FedprintError, match="demo: defences: strategies defend"):
+        load_study(home.root, "demo")
+
+
 # Fresh seeds ----------------------------------------------------------------------------------------------------------
 
 
@@ -409,12 +276,6 @@ def test_a_ceiling_may_be_on_linked_updates(home: Project, monkeypatch: pytest.M
     monkeypatch.setattr(tuning, "run_points", lambda requests, **_: results(requests))
     _, margins = measure_spread(study, 1)
     assert margins["noise"] == margin_of([0.24] * 3, 6 * CHANCE, 2, 2)
-
-
-def test_a_ceiling_on_what_is_not_measured_is_refused(home: Project) -> None:
-    words = ["ceiling.linkage=device", "selection.linkages=[update]"]
-    with pytest.raises(FedprintError, match=r"demo: ceiling.linkage: 'device' .*selection.linkages has \['update'\]"):
-        load_study(home.root, "demo", assignments=words)
 
 
 def test_a_study_from_end_to_end_with_one_worker(

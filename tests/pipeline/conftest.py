@@ -1,0 +1,21 @@
+"""Fixtures of studies."""
+
+from __future__ import annotations
+
+import pytest
+from tiny_project import TINY, Project
+from tiny_study import STUDY, write_study
+
+from fedprint.pipeline.study_config import Study, load_study
+
+
+@pytest.fixture
+def home(project: Project) -> Project:
+    project.write("tiny", TINY)
+    write_study(project, "demo", STUDY)
+    return project
+
+
+@pytest.fixture
+def study(home: Project) -> Study:
+    return load_study(home.root, "demo")
