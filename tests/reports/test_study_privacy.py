@@ -89,3 +89,16 @@ def test_page_and_json_show_the_guarantee_with_all_it_is_about(tmp_path: Path) -
         and "settings of its own" not in plain
         and guarantees_table([made([fake_point(0.2, 0.6, 10)])]) is None
     )
+
+
+def test_the_page_begins_with_the_best_feasible_strategy(tmp_path: Path) -> None:
+    point = made([fake_point(0.2, 0.6, 10)])
+    points = [
+        replace(point, strategy="first", feasible=False, utility=1.2, note="No trial was feasible."),
+        replace(point, strategy="second", feasible=True, utility=0.8),
+        replace(point, strategy="third", feasible=True, utility=0.9),
+    ]
+    write_study(head=HEAD, searches=[SEARCH], points=points, config_text="", out=tmp_path / "study")
+    page = (tmp_path / "study" / "index.html").read_text()
+    told = [page.index(f"{name} (z = 1) keeps") for name in ("third", "second", "first")]
+    assert told == sorted(told)

@@ -74,7 +74,7 @@ def write_study(
         searches=searches,
         tables=tables,
         drawings=drawings,
-        sentences=[sentence(head, point) for point in points],
+        sentences=[sentence(head, point) for point in best_first(points)],
         search_notes=[note for note in notes if note],
         config_text=config_text,
         wording=wording,
@@ -91,6 +91,11 @@ def write_study(
         swap(partial, Path(out))
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def best_first(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
+    """Return feasible operating points by falling utility, then the others so."""
+    return sorted(points, key=lambda point: (not point.feasible, -(point.utility or 0.0)))
 
 
 def sentence(head: StudyHead, point: OperatingPoint) -> str:
@@ -123,7 +128,6 @@ def parameters(values: Mapping[str, Any]) -> str:
 
 def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTable:
     """Return the operating points, best feasible utility first."""
-    order = sorted(points, key=lambda p: (not p.feasible, -(p.utility or 0.0)))
     names = [*head.adversaries] if len(head.adversaries) > 1 else []
     lines = [
         TableLine(
@@ -141,7 +145,7 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
                 f"{point.measured} of {sum(point.trials.values())} trials",
             ),
         )
-        for point in order
+        for point in best_first(points)
     ]
     return ResultTable(
         name="operating-points",
