@@ -1,0 +1,127 @@
+"""One cache for every kind of work: ``work/cache/<stage>/<key>/<output>``, one rule for locks, one for resuming.
+
+An entry gets its name when it is complete, so that a killed stage leaves nothing that reads as finished. Who makes an
+entry holds its lock alone, who uses it shares the lock, and who drops it must get the lock alone. The operating system
+frees the lock of a process that ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from fedprint.types import FedprintError
+
+SCRATCH = ".scratch"
+_LOCKS, _PARTIAL = ".locks", ".partial"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one stage made under one key: a folder that is there when it is complete."""
+
+    folder: Path
+
+    @property
+    def finished(self) -> bool:
+        """Whether it is complete."""
+        return self.folder.is_dir()
+
+    @property
+    def partial(self) -> Path:
+        """Where it grows."""
+        return self.folder.with_name(f".{self.folder.name}{_PARTIAL}")
+
+    @property
+    def scratch(self) -> Path:
+        """What its stage keeps for itself while it grows."""
+        return self.partial / SCRATCH
+
+    def begin(self, *, resume: bool) -> None:
+        """Make the folder in which it grows: empty, or with ``resume`` as a killed stage left it."""
+        if not resume:
+            shutil.rmtree(self.partial, ignore_errors=True)
+        self.scratch.mkdir(parents=True, exist_ok=True)
+
+    def complete(self) -> None:
+        """Give it its name."""
+        shutil.rmtree(self.scratch)
+        self.partial.rename(self.folder)
+
+    def remove(self) -> None:
+        """Take its name away, then its files: half a folder must not read as finished."""
+        shutil.rmtree(self.partial, ignore_errors=True)
+        if self.finished:
+            self.folder.rename(self.partial)
+            shutil.rmtree(self.partial)
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Entries below a ``folder``."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, root: Path) -> Cache:
+        """Return the cache of a project."""
+        return cls(root.resolve() / "work" / "cache")
+
+    def entry(self, stage: str, key: str) -> Entry:
+        """Return the entry of a stage under a key, finished or not."""
+        return Entry(self.folder / stage / key)
+
+    @contextmanager
+    def making(self, entry: Entry) -> Iterator[None]:
+        """Hold an entry alone; waits while another process makes or uses it."""
+        with self._locked(entry, fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
+    def using(self, entry: Entry) -> Iterator[None]:
+        """Keep an entry from being dropped meanwhile."""
+        with self._locked(entry, fcntl.LOCK_SH):
+            yield
+
+    def drop(self, entry: Entry) -> bool:
+        """Remove an entry unless somebody makes or uses it; return whether it is gone."""
+        try:
+            with self._locked(entry, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                entry.remove()
+        except BlockingIOError:
+            return False
+        return True
+
+    def unneeded(self, keep: Collection[Path]) -> list[Entry]:
+        """Return all entries, finished or partial, whose folders are not among ``keep`` and that nobody uses now.
+
+        Raises FedprintError while a run makes or uses one of them.
+        """
+        folders = {path for path in self.folder.glob("*/*") if path.parent.name != _LOCKS and path.name != _LOCKS}
+        names = {path.with_name(path.name[1:].removesuffix(_PARTIAL)) for path in folders if path.name.startswith(".")}
+        names |= {path for path in folders if not path.name.startswith(".")}
+        found = [Entry(path) for path in sorted(names) if path not in keep]
+        for entry in found:
+            try:
+                with self._locked(entry, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    pass
+            except BlockingIOError:
+                raise FedprintError("a run is using the cache: wait for it, or stop it, before cleaning") from None
+        return found
+
+    @contextmanager
+    def _locked(self, entry: Entry, how: int) -> Iterator[None]:
+        with self._lock_file(entry) as file:
+            fcntl.flock(file, how)
+            yield
+
+    def _lock_file(self, entry: Entry) -> IO[bytes]:
+        path = entry.folder.parent / _LOCKS / entry.folder.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC), "r+b")

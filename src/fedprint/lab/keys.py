@@ -1,0 +1,75 @@
+"""Names of results: equal only where settings, data, code and kind of machine are equal.
+
+A stage's key holds the sections of the configuration that it reads, the code that decides its numbers, what is in the
+data and files that it opens, and the keys of the stages before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+import fedprint
+from fedprint.lab.graph import Job, Stage
+
+PACKAGE = Path(fedprint.__file__).parent
+
+
+def stage_key(job: Job, stage: Stage, before: Mapping[str, str], device: str) -> str:
+    """Return 16 hex digits for a stage of a job on a ``device`` (cpu, cuda).
+
+    ``before`` maps each output that it opens to the key of the stage that made it or, where that one is ``settled``,
+    to the digest of what it wrote. A settled stage is one of its machine and not of prior and seed.
+    """
+    whose = [platform.node()] if stage.settled else [job.prior, job.seed]
+    return digest_of(
+        {
+            "stage": stage.name,
+            "of": [*whose, device],
+            "data": job.data,
+            "settings": _settings(job, stage),
+            "files": job.files if stage.files else None,
+            "code": source_digest(stage.code),
+            "before": dict(before),
+        }
+    )
+
+
+def _settings(job: Job, stage: Stage) -> str:
+    if stage.settings is None:
+        return digest_of(job.config.model_dump(mode="json"))
+    return job.config.section_digest(*stage.settings)
+
+
+@cache
+def source_digest(sources: tuple[str, ...]) -> str:
+    """Return a hash of the package's files at or below ``sources`` (paths below src/fedprint).
+
+    Read once per process, as the code is. Raises FileNotFoundError for a source that does not exist.
+    """
+    places = [PACKAGE / source for source in sources]
+    files = sorted({file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])})
+    return digest_of([(str(file.relative_to(PACKAGE)), sha256_of(file.read_bytes())) for file in files])
+
+
+def content_digest(paths: Iterable[Path]) -> str:
+    """Return a hash of what files, and all files below folders, hold, and of their names."""
+    found = []
+    for path in paths:
+        files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+        found += [(str(file.relative_to(path.parent)), sha256_of(file.read_bytes())) for file in files]
+    return digest_of(found)
+
+
+def digest_of(values: object) -> str:
+    """Return 16 hex digits of a JSON value."""
+    return sha256_of(json.dumps(values, sort_keys=True).encode())[:16]
+
+
+def sha256_of(data: bytes) -> str:
+    """Return the hash of some bytes."""
+    return hashlib.sha256(data).hexdigest()
