@@ -1,0 +1,98 @@
+"""The project's MLflow database: created once, written under one lock, opened on the page that compares runs.
+
+The database is ``<root>/mlflow.db``, artifacts and models are below ``<root>/mlruns/``. No global state of MLflow is
+used: no tracking URI, no active run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from filelock import FileLock
+
+from fedprint.types import FedprintError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+GROUP_TAG = "fedprint.group"
+EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+"""MLflow's own word for machine learning; without it the page offers traces and judges of language models."""
+PAGE = "http://127.0.0.1:5000"
+
+
+def create_database(root: Path) -> MlflowClient:
+    """Create ``<root>/mlflow.db`` unless it exists, and return a client of it; safe in several processes at once."""
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import DatabaseError
+
+    # MLflow creates and migrates the tables in the client's constructor; two at once break the database for good.
+    with database_lock(root):
+        try:
+            return MlflowClient(tracking_uri=tracking_uri(root))
+        except (MlflowException, DatabaseError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise FedprintError(
+                f"{root / 'mlflow.db'} cannot be opened ({reason}): move it away to start afresh"
+            ) from error
+
+
+def tracking_uri(root: Path) -> str:
+    """Return the address of the project's MLflow database."""
+    return f"sqlite:///{root.resolve() / 'mlflow.db'}"
+
+
+def database_lock(root: Path) -> FileLock:
+    """Return the lock of the database; the same object for a path, so that one thread may take it twice."""
+    folder = root.resolve() / "work" / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder / "mlflow.lock", is_singleton=True)
+
+
+def experiment_id(client: MlflowClient, root: Path, name: str) -> str:
+    """Return the experiment's id; created, or restored when it was deleted on MLflow's page. Call under the lock."""
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        place = (root.resolve() / "mlruns" / name).as_uri()
+        return str(client.create_experiment(name, artifact_location=place, tags=EXPERIMENT_TAGS))
+    if found.lifecycle_stage == "deleted":
+        client.restore_experiment(found.experiment_id)
+    return str(found.experiment_id)
+
+
+def ui_hint(root: Path, experiment: str, group: str | None = None) -> str:
+    """Return the command that starts MLflow's page and the link that compares the experiment's runs, or a group's."""
+    client = create_database(root)
+    with database_lock(root):
+        number = experiment_id(client, root, experiment)
+    command = f"cd {root.resolve()} && MLFLOW_DISABLE_TELEMETRY=true .venv/bin/mlflow ui --backend-store-uri sqlite:///mlflow.db"
+    return f"{command}\n{charts_link(number, group)}"
+
+
+def charts_link(number: str, group: str | None = None, page: str = PAGE) -> str:
+    """Return the address of the charts of experiment ``number``, in MLflow's mode for machine learning."""
+    query = {"compareRunsMode": "CHART", "workflowType": "machine_learning"}
+    if group is not None:
+        query["searchFilter"] = f"tags.`{GROUP_TAG}` = '{group}'"
+    return f"{page}/#/experiments/{number}/runs?{urlencode(query)}"
+
+
+def git_commit(root: Path) -> str:
+    """Return the commit of the working tree, with ``-dirty`` when tracked files differ; ``unknown`` without git."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    create_database(Path(sys.argv[1]))
