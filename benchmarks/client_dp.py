@@ -24,9 +24,9 @@ from pathlib import Path
 from fedprint.data.prepared import load_users
 from fedprint.federation.backends import best_device
 from fedprint.federation.store import UpdateStore
-from fedprint.pipeline.config import dump_yaml, load_experiment
-from fedprint.pipeline.recipes import make_plan
-from fedprint.pipeline.stages.paths import Job, Paths
+from fedprint.kinds.federation.config import dump_yaml, load_experiment
+from fedprint.kinds.federation.build import make_plan
+from fedprint.kinds.federation.stages.paths import Job, Paths
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,7 +51,7 @@ def job(base: Path, experiment: str, rounds: int | None) -> Job:
 
 def run_stage(stage: str, base: Path, experiment: str, rounds: int) -> None:
     """Run in the child: one stage, and its processor time and peak memory at the end; 0 rounds are all of them."""
-    importlib.import_module(f"fedprint.pipeline.stages.{stage}").run(job(base, experiment, rounds or None))
+    importlib.import_module(f"fedprint.kinds.federation.stages.{stage}").run(job(base, experiment, rounds or None))
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(f"cpu {used.ru_utime + used.ru_stime:.2f} s, peak {used.ru_maxrss / 1024:.0f} MiB", file=sys.stderr)
 

@@ -17,8 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedprint.pipeline.config import dump_yaml, load_experiment
-from fedprint.pipeline.stages.paths import Job, Paths
+from fedprint.kinds.federation.config import dump_yaml, load_experiment
+from fedprint.kinds.federation.stages.paths import Job, Paths
 
 STAGES = ("prepare", "federate", "ask", "attack", "analyse", "evaluate")
 ROOT = Path(__file__).parents[1]
@@ -36,7 +36,7 @@ def run_stage(stage: str, base: Path, users: int) -> None:
     """Run in the child: one stage, and its peak memory in MiB at the end."""
     import importlib
 
-    importlib.import_module(f"fedprint.pipeline.stages.{stage}").run(job(base, users))
+    importlib.import_module(f"fedprint.kinds.federation.stages.{stage}").run(job(base, users))
     status = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
     print(f"peak {peak:.0f} MiB", file=sys.stderr)

@@ -15,10 +15,10 @@ from itertools import product
 from statistics import fmean
 
 from fedprint.evaluation.tradeoff import Point
-from fedprint.pipeline.point_pool import PointRequest, run_points
-from fedprint.pipeline.study_config import Study, load_study
-from fedprint.pipeline.tune import Tuned, ceiling_of, judged, score_of, tune
-from fedprint.pipeline.workspace import find_root
+from fedprint.kinds.plane.point_pool import PointRequest, run_points
+from fedprint.kinds.study.config import Study, load_study
+from fedprint.kinds.study.search import Tuned, ceiling_of, judged, score_of, tune
+from fedprint.kinds.workspace import find_root
 from fedprint.tuning.score import ranked
 from fedprint.tuning.space import Values
 from fedprint.types import FedprintError

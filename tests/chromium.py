@@ -100,7 +100,7 @@ class Page:
 
     def click(self, selector: str, text: str | None = None) -> None:
         """Click the first visible element of a CSS selector whose text is ``text``, as a mouse does."""
-        wanted = "true" if text is None else f"e.innerText.trim() === {json.dumps(text)}"
+        wanted = "true" if text is None else f"(e.innerText || \"\").trim() === {json.dumps(text)}"
         found = self.wait(
             f"""(() => {{
               const shown = [...document.querySelectorAll({json.dumps(selector)})].filter(e => {wanted})

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
-from tiny_project import TINY, Project, make_project, project_in
+from tiny_project import TINY, Project, copy_of, make_project, project_in
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 settings.register_profile("fedprint", deadline=None)  # a busy machine is no error
 settings.load_profile("fedprint")
@@ -37,15 +35,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 
 @pytest.fixture(scope="session")
-def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Job:
+def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Task:
     """Return the finished run of ``tiny``; read it only, and copy it (see ``tiny``) to change it."""
     with project_in(tmp_path_factory.mktemp("tiny")) as project:
         return project.run("tiny", TINY)
 
 
 @pytest.fixture
-def tiny(tiny_run: Job, project: Project) -> Job:
+def tiny(tiny_run: Task, project: Project) -> Task:
     """Return a copy of the finished run of ``tiny``, inside the test's own project."""
-    base = project.root / "artifacts" / "tiny"
-    shutil.copytree(tiny_run.paths.base, base)
-    return replace(tiny_run, paths=replace(tiny_run.paths, base=base))
+    return copy_of(tiny_run, project.root / "stages" / "tiny" / tiny_run.item)

@@ -10,12 +10,12 @@ import numpy as np
 
 from fedprint.data.describe import write_table
 from fedprint.evaluation.rows import Row
-from fedprint.pipeline.inversion import run
-from fedprint.pipeline.inversion.config import (
+from fedprint.kinds.inversion import run
+from fedprint.kinds.inversion.config import (
     InversionExperiment,
 )
-from fedprint.pipeline.inversion.scene import Place
-from fedprint.pipeline.inversion.victims import ExposureCell
+from fedprint.kinds.inversion.scene import Place
+from fedprint.kinds.inversion.victims import ExposureCell
 
 SMALL: Mapping[str, Any] = {
     "report": {"title": "Tiny inversion"},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.config import Experiment
+    from fedprint.lab.graph import Task
 
 CHECKOUT = Path(__file__).parents[1]
 TINY: Mapping[str, Any] = {
@@ -32,7 +33,7 @@ TINY: Mapping[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A project in a folder of its own with this checkout's configs; its stages run here, without DVC and MLflow."""
+    """A project in a folder of its own with this checkout's configs; stages run in this process, without a lab."""
 
     root: Path
 
@@ -41,24 +42,52 @@ class Project:
         path = self.root / "configs" / "experiments" / f"{name}.yaml"
         path.write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
 
-    def job(self, name: str, prior: str = "random", seed: int = 0) -> Job:
-        """Resolve an experiment as the first stage does, and open one item of its matrix."""
-        from fedprint.pipeline.config import dump_yaml, load_experiment
-        from fedprint.pipeline.stages.paths import Job, Paths
+    def task(self, name: str, prior: str = "random", seed: int = 0) -> Task:
+        """Resolve an experiment and return one prior and seed of it, with its outputs below stages/<name>/."""
+        from fedprint.kinds.federation.config import load_experiment
+        from fedprint.kinds.sources import source
 
-        config = load_experiment(self.root, name)
-        base = self.root / "artifacts" / name
-        base.mkdir(parents=True, exist_ok=True)
-        (base / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
-        found = next(p for p in config.split.priors if p == prior)
-        return Job(config=config, prior=found, seed=seed, paths=Paths(base=base, item=f"{prior}-{seed}"))
+        config = load_experiment(source(self.root, name))
+        return task_of(config, prior, seed, self.root / "stages" / name / f"{prior}-{seed}")
 
-    def run(self, name: str, values: Mapping[str, Any], *, until: str = "evaluate") -> Job:
+    def run(self, name: str, values: Mapping[str, Any], *, until: str = "evaluate") -> Task:
         """Write an experiment, and run its stages ``until`` one of them."""
         self.write(name, values)
-        found = self.job(name)
-        run_job(found, until=until)
-        return found
+        task = self.task(name)
+        run_stages(task, until=until)
+        return task
+
+
+def task_of(config: Experiment, prior: str, seed: int, folder: Path) -> Task:
+    """Return a task that may open all outputs of a federation's stages, each in a folder of its name."""
+    from fedprint.kinds.federation.graph import FEDERATION
+    from fedprint.lab.graph import Task
+
+    places = {output: folder / output for stage in FEDERATION.stages for output in stage.outputs}
+    scratch = folder / ".scratch"
+    scratch.mkdir(parents=True, exist_ok=True)
+    return Task(
+        config=config, prior=prior, seed=seed, item=f"{prior}-{seed}", places=places, scratch=scratch, key="test"
+    )
+
+
+def run_stages(task: Task, *, first: str = "prepare", until: str = "evaluate") -> None:
+    """Run the stages of a federation in this process, from ``first`` ``until`` one of them; outputs are made anew."""
+    from fedprint.kinds.federation.graph import FEDERATION
+
+    names = [stage.name for stage in FEDERATION.stages]
+    for stage in FEDERATION.stages[names.index(first) : names.index(until) + 1]:
+        for output in stage.outputs:
+            shutil.rmtree(task.at(output), ignore_errors=True)
+        stage.function()(task)
+
+
+def copy_of(task: Task, folder: Path) -> Task:
+    """Return the task with its outputs copied to another folder, to change them."""
+    source = task.scratch.parent
+    shutil.copytree(source, folder)
+    places = {name: folder / path.relative_to(source) for name, path in task.places.items()}
+    return replace(task, places=places, scratch=folder / task.scratch.name)
 
 
 def make_project(root: Path) -> Project:
@@ -76,14 +105,3 @@ def project_in(root: Path) -> Iterator[Project]:
         patch.setenv("FEDPRINT_ROOT", str(root))
         patch.chdir(root)
         yield make_project(root)
-
-
-def run_job(job: Job, *, until: str = "evaluate") -> None:
-    """Run every stage but the report, ``until`` one of them."""
-    from fedprint.pipeline.stages import analyse, ask, attack, evaluate, federate, prepare
-
-    stages = {"prepare": prepare, "federate": federate, "ask": ask, "attack": attack, "analyse": analyse}
-    for name, stage in {**stages, "evaluate": evaluate}.items():
-        stage.run(job)
-        if name == until:
-            return

@@ -1,3 +1,7 @@
 """fedprint: how recognisable is a user from the updates that federated learning calls anonymous?"""
 
-from fedprint import _torchvision_repair as _torchvision_repair
+import sys
+
+from fedprint._torchvision_repair import RepairFirst
+
+sys.meta_path.insert(0, RepairFirst())

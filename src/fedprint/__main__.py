@@ -1,5 +1,5 @@
 """``python -m fedprint``."""
 
-from fedprint.pipeline.cli import main
+from fedprint.cli.main import main
 
 main()

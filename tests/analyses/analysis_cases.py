@@ -14,12 +14,12 @@ from fedprint.evaluation.judge import Setting, judge
 from fedprint.types import Measurement
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.stages.paths import Job
 
 
 def bench(job: Job, questions: Sequence[QuestionSet] = ()) -> Bench:
     """Return the adversary's desk with more questions on it."""
-    from fedprint.pipeline.stages.analyse import open_bench
+    from fedprint.kinds.federation.stages.analyse import open_bench
 
     found = open_bench(job, lambda note: None)
     return replace(found, questions={**found.questions, **{asked.name: asked for asked in questions}})
@@ -27,7 +27,7 @@ def bench(job: Job, questions: Sequence[QuestionSet] = ()) -> Bench:
 
 def answered(job: Job, analysis: Analysis) -> tuple[list[Trial], dict[str, AnswerSet]]:
     """Ask the analysis's questions, and answer them."""
-    from fedprint.pipeline.stages.ask import about_updates, gather
+    from fedprint.kinds.federation.stages.ask import about_updates, gather
 
     facts = gather(job)
     asked = [about_updates(facts), *analysis.ask(facts)]

@@ -7,9 +7,9 @@ from dataclasses import replace
 from fedprint.analyses.base import Analysis, Bench
 from fedprint.analyses.trials import AnswerSet, QuestionSet, Trial
 from fedprint.evaluation.judge import Setting, judge
-from fedprint.pipeline.stages.analyse import open_bench
-from fedprint.pipeline.stages.ask import gather
-from fedprint.pipeline.stages.paths import Job
+from fedprint.kinds.federation.stages.analyse import open_bench
+from fedprint.kinds.federation.stages.ask import gather
+from fedprint.kinds.federation.stages.paths import Job
 from fedprint.types import Measurement
 
 

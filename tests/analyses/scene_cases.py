@@ -15,14 +15,14 @@ from fedprint.federation.store import UpdateStore
 from fedprint.types import Examples, User
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.stages.paths import Job
 
 
 def scene(job: Job) -> Scene:
     """Return what evaluate shows to analyses."""
     from fedprint.data.prepared import load_meta
-    from fedprint.pipeline.stages.evaluate_analyses import open_scene
-    from fedprint.pipeline.stages.paths import read_json
+    from fedprint.kinds.federation.stages.evaluate_analyses import open_scene
+    from fedprint.kinds.federation.stages.paths import read_json
 
     by_user = read_json(job.paths.evaluation / "details.json")["by_user"]["update"]
     return open_scene(job, load_meta(job.paths.prepared), {row["user_id"]: row["ap"] for row in by_user})

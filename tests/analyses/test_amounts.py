@@ -19,7 +19,7 @@ from fedprint.attacks.view import AttackerView
 from fedprint.types import User
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.stages.paths import Job
 
 
 @pytest.fixture

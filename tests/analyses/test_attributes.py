@@ -13,7 +13,7 @@ from fedprint.evaluation.judge import Setting, judge
 from fedprint.types import FedprintError
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.stages.paths import Job
 
 QUICK = Attributes(attributes=("age",), networks=("mlp-std",), seeds=2, folds=2, epochs=3)
 
@@ -50,7 +50,7 @@ def test_gains_pair_the_same_questions_seed_by_seed(answered: tuple[list[Trial],
 
 
 def test_questions_tell_folds_and_no_class(tiny_run: Job) -> None:
-    from fedprint.pipeline.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import gather
 
     facts = gather(tiny_run)
     for questions, answers in Attributes(folds=4).ask(facts):
@@ -63,7 +63,7 @@ def test_questions_tell_folds_and_no_class(tiny_run: Job) -> None:
 
 def test_new_users_are_judged_without_any_of_their_prior_data(tiny_run: Job) -> None:
     """Labels of a fold's users turned round: the answers about that fold stay, those about the others do not."""
-    from fedprint.pipeline.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import gather
 
     asked = [questions for questions, _ in QUICK.ask(gather(tiny_run))]
     bench = cases.bench(tiny_run, asked)
@@ -81,7 +81,7 @@ def test_new_users_are_judged_without_any_of_their_prior_data(tiny_run: Job) -> 
 
 
 def test_a_case_fits_on_no_row_of_the_fold(tiny_run: Job) -> None:
-    from fedprint.pipeline.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import gather
 
     bench = cases.bench(tiny_run, [questions for questions, _ in QUICK.ask(gather(tiny_run))])
     case = Case.of(bench, "age")
@@ -93,7 +93,7 @@ def test_a_case_fits_on_no_row_of_the_fold(tiny_run: Job) -> None:
 
 
 def test_an_attribute_that_nobody_has_is_an_error(tiny_run: Job) -> None:
-    from fedprint.pipeline.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import gather
 
     facts = gather(tiny_run)
     with pytest.raises(FedprintError, match="age, glasses, hair"):

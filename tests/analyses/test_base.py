@@ -13,7 +13,7 @@ from fedprint.attacks.updates import Joined, MemoryUpdates
 from fedprint.types import FedprintError
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.stages.paths import Job
 
 SIZES = {"body": 7, "head": 3}
 

@@ -11,8 +11,8 @@ from matching_cases import asked, desk, judged
 from fedprint.analyses.cross_modal import CrossModal
 from fedprint.analyses.trials import AnswerSet, QuestionSet, Trial
 from fedprint.data.text_columns import CAPTION, encode_captions
-from fedprint.pipeline.stages.ask import gather
-from fedprint.pipeline.stages.paths import Job
+from fedprint.kinds.federation.stages.ask import gather
+from fedprint.kinds.federation.stages.paths import Job
 from fedprint.types import FedprintError, User
 
 ANALYSIS = CrossModal(pairs=400, paired=0.75, attacks=("chance", "cross-modal", "cross-modal-strong"), dimensions=16)

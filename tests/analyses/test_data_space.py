@@ -11,14 +11,14 @@ from fedprint.analyses.trials import AnswerSet, QuestionSet, Trial
 from fedprint.evaluation.judge import Setting, judge
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.stages.paths import Job
 
 QUICK = DataSpace(most=8, sets=3, epochs=3)
 
 
 @pytest.fixture(scope="module")
 def asked(tiny_run: Job) -> tuple[QuestionSet, AnswerSet]:
-    from fedprint.pipeline.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import gather
 
     (found,) = QUICK.ask(gather(tiny_run))
     return found
@@ -30,7 +30,7 @@ def answered(tiny_run: Job) -> tuple[list[Trial], dict[str, AnswerSet]]:
 
 
 def test_sets_hold_private_examples_of_their_owner_only(tiny_run: Job, asked: tuple[QuestionSet, AnswerSet]) -> None:
-    from fedprint.pipeline.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import gather
 
     questions, answers = asked
     facts = gather(tiny_run)

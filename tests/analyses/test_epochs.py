@@ -9,7 +9,7 @@ from fedprint.analyses.epochs import Epochs, complete, round_bins
 from fedprint.analyses.trials import UPDATES
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.stages.paths import Job
 
 
 def test_bins_cover_training_without_overlap() -> None:

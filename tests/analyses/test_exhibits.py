@@ -17,7 +17,7 @@ from fedprint.analyses.raw_features import RawFeatures
 from fedprint.analyses.recognisable import REASONS, Recognisable, correlation
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.stages.paths import Job
 
 WORDS = {1: [[2, 4, 4, 0], [2, 5, 0, 0]], 2: [[2, 7, 8, 9], [2, 9, 9, 9]]}
 

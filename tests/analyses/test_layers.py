@@ -10,7 +10,7 @@ from fedprint.analyses.layers import Layers, layer_names
 from fedprint.types import FedprintError
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.stages.paths import Job
 
 
 def test_every_layer_is_asked_alone_with_its_depth_and_size(tiny_run: Job) -> None:
@@ -22,7 +22,7 @@ def test_every_layer_is_asked_alone_with_its_depth_and_size(tiny_run: Job) -> No
         for depth, layer in enumerate(layers, 1)
         for attack in ("ridge", "knn")
     ]
-    from fedprint.pipeline.stages.attack import open_view
+    from fedprint.kinds.federation.stages.attack import open_view
 
     sizes = open_view(tiny_run, "naive")[0].store.sizes
     assert {t.keys["layer"]: t.keys["parameters"] for t in trials}["head"] == sizes["head.weight"] + sizes["head.bias"]

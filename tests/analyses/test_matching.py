@@ -8,8 +8,8 @@ from matching_cases import asked, desk, judged
 
 from fedprint.analyses.matching import Matching, mean_by
 from fedprint.analyses.trials import AnswerSet, QuestionSet, Trial
-from fedprint.pipeline.stages.ask import gather
-from fedprint.pipeline.stages.paths import Job
+from fedprint.kinds.federation.stages.ask import gather
+from fedprint.kinds.federation.stages.paths import Job
 
 Run = tuple[list[Trial], dict[str, AnswerSet], dict[str, QuestionSet]]
 

@@ -32,10 +32,10 @@ from fedprint.attacks.view import ServerRule
 from fedprint.data.prepared import load_users
 from fedprint.evaluation.judge import Setting, judge
 from fedprint.federation.store import UpdateStore, read_truth
-from fedprint.pipeline import recipes
-from fedprint.pipeline.stages.ask import gather
-from fedprint.pipeline.stages.attack import open_view
-from fedprint.pipeline.stages.paths import Job
+from fedprint.kinds.federation import build
+from fedprint.kinds.federation.stages.ask import gather
+from fedprint.kinds.federation.stages.attack import open_view
+from fedprint.kinds.federation.stages.paths import Job
 from fedprint.types import FedprintError, Measurement
 
 HALF: dict[str, Any] = {
@@ -74,7 +74,7 @@ def measured(found: tuple[list[Trial], dict[str, AnswerSet]]) -> dict[tuple[Any,
 def test_half_of_the_anonymous_devices_stay_away_and_every_prior_device_takes_part(half: Job) -> None:
     store, truth = UpdateStore.open(half.paths.updates / "observed"), read_truth(half.paths.updates / "truth")
     private = load_users(half.paths.prepared / "private")
-    absent = recipes.absent_users(private, 0.5, recipes.federation_seed(half.seed))
+    absent = build.absent_users(private, 0.5, build.federation_seed(half.seed))
     senders = set(truth["device_id"])
     assert len(absent) == 6 and {user.user_id for user in private} > absent
     assert not {f"user-{user}-anonymous" for user in absent} & senders

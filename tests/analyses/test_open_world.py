@@ -10,8 +10,8 @@ from matching_cases import asked, desk, judged
 
 from fedprint.analyses.open_world import OpenWorld
 from fedprint.analyses.trials import UNSEEN, AnswerSet, QuestionSet, Trial
-from fedprint.pipeline.stages.ask import gather
-from fedprint.pipeline.stages.paths import Job
+from fedprint.kinds.federation.stages.ask import gather
+from fedprint.kinds.federation.stages.paths import Job
 from fedprint.types import FedprintError
 
 SHARES = (0.0, 0.5, 1.0)

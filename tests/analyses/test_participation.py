@@ -26,9 +26,9 @@ from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.federation.store import read_truth
 from fedprint.params import flatten
-from fedprint.pipeline.stages.analyse import open_bench
-from fedprint.pipeline.stages.attack import open_view
-from fedprint.pipeline.stages.paths import Job
+from fedprint.kinds.federation.stages.analyse import open_bench
+from fedprint.kinds.federation.stages.attack import open_view
+from fedprint.kinds.federation.stages.paths import Job
 
 
 def test_the_rest_is_the_weighted_sum_of_the_anonymous_updates(tiny_run: Job) -> None:

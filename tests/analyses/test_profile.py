@@ -18,7 +18,7 @@ from fedprint.evaluation.judge import Setting, judge
 from fedprint.types import FedprintError, User
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.stages.paths import Job
 
 QUICK = Profile(labels=("sun",), top=0.3, devices=8, rounds=2)
 
@@ -29,7 +29,7 @@ def answered(tiny_run: Job) -> tuple[list[Trial], dict[str, AnswerSet]]:
 
 
 def test_devices_that_fit_have_most_examples_with_the_label(tiny_run: Job) -> None:
-    from fedprint.pipeline.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import gather
 
     facts = gather(tiny_run)
     ((questions, answers),) = QUICK.ask(facts)
@@ -45,7 +45,7 @@ def test_devices_that_fit_have_most_examples_with_the_label(tiny_run: Job) -> No
 
 
 def test_a_threshold_can_be_given(tiny_run: Job) -> None:
-    from fedprint.pipeline.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import gather
 
     facts = gather(tiny_run)
     share = label_shares(facts.private, [facts.class_names.index("sun")], facts.task)
@@ -73,7 +73,7 @@ def test_the_exhibit_lists_devices_from_best_to_worst(
     tiny_run: Job, answered: tuple[list[Trial], dict[str, AnswerSet]]
 ) -> None:
     from fedprint.data.prepared import load_meta
-    from fedprint.pipeline.stages.evaluate_analyses import open_scene
+    from fedprint.kinds.federation.stages.evaluate_analyses import open_scene
 
     trials, answers = answered
     scene = open_scene(tiny_run, load_meta(tiny_run.paths.prepared), {})

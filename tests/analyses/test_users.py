@@ -8,7 +8,7 @@ from analysis_cases import answered, ap, bench
 from fedprint.analyses.users import Users, usual_sizes
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.stages.paths import Job
 
 
 def test_usual_sizes_end_with_everybody() -> None:
@@ -18,7 +18,7 @@ def test_usual_sizes_end_with_everybody() -> None:
 
 
 def test_subsets_are_nested_and_hold_exactly_their_users_updates(tiny_run: Job) -> None:
-    from fedprint.pipeline.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import gather
 
     facts = gather(tiny_run)
     asked = {q.name: (q, a) for q, a in Users(sizes=(3, 6, 8), repeats=2).ask(facts)}

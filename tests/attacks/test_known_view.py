@@ -13,8 +13,8 @@ from fedprint.attacks.view import AttackerView
 from fedprint.defences.on_data import RandAug
 from fedprint.defences.points import Defence
 from fedprint.defences.secure_aggregation import SecureAggregation
-from fedprint.pipeline.stages.attack import open_view
-from fedprint.pipeline.stages.paths import Job
+from fedprint.kinds.federation.stages.attack import open_view
+from fedprint.kinds.federation.stages.paths import Job
 from fedprint.types import Questions
 
 EFFORT = Effort(clean_rounds=4, defended_rounds=2, draws=1, validation_rounds=2)

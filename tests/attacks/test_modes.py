@@ -34,7 +34,7 @@ from fedprint.data.examples import concat
 from fedprint.defences.on_data import CLUSTER, MmAug, RandAug
 from fedprint.defences.on_update import Noise
 from fedprint.defences.secure_aggregation import SecureAggregation
-from fedprint.pipeline.stages.attack import open_view
+from fedprint.kinds.federation.stages.attack import open_view
 from fedprint.rng import torch_rng
 from fedprint.types import Questions
 

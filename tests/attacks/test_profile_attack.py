@@ -30,14 +30,14 @@ from fedprint.rng import torch_rng
 from fedprint.types import FedprintError
 
 if TYPE_CHECKING:
-    from fedprint.pipeline.stages.paths import Job
+    from fedprint.kinds.federation.stages.paths import Job
 
 SIZES = {"body.weight": 20, "head.weight": 12, "head.bias": 4}
 
 
 @pytest.fixture(scope="module")
 def view(tiny_run: Job) -> AttackerView:
-    from fedprint.pipeline.stages.attack import open_view
+    from fedprint.kinds.federation.stages.attack import open_view
 
     return open_view(tiny_run, "naive")[0]
 

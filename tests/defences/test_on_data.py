@@ -16,7 +16,7 @@ from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import Noise
 from fedprint.defences.secret_head import SecretHead, secret_head
-from fedprint.pipeline.registry import Defence
+from fedprint.kinds.components import Defence
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, Examples, FedprintError, UpdateDefence
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedprint import params as algebra
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK, clipped
-from fedprint.pipeline.registry import Defence
+from fedprint.kinds.components import Defence
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, FedprintError, GaussianEvent, UpdateDefence
 

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from fedprint.pipeline.config import dump_yaml, load_experiment
-from fedprint.pipeline.stages import federate, prepare
-from fedprint.pipeline.stages.paths import artifacts, open_job
+from fedprint.kinds.federation.config import dump_yaml, load_experiment
+from fedprint.kinds.federation.stages import federate, prepare
+from fedprint.kinds.federation.stages.paths import artifacts, open_job
 
 PROJECT = Path(__file__).parents[2]
 JOURNAL = "observed/journal.jsonl"
 STAGE = """
-from fedprint.pipeline.stages import federate
-from fedprint.pipeline.stages.paths import open_job
+from fedprint.kinds.federation.stages import federate
+from fedprint.kinds.federation.stages.paths import open_job
 federate.run(open_job("quickstart", "random", 0))
 """
 TINY = ("data.users=6", "data.images=40", "data.background_users=2", "federation.backend=sequential",

@@ -12,7 +12,7 @@ from torch import Tensor
 from fedprint.federation.backends import make_backend, trial
 from fedprint.federation.client import batch_of, batch_schedule
 from fedprint.federation.local_optimisers import Stepper
-from fedprint.pipeline.config import FederationConfig
+from fedprint.kinds.federation.config import FederationConfig
 from fedprint.types import ClientJob, FedprintError, LocalTraining, Params
 
 TRAININGS = {

@@ -29,7 +29,7 @@ from fedprint.federation.rounds import federate
 from fedprint.federation.standalone import train_alone
 from fedprint.federation.store import StoreWriter
 from fedprint.models.dual_head import SECRET, DualHead
-from fedprint.pipeline.config import check_experiment
+from fedprint.kinds.federation.config import check_experiment
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import ClientJob, FedprintError, Params, Role
 

@@ -17,8 +17,8 @@ from fedprint.analyses.sums import rests, sums
 from fedprint.attacks.view import ServerRule
 from fedprint.defences.points import Defence
 from fedprint.params import flatten
-from fedprint.pipeline import recipes
-from fedprint.pipeline.config import Experiment, check_experiment
+from fedprint.kinds.federation import build
+from fedprint.kinds.federation.config import Experiment, check_experiment
 from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, ClientResult, FedprintError, LocalTraining, Params
 
@@ -67,7 +67,7 @@ def configured(defences: Sequence[Mapping[str, Any]] = (), **federation: Any) ->
 def federated(config: Experiment) -> cases.MemoryWriter:
     writer = cases.MemoryWriter({"w": torch.zeros(30, dtype=torch.float64)})
     defences: Sequence[Defence] = config.defences
-    cases.run(CROWD, Drawn(), writer, recipes.make_plan(config, len(CROWD), 7), defences)
+    cases.run(CROWD, Drawn(), writer, build.make_plan(config, len(CROWD), 7), defences)
     return writer
 
 
@@ -88,7 +88,7 @@ CASES = {
 def test_released_models_show_the_sum_that_the_public_rule_says(case: str) -> None:
     """Without noise to speak of, models and updates tell the same: the anonymous devices' weighted sum."""
     config = CASES[case]
-    writer, rule = federated(config), recipes.server_rule(config, len(CROWD))
+    writer, rule = federated(config), build.server_rule(config, len(CROWD))
     view: Any = SimpleNamespace(store=Records(writer), rule=rule)
     unhidden = tuple(defence for defence in config.defences if defence.name != "secure-aggregation")
     plain = federated(config.model_copy(update={"defences": unhidden}))
@@ -104,7 +104,7 @@ def test_released_models_show_the_sum_that_the_public_rule_says(case: str) -> No
 def test_sums_are_those_of_the_groups(size: int | None, groups: int) -> None:
     """Six devices a round; groups without an anonymous device show nothing, and size 1 (nothing hidden) is one sum."""
     config = configured([{**SECURE, "size": size}])
-    view: Any = SimpleNamespace(store=Records(federated(config)), rule=recipes.server_rule(config, len(CROWD)))
+    view: Any = SimpleNamespace(store=Records(federated(config)), rule=build.server_rule(config, len(CROWD)))
     found = [sums(view, t) for t in range(config.federation.rounds)]
     assert max(each["aggregate"].shape[1] for each in found) == groups
     for t, each in enumerate(found):
@@ -114,28 +114,28 @@ def test_sums_are_those_of_the_groups(size: int | None, groups: int) -> None:
 
 def test_the_rule_is_read_off_the_configuration() -> None:
     half = (0.5,) * 5
-    assert recipes.server_rule(CASES["fedavg"], 12) == ServerRule(equal=False, devices=12, rates=half)
-    assert recipes.server_rule(CASES["mean"], 12) == ServerRule(equal=True, devices=12, rates=half)
-    assert recipes.server_rule(CASES["momentum"], 12) == ServerRule(equal=False, devices=12, rates=half, momentum=0.7)
-    assert recipes.server_rule(CASES["poisson"], 12) == ServerRule(equal=False, devices=12, rates=half)
-    assert recipes.server_rule(CASES["in turn"], 12) == ServerRule(
+    assert build.server_rule(CASES["fedavg"], 12) == ServerRule(equal=False, devices=12, rates=half)
+    assert build.server_rule(CASES["mean"], 12) == ServerRule(equal=True, devices=12, rates=half)
+    assert build.server_rule(CASES["momentum"], 12) == ServerRule(equal=False, devices=12, rates=half, momentum=0.7)
+    assert build.server_rule(CASES["poisson"], 12) == ServerRule(equal=False, devices=12, rates=half)
+    assert build.server_rule(CASES["in turn"], 12) == ServerRule(
         equal=True, devices=12, rates=half, divisors=(1.0,) * 5, in_turn=True
     )
-    assert recipes.server_rule(CASES["poisson, guarantee"], 12).divisors == (6.0,) * 5
-    growing = recipes.server_rule(CASES["growth, guarantee"], 12)
+    assert build.server_rule(CASES["poisson, guarantee"], 12).divisors == (6.0,) * 5
+    growing = build.server_rule(CASES["growth, guarantee"], 12)
     assert growing.divisors == (3.0, 4.0, 4.0, 5.0, 6.0)
     assert growing.rates == pytest.approx((3 / 12, 4 / 12, 4 / 12, 5 / 12, 6 / 12))
 
 
 def test_the_noise_of_every_sum_is_public_where_there_is_any() -> None:
     announced = configured([{"name": "dp-fedavg", "clip": {"name": "median"}, "z": 1.5}], sampling="poisson")
-    assert recipes.server_rule(announced, 12, [0.1, 0.2, 0.3, 0.4, 0.5]).norms == (0.1, 0.2, 0.3, 0.4, 0.5)
+    assert build.server_rule(announced, 12, [0.1, 0.2, 0.3, 0.4, 0.5]).norms == (0.1, 0.2, 0.3, 0.4, 0.5)
 
     def noise(norms: Sequence[float] = (), federation: Mapping[str, Any] | None = None, **changes: Any) -> Any:
         config = configured([{"name": "dp-fedavg", **changes}], **(federation or {"sampling": "poisson"}))
-        return recipes.server_rule(config, 12, norms).noise
+        return build.server_rule(config, 12, norms).noise
 
-    assert noise(clip=2.0, z=0) == () == recipes.server_rule(CASES["poisson"], 12).noise
+    assert noise(clip=2.0, z=0) == () == build.server_rule(CASES["poisson"], 12).noise
     assert noise(clip=2.0, z=1.5) == (3.0,) * 5
     step = {"name": "step", "at": [2, 3], "factors": [2, 0.5]}
     assert noise(clip=2.0, z=1.5, z_schedule=step) == (3.0, 3.0, 6.0, 1.5, 1.5)
@@ -166,5 +166,5 @@ def test_what_secure_aggregation_cannot_do_is_refused_in_one_line() -> None:
     with pytest.raises(FedprintError, match=r"keep one secure-aggregation"):
         configured([SECURE, SECURE])
     with pytest.raises(FedprintError, match=r"groups of 7 do not fit a cohort of 6 devices") as refused:
-        recipes.make_plan(configured([{**SECURE, "size": 7}]), 12, 0)
+        build.make_plan(configured([{**SECURE, "size": 7}]), 12, 0)
     assert "\n" not in str(refused.value)

@@ -10,7 +10,7 @@ import torch
 from fedprint.data.examples import PooledExamples
 from fedprint.models.components import FixedFeatures, OrientedGradients, SmallCnn
 from fedprint.models.gradients import oriented_gradients
-from fedprint.pipeline.recipes import ready, to_model_input
+from fedprint.kinds.federation.build import ready, to_model_input
 from fedprint.rng import torch_rng
 from fedprint.types import User
 

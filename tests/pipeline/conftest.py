@@ -6,7 +6,7 @@ import pytest
 from tiny_project import TINY, Project
 from tiny_study import STUDY, write_study
 
-from fedprint.pipeline.study_config import Study, load_study
+from fedprint.kinds.study.config import Study, load_study
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from fedprint.pipeline import allocator
-from fedprint.pipeline.allocator import keep_freed_memory
+from fedprint.lab import allocator
+from fedprint.lab.allocator import keep_freed_memory
 
 STEPS = """
 import resource, sys
-from fedprint.pipeline.allocator import keep_freed_memory
+from fedprint.lab.allocator import keep_freed_memory
 import torch
 if sys.argv[1] == "kept" and not keep_freed_memory():
     sys.exit(3)

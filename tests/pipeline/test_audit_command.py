@@ -16,11 +16,11 @@ from fedprint.audit.run import Audit, Setting
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.evaluation.rows import COLUMNS
 from fedprint.federation.cohorts import FederationPlan
-from fedprint.pipeline import audit as auditing
-from fedprint.pipeline import plane as planes
-from fedprint.pipeline.audit import audit_row, cached_audit, delta_of, mechanism_of
-from fedprint.pipeline.cli import app
-from fedprint.pipeline.plane import audits, load_plane
+from fedprint.kinds.audit import audit as auditing
+from fedprint.kinds.plane import plane as planes
+from fedprint.kinds.audit.audit import audit_row, cached_audit, delta_of, mechanism_of
+from fedprint.cli.main import app
+from fedprint.kinds.plane.plane import audits, load_plane
 from fedprint.types import FedprintError, Params
 
 LINE = ["audit", "--clients", "100", "--cohort", "25", "--rounds", "8", "--sigma", "2", "--delta", "1e-5"]

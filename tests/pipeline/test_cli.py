@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tiny_project import CHECKOUT, TINY, Project
 
-from fedprint.pipeline.cli import main
-from fedprint.pipeline.stages.paths import Job
+from fedprint.cli.main import main
+from fedprint.kinds.federation.stages.paths import Job
 
 
 def _fedprint(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:

@@ -17,7 +17,7 @@ from fedprint.data.prepared import load_users
 from fedprint.evaluation.diversity import doublings
 from fedprint.evaluation.rows import GUARANTEE, read_measurements
 from fedprint.federation.store import UpdateStore
-from fedprint.pipeline.stages.tracking import log_evaluation
+from fedprint.kinds.federation.stages.tracking import log_evaluation
 from fedprint.reports import figures
 from fedprint.reports.evaluations import read_evaluations
 
@@ -142,7 +142,7 @@ def test_where_nobody_attacks_no_device_trains_off_line_but_a_half_of_each_prior
 ) -> None:
     """Of 10,000 clients it would be 160,000 devices, for random scores."""
     from fedprint.attacks import rehearsal
-    from fedprint.pipeline.stages import attack
+    from fedprint.kinds.federation.stages import attack
 
     trained: list[int] = []
     shadow_updates = rehearsal.shadow_updates
@@ -171,7 +171,7 @@ def test_images_are_held_once_however_many_clients_there_are(project: Project) -
     for clients in (40, 60):
         project.write("strokes", {**EXPERIMENT, "data": {**EXPERIMENT["data"], "clients": clients}})  # type: ignore[dict-item]
         job = project.job("strokes")
-        from fedprint.pipeline.stages import prepare
+        from fedprint.kinds.federation.stages import prepare
 
         prepare.run(job)
         with np.load(Path(job.paths.prepared) / "private" / "users.npz") as archive:

@@ -16,12 +16,12 @@ from tiny_project import CHECKOUT, Project
 from fedprint.data.labelled_images import LabelledSet
 from fedprint.defences.schedules import Step
 from fedprint.evaluation.rows import Row, read_measurements
-from fedprint.pipeline.cli import main
-from fedprint.pipeline.clients import cells as cells_module
-from fedprint.pipeline.clients import run as sweep
-from fedprint.pipeline.clients.cells import result_of, trained_hits
-from fedprint.pipeline.clients.config import Cell, ClientsExperiment, Method, load_clients
-from fedprint.pipeline.config_files import kind_named
+from fedprint.cli.main import main
+from fedprint.kinds.clients import cells as cells_module
+from fedprint.kinds.clients import run as sweep
+from fedprint.kinds.clients.cells import result_of, trained_hits
+from fedprint.kinds.clients.config import Cell, ClientsExperiment, Method, load_clients
+from fedprint.kinds.config_files import kind_named
 from fedprint.reports.clients import write_clients
 from fedprint.reports.clients_claims import judge_clients
 from fedprint.reports.terminal import summary_table

@@ -12,8 +12,8 @@ import yaml
 from pydantic import ValidationError
 from tiny_project import CHECKOUT, TINY, Project
 
-from fedprint.pipeline.config import Experiment, check_experiment, dump_yaml, load_experiment, read_resolved
-from fedprint.pipeline.config_files import apply_assignments, kind_named, merge
+from fedprint.kinds.federation.config import Experiment, check_experiment, dump_yaml, load_experiment, read_resolved
+from fedprint.kinds.config_files import apply_assignments, kind_named, merge
 from fedprint.types import FedprintError
 
 FOLDER = CHECKOUT / "configs" / "experiments"
@@ -181,7 +181,7 @@ def test_digest_ignores_the_wording_of_the_report_and_nothing_else() -> None:
 
 def test_digest_is_the_same_in_another_process() -> None:
     code = (
-        "from fedprint.pipeline.config import load_experiment; from pathlib import Path; "
+        "from fedprint.kinds.federation.config import load_experiment; from pathlib import Path; "
         f"print(load_experiment(Path({str(CHECKOUT)!r}), 'quickstart').digest())"
     )
     env = {**os.environ, "PYTHONHASHSEED": "7"}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedprint.pipeline.config import load_experiment
-from fedprint.pipeline.data_commands import describe, list_table
+from fedprint.kinds.federation.config import load_experiment
+from fedprint.cli.data_commands import describe, list_table
 from fedprint.types import FedprintError
 
 CHECKOUT = Path(__file__).parents[2]

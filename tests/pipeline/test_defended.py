@@ -17,12 +17,12 @@ from fedprint.data.albums import Albums
 from fedprint.data.prepared import load_meta, load_users
 from fedprint.defences.on_data import CLUSTER
 from fedprint.federation.store import UpdateStore
-from fedprint.pipeline.clustering import with_clusters, write_clusters
-from fedprint.pipeline.config import check_experiment
-from fedprint.pipeline.stages import attack, federate, prepare, report
-from fedprint.pipeline.stages.answers import Answers
-from fedprint.pipeline.stages.evaluate_strengths import group_users
-from fedprint.pipeline.stages.paths import Job, read_json
+from fedprint.kinds.federation.clustering import with_clusters, write_clusters
+from fedprint.kinds.federation.config import check_experiment
+from fedprint.kinds.federation.stages import attack, federate, prepare, report
+from fedprint.kinds.federation.stages.answers import Answers
+from fedprint.kinds.federation.stages.evaluate_strengths import group_users
+from fedprint.kinds.federation.stages.paths import Job, read_json
 from fedprint.ranking import average_precision
 from fedprint.types import FedprintError
 

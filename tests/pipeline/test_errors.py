@@ -16,8 +16,8 @@ from tiny_project import TINY, Project
 
 from fedprint.data.describe import write_table
 from fedprint.data.files import npz_bytes, sha256_of
-from fedprint.pipeline.cli import main
-from fedprint.pipeline.stages.__main__ import main as stage_main
+from fedprint.cli.main import main
+from fedprint.kinds.federation.stages.__main__ import main as stage_main
 
 COLUMNS: Mapping[str, np.ndarray] = {
     "images": np.random.default_rng(0).integers(0, 256, size=(24, 12, 12), dtype=np.uint8),

@@ -12,11 +12,11 @@ from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.component import Component
 from fedprint.defences.on_data import MmAug
-from fedprint.pipeline.config import Experiment, check_experiment
-from fedprint.pipeline.named_files import files_sha256, named_files
-from fedprint.pipeline.point_keys import canonical, stage_keys
-from fedprint.pipeline.suite import load_suite
-from fedprint.pipeline.workspace import NO_FILES, Request
+from fedprint.kinds.federation.config import Experiment, check_experiment
+from fedprint.kinds.named_files import files_sha256, named_files
+from fedprint.kinds.plane.point_keys import canonical, stage_keys
+from fedprint.kinds.suite.suite import load_suite
+from fedprint.kinds.workspace import NO_FILES, Request
 
 NAMING: dict[str, dict[str, Any]] = {
     "model": {"model": {"name": "mobilenet", "width": 0.25, "weights": "named"}},

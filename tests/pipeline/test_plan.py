@@ -13,13 +13,13 @@ from fedprint.attacks.adversary import Effort, _nuisance, background_devices
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import Noise
-from fedprint.pipeline import plan
-from fedprint.pipeline.config import Experiment, check_experiment
-from fedprint.pipeline.plan import Estimate, Sample, costs, minutes_of_points, sample
-from fedprint.pipeline.plane import load_plane
-from fedprint.pipeline.stages.attack import effort_of, open_view
-from fedprint.pipeline.stages.paths import Job
-from fedprint.pipeline.study_config import load_study
+from fedprint.kinds.federation import plan
+from fedprint.kinds.federation.config import Experiment, check_experiment
+from fedprint.kinds.federation.plan import Estimate, Sample, costs, minutes_of_points, sample
+from fedprint.kinds.plane.plane import load_plane
+from fedprint.kinds.federation.stages.attack import effort_of, open_view
+from fedprint.kinds.federation.stages.paths import Job
+from fedprint.kinds.study.config import load_study
 
 USERS = 8
 PARAMS = {"conv1.weight": torch.zeros(400), "head.weight": torch.zeros(100), "head.bias": torch.zeros(10)}

@@ -11,12 +11,12 @@ from fake_points import fake_point
 from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.evaluation.tradeoff import Point
-from fedprint.pipeline import plane as planes
-from fedprint.pipeline.cli import main
-from fedprint.pipeline.config import load_experiment
-from fedprint.pipeline.config_files import kind_named, read_yaml
-from fedprint.pipeline.plane import load_plane, make_entries, run_plane
-from fedprint.pipeline.point_pool import PointRequest
+from fedprint.kinds.plane import plane as planes
+from fedprint.cli.main import main
+from fedprint.kinds.federation.config import load_experiment
+from fedprint.kinds.config_files import kind_named, read_yaml
+from fedprint.kinds.plane.plane import load_plane, make_entries, run_plane
+from fedprint.kinds.plane.point_pool import PointRequest
 from fedprint.types import FedprintError
 
 SWEEP: Mapping[str, Any] = {

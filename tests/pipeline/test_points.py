@@ -16,12 +16,13 @@ import pytest
 from tiny_project import TINY, Project, project_in
 
 from fedprint.evaluation.tradeoff import UtilityNumber, normalised_utility, relative
-from fedprint.pipeline import point_keys, points
-from fedprint.pipeline.config import Experiment, check_experiment
-from fedprint.pipeline.options import keep_updates
-from fedprint.pipeline.point_keys import canonical, stage_keys
-from fedprint.pipeline.points import KEEP_UPDATES, is_finished, read_point, run_point
-from fedprint.pipeline.stages import federate
+from fedprint.kinds.plane import point_keys
+from fedprint.kinds.plane import points
+from fedprint.kinds.federation.config import Experiment, check_experiment
+from fedprint.cli.options import keep_updates
+from fedprint.kinds.plane.point_keys import canonical, stage_keys
+from fedprint.kinds.plane.points import KEEP_UPDATES, is_finished, read_point, run_point
+from fedprint.kinds.federation.stages import federate
 from fedprint.types import FedprintError
 
 POINT: dict[str, Any] = {
@@ -147,7 +148,7 @@ def test_points_with_another_attack_share_a_kept_federation(home: Project, monke
 
 
 def _kill_in_evaluation() -> None:
-    from fedprint.pipeline.stages import evaluate
+    from fedprint.kinds.federation.stages import evaluate
 
     evaluate.run = lambda job: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
     run_point(experiment(), "random", 5)
@@ -204,7 +205,7 @@ def test_utility_is_normalised_by_the_papers_rule(home: Project) -> None:
 
 
 def _hold_a_worker(root: str, ready: Any, done: Any) -> None:
-    from fedprint.pipeline.point_pool import start_worker
+    from fedprint.kinds.plane.point_pool import start_worker
 
     start_worker(root, str(Path(root) / "work" / "logs" / "held"))
     ready.set()
@@ -212,8 +213,8 @@ def _hold_a_worker(root: str, ready: Any, done: Any) -> None:
 
 
 def test_cleaning_waits_for_workers_and_keeps_finished_points(home: Project) -> None:
-    from fedprint.pipeline.cleaning import _doomed_folders
-    from fedprint.pipeline.point_pool import in_use
+    from fedprint.kinds.cleaning import _doomed_folders
+    from fedprint.kinds.plane.point_pool import in_use
 
     point = run_point(experiment(), "random", 0)
     context = multiprocessing.get_context("spawn")
@@ -230,7 +231,7 @@ def test_cleaning_waits_for_workers_and_keeps_finished_points(home: Project) -> 
 
 
 def _pool_of_one(root: str, pid: Any) -> None:
-    from fedprint.pipeline.point_pool import _pool
+    from fedprint.kinds.plane.point_pool import _pool
 
     os.environ["FEDPRINT_ROOT"] = root
     pool = _pool(1, "orphans")

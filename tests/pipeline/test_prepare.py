@@ -10,7 +10,7 @@ from fedprint.data.albums import Albums
 from fedprint.data.dataset import Dataset
 from fedprint.data.prepared import load_users
 from fedprint.data.text_columns import decode_captions
-from fedprint.pipeline.stages import prepare
+from fedprint.kinds.federation.stages import prepare
 from fedprint.rng import seed_for
 from fedprint.types import Examples, FedprintError
 

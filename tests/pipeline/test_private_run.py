@@ -33,11 +33,11 @@ from fedprint.federation.privacy import (
     not_covered,
 )
 from fedprint.federation.store import UpdateStore
-from fedprint.pipeline.cli import app
-from fedprint.pipeline.config import check_experiment, load_experiment
-from fedprint.pipeline.recipes import make_plan, store_identity
-from fedprint.pipeline.stages import federate, prepare
-from fedprint.pipeline.stages.paths import Job, read_json
+from fedprint.cli.main import app
+from fedprint.kinds.federation.config import check_experiment, load_experiment
+from fedprint.kinds.federation.build import make_plan, store_identity
+from fedprint.kinds.federation.stages import federate, prepare
+from fedprint.kinds.federation.stages.paths import Job, read_json
 from fedprint.types import FedprintError, LocalTraining
 
 BUDGET = {"epsilon": 8, "delta": 1e-3, "accountant": "moments"}

@@ -12,8 +12,8 @@ from tiny_project import project_in
 
 from fedprint.data.describe import write_table
 from fedprint.evaluation.rows import read_measurements
-from fedprint.pipeline.config import dump_yaml
-from fedprint.pipeline.stages.paths import Job, read_json
+from fedprint.kinds.federation.config import dump_yaml
+from fedprint.kinds.federation.stages.paths import Job, read_json
 from fedprint.reports.page import ReportSummary, write_report
 from fedprint.reports.terminal import summary_table
 from fedprint.rng import numpy_rng

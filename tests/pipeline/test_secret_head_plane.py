@@ -13,10 +13,10 @@ from tiny_project import TINY, Project
 from fedprint.attacks import shadow
 from fedprint.data.describe import write_table
 from fedprint.evaluation.tradeoff import Point
-from fedprint.pipeline import plane as planes
-from fedprint.pipeline.plane import load_plane, run_plane
-from fedprint.pipeline.point_pool import PointRequest
-from fedprint.pipeline.points import run_point
+from fedprint.kinds.plane import plane as planes
+from fedprint.kinds.plane.plane import load_plane, run_plane
+from fedprint.kinds.plane.point_pool import PointRequest
+from fedprint.kinds.plane.points import run_point
 from fedprint.types import FedprintError, Params
 
 SPN = {"name": "spn", "defences": [{"name": "spn", "bits": 8, "alpha2": "$strength"}], "strengths": [0.5]}

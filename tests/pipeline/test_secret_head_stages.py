@@ -9,7 +9,7 @@ import torch
 from tiny_project import TINY, Project
 
 from fedprint.federation.store import UpdateStore
-from fedprint.pipeline.config import check_experiment
+from fedprint.kinds.federation.config import check_experiment
 from fedprint.types import FedprintError
 
 

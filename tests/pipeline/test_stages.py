@@ -19,10 +19,10 @@ from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import read_measurements
 from fedprint.evaluation.shuffled import PermutationTest, judge_jointly, permutation_test
 from fedprint.federation.store import UpdateStore
-from fedprint.pipeline.config import Experiment, read_resolved
-from fedprint.pipeline.stages import analyse, attack, evaluate
-from fedprint.pipeline.stages.__main__ import main as stage_main
-from fedprint.pipeline.stages.paths import Job, read_json
+from fedprint.kinds.federation.config import Experiment, read_resolved
+from fedprint.kinds.federation.stages import analyse, attack, evaluate
+from fedprint.kinds.federation.stages.__main__ import main as stage_main
+from fedprint.kinds.federation.stages.paths import Job, read_json
 
 KEYS = {
     "experiment", "dataset", "prior", "world", "training", "defence", "defence_params", "defended", "adversary", "view",
@@ -188,7 +188,7 @@ def _attack_in_a_process(job: Job, root: Path, threads: int) -> dict[str, bytes]
         "FEDPRINT_ROOT": str(root),
         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)),
     }
-    command = [sys.executable, "-m", "fedprint.pipeline.stages", "attack", "tiny", "random", "0"]
+    command = [sys.executable, "-m", "fedprint.kinds.federation.stages", "attack", "tiny", "random", "0"]
     subprocess.run(command, cwd=root, env=env, check=True, capture_output=True)
     return _bytes(job.paths.attack)
 

@@ -8,9 +8,9 @@ import pytest
 from tiny_project import CHECKOUT, Project
 from tiny_study import STUDY, write_study
 
-from fedprint.pipeline import tune_report
-from fedprint.pipeline.study_config import load_study
-from fedprint.pipeline.tune import make_plans
+from fedprint.kinds.study import report as tune_report
+from fedprint.kinds.study.config import load_study
+from fedprint.kinds.study.search import make_plans
 from fedprint.tuning.worker import StudyPlan
 from fedprint.types import FedprintError
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from tiny_project import CHECKOUT, TINY, Project
 
-from fedprint.pipeline import suite as suites
-from fedprint.pipeline.cli import main
-from fedprint.pipeline.config import load_experiment
-from fedprint.pipeline.config_files import read_yaml
-from fedprint.pipeline.stages.paths import Job
-from fedprint.pipeline.suite import Outcome, load_suite, progress_line, run_suite
-from fedprint.pipeline.workspace import Request, open_workspace
+from fedprint.kinds.suite import suite as suites
+from fedprint.cli.main import main
+from fedprint.kinds.federation.config import load_experiment
+from fedprint.kinds.config_files import read_yaml
+from fedprint.kinds.federation.stages.paths import Job
+from fedprint.kinds.suite.suite import Outcome, load_suite, progress_line, run_suite
+from fedprint.kinds.workspace import Request, open_workspace
 from fedprint.types import FedprintError
 
 PAIR: Mapping[str, Any] = {

@@ -16,8 +16,8 @@ import yaml
 from tiny_project import CHECKOUT
 
 from fedprint.attacks.view import AttackerView
-from fedprint.pipeline.stages import analyse, attack
-from fedprint.pipeline.stages.paths import Job
+from fedprint.kinds.federation.stages import analyse, attack
+from fedprint.kinds.federation.stages.paths import Job
 from fedprint.types import Observation, Questions
 
 
@@ -95,7 +95,7 @@ def test_clusters_and_drawings_of_updates_are_computed_where_the_list_says() -> 
 
 def test_the_attack_stage_imports_no_evaluation() -> None:
     code = (
-        "import sys, fedprint.pipeline.stages.attack, fedprint.pipeline.stages.analyse; "
+        "import sys, fedprint.kinds.federation.stages.attack, fedprint.kinds.federation.stages.analyse; "
         "print([m for m in sys.modules if m.startswith(('fedprint.evaluation', 'fedprint.reports'))])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -17,11 +17,13 @@ from tiny_project import Project
 from tiny_study import STUDY, write_study
 
 from fedprint.evaluation.tradeoff import Point
-from fedprint.pipeline import study_config, tune_report, tune_tracking
-from fedprint.pipeline import tune as tuning
-from fedprint.pipeline.point_pool import PointRequest
-from fedprint.pipeline.study_config import Study, load_study
-from fedprint.pipeline.tune import PointObjective, Tuned, make_plans, measure_afresh, measure_spread, tune
+from fedprint.kinds.study import config as study_config
+from fedprint.kinds.study import report as tune_report
+from fedprint.kinds.study import tracking as tune_tracking
+from fedprint.kinds.study import search as tuning
+from fedprint.kinds.plane.point_pool import PointRequest
+from fedprint.kinds.study.config import Study, load_study
+from fedprint.kinds.study.search import PointObjective, Tuned, make_plans, measure_afresh, measure_spread, tune
 from fedprint.tuning.result import SearchResult
 from fedprint.tuning.score import Finished, margin_of, ranked
 from fedprint.types import FedprintError

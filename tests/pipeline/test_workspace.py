@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fedprint.pipeline.cleaning import clean, reported
-from fedprint.pipeline.workspace import (
+from fedprint.kinds.cleaning import clean, reported
+from fedprint.kinds.workspace import (
     PipelineFailed,
     Request,
     Workspace,
@@ -96,8 +96,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in (".dvcignore", "params.yaml"):
         shutil.copy(PROJECT / name, project / name)
     text = (PROJECT / "dvc.yaml").read_text()
-    assert "python -m fedprint.pipeline.stages" in text
-    (project / "dvc.yaml").write_text(text.replace("python -m fedprint.pipeline.stages", "python stub.py"))
+    assert "python -m fedprint.kinds.federation.stages" in text
+    (project / "dvc.yaml").write_text(text.replace("python -m fedprint.kinds.federation.stages", "python stub.py"))
     (tmp_path / "stub.py").write_text(STUB)
     (project / "dvc.yaml").write_text((project / "dvc.yaml").read_text().replace("stub.py", str(tmp_path / "stub.py")))
     (project / "pyproject.toml").touch()
@@ -253,7 +253,7 @@ def test_relative_remotes_hold_in_the_workspace_and_only_shareable_data_have_a_d
 
 def test_two_processes_do_not_run_one_experiment(root: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from fedprint.pipeline.workspace import workspace_lock\n"
+        "import sys; from pathlib import Path; from fedprint.kinds.workspace import workspace_lock\n"
         "with workspace_lock(Path(sys.argv[1]), 'other'): print('held', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(root)]

@@ -156,3 +156,18 @@ def _from_pandas(column: pd.Series) -> np.ndarray:
 def _json_values(column: np.ndarray) -> list[Any]:
     values: list[Any] = column.tolist()
     return [None if math.isnan(value) else value for value in values] if column.dtype.kind == "f" else values
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write sorted, indented JSON; equal values give equal bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(values, indent=1, sort_keys=True, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read what :func:`write_json` wrote."""
+    try:
+        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FedprintError(f"{path}: cannot be read ({error}); run the stage that makes it again") from None
+    return values

@@ -11,8 +11,10 @@ from pydantic import Field
 from fedprint.data.albums import Albums
 from fedprint.data.blog_corpus import BlogCorpus
 from fedprint.data.dataset import Dataset
+from fedprint.data.describe import read_sidecar
 from fedprint.data.folder_source import Folder
 from fedprint.data.image_sources import AhcdWriters, MnistWriters
+from fedprint.data.locate import data_root
 from fedprint.data.openimages_source import OpenImages
 from fedprint.data.openmoji_source import OpenMoji
 from fedprint.data.pipa_source import Pipa
@@ -69,3 +71,21 @@ SOURCES: Mapping[str, type[Any]] = {
     "blog_corpus": BlogCorpus,
     "folder": Folder,
 }
+
+
+def label_of(source: Any) -> str:
+    """Return what to call the data: the name of the source, or of the folder that somebody brought."""
+    return Path(source.path).name if isinstance(source, Folder) else str(source.name)
+
+
+def may_be_shared(source: Any, data_dir: Path | None) -> bool:
+    """Return whether the data, by their own declaration, may leave this machine.
+
+    Invented people may; others where the sidecar says ``samples: shareable``. Without a sidecar they may not.
+    """
+    if isinstance(source, Albums):
+        return True
+    root = data_root(data_dir)
+    name = source.path if isinstance(source, Folder) else source.name
+    folder = Path(name) if Path(name).is_dir() or root is None else root / name
+    return (folder / f"{folder.name}.json").is_file() and read_sidecar(folder).shareable

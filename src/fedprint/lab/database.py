@@ -72,16 +72,22 @@ def ui_hint(root: Path, experiment: str, group: str | None = None) -> str:
     client = create_database(root)
     with database_lock(root):
         number = experiment_id(client, root, experiment)
-    command = f"cd {root.resolve()} && MLFLOW_DISABLE_TELEMETRY=true .venv/bin/mlflow ui --backend-store-uri sqlite:///mlflow.db"
-    return f"{command}\n{charts_link(number, group)}"
+    query = {} if group is None else {"searchFilter": f"tags.`{GROUP_TAG}` = '{group}'"}
+    return f"{ui_command(root)}\n{page_link(number, **query)}"
 
 
-def charts_link(number: str, group: str | None = None, page: str = PAGE) -> str:
-    """Return the address of the charts of experiment ``number``, in MLflow's mode for machine learning."""
-    query = {"compareRunsMode": "CHART", "workflowType": "machine_learning"}
-    if group is not None:
-        query["searchFilter"] = f"tags.`{GROUP_TAG}` = '{group}'"
-    return f"{page}/#/experiments/{number}/runs?{urlencode(query)}"
+def ui_command(root: Path) -> str:
+    """Return the command that starts MLflow's page."""
+    return f"cd {root.resolve()} && MLFLOW_DISABLE_TELEMETRY=true .venv/bin/mlflow ui --backend-store-uri sqlite:///mlflow.db"
+
+
+def page_link(number: str, page: str = PAGE, **query: str) -> str:
+    """Return the address of the charts of experiment ``number``.
+
+    The page opens in its mode for language models unless the link, or the user's last choice, says otherwise.
+    """
+    mode = {"compareRunsMode": "CHART", "workflowType": "machine_learning"}
+    return f"{page}/#/experiments/{number}/runs?{urlencode(mode | query)}"
 
 
 def git_commit(root: Path) -> str:

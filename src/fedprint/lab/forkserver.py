@@ -1,7 +1,7 @@
 """A process that has imported the code and opened nothing else: every stage runs in a fork of it.
 
 Importing takes seconds, a fork milliseconds. The server never computes, so that no fork inherits threads or data. It
-listens on a Unix socket; a connection carries one call as a line of JSON, then lines that the child tells, and ends with
+listens on a Unix socket; a connection carries one call as a line of JSON, then lines that the child tells, and at last
 its result. When the caller goes, so does the child; when its owner goes, so does the server.
 """
 
@@ -37,9 +37,7 @@ def serve(listener: socket.socket, idle_s: float | None = None, owner: int | Non
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's; its children end with their connections
     children: dict[int, socket.socket] = {}
     last = time.monotonic()
-    while (owner is None or os.getppid() == owner) and (
-        idle_s is None or children or time.monotonic() - last < idle_s
-    ):
+    while (owner is None or os.getppid() == owner) and (idle_s is None or children or time.monotonic() - last < idle_s):
         ready, _, _ = select.select([listener], [], [], _LOOK_S)
         if ready:
             connection, _ = listener.accept()

@@ -1,4 +1,4 @@
-"""What a unit of work is, and of which stages it consists: the declaration that runner, cache, DVC and threat model read.
+"""A unit of work and the stages that it consists of: the declaration that runner, cache, DVC and threat model read.
 
 A :class:`Stage` names what it may open and what it writes. That list is the threat model: a stage runs in a process of
 its own that can open nothing else (:mod:`fedprint.lab.sandbox`).
@@ -119,8 +119,8 @@ class Work:
 class Job:
     """One unit of work: a configuration under one prior and seed.
 
-    ``data`` is the digest of the data, ``files`` that of the files which settings name, ``reads`` are their paths (the
-    data folder, named files). ``label`` is what progress and failures show.
+    ``data`` is the digest of the data and ``data_at`` where they are, ``files`` that of the files which settings name
+    and ``files_at`` where those are. ``label`` is what progress and failures show.
     """
 
     work: Work
@@ -130,7 +130,8 @@ class Job:
     data: str
     files: str = "none"
     label: str = ""
-    reads: tuple[str, ...] = ()
+    data_at: tuple[str, ...] = ()
+    files_at: tuple[str, ...] = ()
 
     @property
     def item(self) -> str:
@@ -142,7 +143,8 @@ class Job:
 class Task:
     """A stage of a job while it runs: where its inputs and outputs are, and how it tells about itself.
 
-    ``scratch`` is a folder for what must survive a kill or is temporary; it goes when the stage has ended.
+    ``scratch`` is a folder for what must survive a kill or is temporary; it goes when the stage has ended. ``key``
+    names the result.
     """
 
     config: Any
@@ -151,6 +153,7 @@ class Task:
     places: Mapping[str, Path]
     scratch: Path
     item: str
+    key: str
     tell: Callable[[Mapping[str, Any]], None] = field(default=lambda event: None, repr=False)
 
     def at(self, name: str) -> Path:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -38,6 +39,9 @@ class Pool(Protocol):
         Raises its FedprintError, and :class:`Crashed` where it ended otherwise.
         """
 
+    def stop(self) -> None:
+        """End all calls that run now."""
+
 
 @dataclass
 class LocalPool:
@@ -46,6 +50,7 @@ class LocalPool:
     modules: Sequence[str]
     _server: subprocess.Popen[bytes] | None = None
     _address: Path | None = None
+    _open: set[socket.socket] = field(default_factory=set, repr=False)
 
     def __enter__(self) -> LocalPool:
         """Start the server; it imports while the caller goes on."""
@@ -58,6 +63,7 @@ class LocalPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop the server and what still runs in it."""
+        self.stop()
         if self._server is not None:
             self._server.terminate()
             self._server.wait()
@@ -66,7 +72,18 @@ class LocalPool:
         """Run one call in a fork of the server; several threads may do so at a time."""
         if self._address is None or self._server is None:
             raise FedprintError("the pool is closed: open it with `with`")
-        return converse(connect(self._address, self._server), function, call, tell, log)
+        connection = connect(self._address, self._server)
+        self._open.add(connection)
+        try:
+            return converse(connection, function, call, tell, log)
+        finally:
+            self._open.discard(connection)
+
+    def stop(self) -> None:
+        """End all calls that run now: a child ends with its connection."""
+        for connection in tuple(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def server_environment() -> dict[str, str]:

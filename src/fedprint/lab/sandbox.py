@@ -46,8 +46,9 @@ def confine(read: Sequence[Path], write: Sequence[Path], *, name: str) -> bool:
 
 def _code() -> list[Path]:
     """Return where the interpreter, installed packages and this one are."""
-    places = [sys.prefix, sys.base_prefix, sys.exec_prefix, Path(fedprint.__file__).parent, *site.getsitepackages()]
-    found = dict.fromkeys(Path(each).resolve() for each in (*_SYSTEM, *places))
+    package = str(Path(fedprint.__file__).parent)
+    places = (*_SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, package, *site.getsitepackages())
+    found = dict.fromkeys(Path(each).resolve() for each in places)
     return [path for path in found if path.exists()]
 
 

@@ -9,14 +9,14 @@ from tiny_inversion import SMALL, in_this_process, write_blobs
 from tiny_project import Project
 
 from fedprint.evaluation.rows import Row
-from fedprint.pipeline.inversion import run
-from fedprint.pipeline.inversion.config import (
+from fedprint.kinds.inversion import run
+from fedprint.kinds.inversion.config import (
     InversionExperiment,
     load_inversion,
 )
-from fedprint.pipeline.inversion.networks import images_of
-from fedprint.pipeline.inversion.rows import all_rows
-from fedprint.pipeline.inversion.scene import Results
+from fedprint.kinds.inversion.networks import images_of
+from fedprint.kinds.inversion.rows import all_rows
+from fedprint.kinds.inversion.scene import Results
 
 
 @pytest.fixture(scope="module")

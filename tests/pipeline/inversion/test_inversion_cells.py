@@ -15,8 +15,8 @@ from tiny_inversion import of_cell
 from fedprint.attacks.inversion.objectives import Knowledge
 from fedprint.defences.on_update import Noise, TopK
 from fedprint.defences.secret_head import SecretHead
-from fedprint.pipeline.inversion import attack
-from fedprint.pipeline.inversion.attack import (
+from fedprint.kinds.inversion import attack
+from fedprint.kinds.inversion.attack import (
     FOUND,
     SCORES,
     TRACED,
@@ -26,13 +26,13 @@ from fedprint.pipeline.inversion.attack import (
     seek,
     trace,
 )
-from fedprint.pipeline.inversion.cells import Exposure, attack_cell, read_exposure
-from fedprint.pipeline.inversion.config import (
+from fedprint.kinds.inversion.cells import Exposure, attack_cell, read_exposure
+from fedprint.kinds.inversion.config import (
     AttackConfig,
     InversionExperiment,
 )
-from fedprint.pipeline.inversion.judge import judge
-from fedprint.pipeline.inversion.victims import expose
+from fedprint.kinds.inversion.judge import judge
+from fedprint.kinds.inversion.victims import expose
 
 
 def test_the_attack_runs_where_no_truth_exists(small: InversionExperiment, tmp_path: Path) -> None:

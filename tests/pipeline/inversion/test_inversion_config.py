@@ -9,18 +9,18 @@ import pytest
 from tiny_inversion import SMALL, of_cell
 from tiny_project import CHECKOUT, Project
 
-from fedprint.pipeline.cli import main
-from fedprint.pipeline.config import load_experiment
-from fedprint.pipeline.config_files import kind_named
-from fedprint.pipeline.inversion import run
-from fedprint.pipeline.inversion.cells import cell_key
-from fedprint.pipeline.inversion.config import (
+from fedprint.cli.main import main
+from fedprint.kinds.federation.config import load_experiment
+from fedprint.kinds.config_files import kind_named
+from fedprint.kinds.inversion import run
+from fedprint.kinds.inversion.cells import cell_key
+from fedprint.kinds.inversion.config import (
     CandidatesConfig,
     InversionExperiment,
     load_inversion,
 )
-from fedprint.pipeline.inversion.networks import images_of
-from fedprint.pipeline.inversion.victims import expose
+from fedprint.kinds.inversion.networks import images_of
+from fedprint.kinds.inversion.victims import expose
 from fedprint.types import FedprintError
 
 

@@ -16,13 +16,13 @@ from tiny_inversion import SMALL, in_this_process, of_cell, where
 from tiny_project import Project
 
 from fedprint.attacks.inversion.victims import Victims
-from fedprint.pipeline.inversion import run
-from fedprint.pipeline.inversion.attack import SCORES, client_of, observed_victims, read_mechanism, seek
-from fedprint.pipeline.inversion.config import CandidatesConfig, InversionExperiment, load_inversion
-from fedprint.pipeline.inversion.judge import owners_of
-from fedprint.pipeline.inversion.networks import images_of
-from fedprint.pipeline.inversion.rows import all_rows
-from fedprint.pipeline.inversion.victims import ExposureCell, expose
+from fedprint.kinds.inversion import run
+from fedprint.kinds.inversion.attack import SCORES, client_of, observed_victims, read_mechanism, seek
+from fedprint.kinds.inversion.config import CandidatesConfig, InversionExperiment, load_inversion
+from fedprint.kinds.inversion.judge import owners_of
+from fedprint.kinds.inversion.networks import images_of
+from fedprint.kinds.inversion.rows import all_rows
+from fedprint.kinds.inversion.victims import ExposureCell, expose
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError, Params
 

@@ -14,12 +14,12 @@ from tiny_project import Project
 
 from fedprint.attacks.inversion.matching import GradientMatching
 from fedprint.attacks.inversion.objectives import Knowledge
-from fedprint.pipeline.inversion import run
-from fedprint.pipeline.inversion.attack import FOUND, observed_victims, reconstruct
-from fedprint.pipeline.inversion.config import InversionExperiment, LocalSgd, load_inversion
-from fedprint.pipeline.inversion.networks import images_of
-from fedprint.pipeline.inversion.rows import all_rows
-from fedprint.pipeline.inversion.victims import ExposureCell, expose
+from fedprint.kinds.inversion import run
+from fedprint.kinds.inversion.attack import FOUND, observed_victims, reconstruct
+from fedprint.kinds.inversion.config import InversionExperiment, LocalSgd, load_inversion
+from fedprint.kinds.inversion.networks import images_of
+from fedprint.kinds.inversion.rows import all_rows
+from fedprint.kinds.inversion.victims import ExposureCell, expose
 from fedprint.reports.inversion_details import ablation_table
 from fedprint.reports.inversion_rows import MAIN, of_variant
 from fedprint.types import FedprintError

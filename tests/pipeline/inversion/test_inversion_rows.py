@@ -13,10 +13,10 @@ import torch
 from tiny_inversion import where
 
 from fedprint.evaluation.rows import Row
-from fedprint.pipeline.inversion import run
-from fedprint.pipeline.inversion.cells import model_of
-from fedprint.pipeline.inversion.rows import all_rows
-from fedprint.pipeline.inversion.scene import Place, Results
+from fedprint.kinds.inversion import run
+from fedprint.kinds.inversion.cells import model_of
+from fedprint.kinds.inversion.rows import all_rows
+from fedprint.kinds.inversion.scene import Place, Results
 
 
 def test_the_rows_have_the_papers_scores_with_intervals_and_chance(finished: tuple[Results, list[Row], Path]) -> None:

@@ -16,13 +16,13 @@ from tiny_project import Project
 from fedprint.attacks.inversion.closed_form import ClosedForm, Rows
 from fedprint.defences.on_update import Noise
 from fedprint.evaluation.rows import Row
-from fedprint.pipeline.inversion import run
-from fedprint.pipeline.inversion.attack import FOUND, reconstruct
-from fedprint.pipeline.inversion.config import InversionExperiment, load_inversion
-from fedprint.pipeline.inversion.networks import images_of
-from fedprint.pipeline.inversion.rows import all_rows
-from fedprint.pipeline.inversion.scene import Place, Results
-from fedprint.pipeline.inversion.victims import LEVELS, Sent, distributions, expose
+from fedprint.kinds.inversion import run
+from fedprint.kinds.inversion.attack import FOUND, reconstruct
+from fedprint.kinds.inversion.config import InversionExperiment, load_inversion
+from fedprint.kinds.inversion.networks import images_of
+from fedprint.kinds.inversion.rows import all_rows
+from fedprint.kinds.inversion.scene import Place, Results
+from fedprint.kinds.inversion.victims import LEVELS, Sent, distributions, expose
 from fedprint.types import FedprintError
 
 MATCHING, CLOSED = SMALL["attacks"]

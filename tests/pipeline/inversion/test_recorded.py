@@ -17,10 +17,10 @@ from fedprint.attacks.inversion.recorded import fitting, groups_of, in_orders, k
 from fedprint.attacks.inversion.simulate import LocalSteps
 from fedprint.data.describe import write_table
 from fedprint.evaluation.rows import Row, read_measurements
-from fedprint.pipeline.inversion.recorded_command import run_recorded, settings_of
-from fedprint.pipeline.inversion.recorded_judge import IMAGES, ROWS
-from fedprint.pipeline.stages.attack import open_view
-from fedprint.pipeline.stages.paths import Job
+from fedprint.kinds.inversion.recorded_command import run_recorded, settings_of
+from fedprint.kinds.inversion.recorded_judge import IMAGES, ROWS
+from fedprint.kinds.federation.stages.attack import open_view
+from fedprint.kinds.federation.stages.paths import Job
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError
 

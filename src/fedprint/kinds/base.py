@@ -1,0 +1,106 @@
+"""What a kind of experiment is: one folder here, one line in registry.py, and nothing else knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from fedprint.lab.graph import Job
+from fedprint.lab.runner import Done, Lab
+from fedprint.lab.tracking import DataUse, Point, Run, RunHead
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What a user asked for: the ``values`` of a file, ``fast`` and ``assignments`` that change them, and a ``name``.
+
+    ``name`` is that of the report: the file's, or a variant's where something differs from the file.
+    """
+
+    root: Path
+    path: Path
+    values: Mapping[str, Any]
+    name: str
+    fast: bool = False
+    assignments: tuple[str, ...] = ()
+    strategies: tuple[str, ...] = ()
+
+
+class Resolved(Protocol):
+    """A kind's configuration, checked and complete."""
+
+    @property
+    def name(self) -> str:
+        """Name of its report."""
+
+    @property
+    def fast(self) -> bool:
+        """Whether its ``fast`` section was used."""
+
+    def digest(self) -> str:
+        """Return a hash of everything that numbers depend on."""
+
+    def text(self) -> str:
+        """Return it as YAML."""
+
+
+Config = TypeVar("Config", bound=Resolved, contravariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """What a kind made of its jobs: a report in its folder, and what of it is tracked and versioned.
+
+    ``metrics`` are the few numbers of DVC's and MLflow's tables; ``points`` what a chart shows besides. ``done`` are
+    the jobs behind it, ``failures`` say of those that are missing why. ``data`` are the data sets in use.
+    """
+
+    metrics: Mapping[str, float]
+    points: Sequence[Point] = ()
+    done: Sequence[Done] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
+    data: Sequence[DataUse] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """What an experiment costs: ``seconds`` of one core for ``jobs``, bytes of ``disk`` and, for one job, ``memory``.
+
+    ``details`` are further lines for ``--dry-run``.
+    """
+
+    jobs: int
+    seconds: float
+    disk: int
+    memory: int
+    details: Mapping[str, str] = field(default_factory=dict)
+
+
+class Kind(Protocol[Config]):
+    """A kind of experiment. ``mark`` is the key that only its files have (None: those without anybody's mark)."""
+
+    name: str
+    mark: str | None
+
+    def load(self, source: Source) -> Any:
+        """Return the configuration. Raises FedprintError (one line) for what does not fit."""
+
+    def jobs(self, config: Config) -> Sequence[Job]:
+        """Return all jobs that are known beforehand."""
+
+    def carry_out(self, config: Config, lab: Lab, out: Path) -> Findings:
+        """Run the jobs in the lab and write the report to ``out``, which appears as a whole or not at all."""
+
+    def costs(self, config: Config) -> Costs:
+        """Return what it would cost; measures a little, writes nothing."""
+
+    def head(self, config: Config, job: Job) -> RunHead:
+        """Return what is tracked of a job from its start."""
+
+    def log(self, config: Config, done: Done, run: Run) -> None:
+        """Track what a finished job found."""
+
+    def shareable(self, config: Config) -> bool:
+        """Return whether the data, by their own declaration, may leave this machine."""

@@ -1,0 +1,197 @@
+"""An experiment on accuracy by the number of clients, as a value (papers.md 4.5; spn, section 4.3).
+
+A file in configs/experiments with ``methods`` is one: no user is attacked, so it is no :class:`Experiment`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from fedprint.component import Component
+from fedprint.data.labelled_images import LabelledImages
+from fedprint.data.partition import Partition
+from fedprint.defences.on_update import Noise, TopK
+from fedprint.defences.schedules import Constant, Schedule
+from fedprint.defences.secret_head import SecretHead
+from fedprint.defences.strength import one
+from fedprint.kinds.config_files import apply_assignments, experiment_file, merge, one_line, read_yaml
+from fedprint.kinds.federation.config import ReportConfig, all_differ, names_differ
+from fedprint.kinds.inversion.config import DefenceName
+from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
+from fedprint.types import FedprintError, LocalOptimiser, LocalTraining
+
+Network = Annotated[DlNet | AlexNet | Vgg16 | SmallCnn | FullyConnected, Field(discriminator="name")]
+Mechanism = Annotated[Noise | TopK | SecretHead, Field(discriminator="name")]
+
+
+class Method(Component):
+    """How clients train: ``alone``, each with a model of its own, or together under ``defences``.
+
+    ``noise`` is on every gradient that a client steps along, as in the paper, not on its update. ``defence`` is what
+    the papers call these defences; it says nothing about numbers.
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    alone: bool = False
+    defence: DefenceName = "none"
+    defences: tuple[Mechanism, ...] = ()
+
+    @model_validator(mode="after")
+    def _nothing_is_sent_alone(self) -> Method:
+        if self.alone and any(not isinstance(defence, SecretHead) for defence in self.defences):
+            raise ValueError(f"method '{self.name}': clients that train alone send nothing; leave defences out")
+        return self
+
+    @model_validator(mode="after")
+    def _defences_have_a_name(self) -> Method:
+        if (self.defence == "none") != (not self.defences):
+            names = ", ".join(name for name in get_args(DefenceName) if name != "none")
+            listed = [defence.name for defence in self.defences]
+            raise ValueError(
+                f"method '{self.name}': defence {self.defence} with defences {listed}; name them ({names}), or neither"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_noise_for_all(self) -> Method:
+        sigmas = [defence.sigma for defence in self.defences if isinstance(defence, Noise)]
+        if len(sigmas) > 1 or any(isinstance(sigma, tuple) for sigma in sigmas):
+            raise ValueError(f"method '{self.name}': noise on gradients is one number for all clients, got {sigmas}")
+        return self
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise on every gradient."""
+        return sum(one(defence.sigma) for defence in self.defences if isinstance(defence, Noise))
+
+    @property
+    def on_updates(self) -> tuple[Mechanism, ...]:
+        """The defences that act before and after a round's local steps."""
+        return tuple(defence for defence in self.defences if not isinstance(defence, Noise))
+
+
+class ClientTraining(Component):
+    """What every method does: ``rounds`` of all clients, in which each trains ``epochs`` on its own examples.
+
+    ``lr_schedule`` multiplies the learning rate by round: the papers' halvings are step at 100, 200 of .5, .25.
+    """
+
+    rounds: int = Field(default=100, ge=1)
+    epochs: int = Field(default=1, ge=1)
+    batch_size: int = Field(default=32, ge=1)
+    lr: float = Field(default=1e-3, gt=0)
+    lr_schedule: Schedule = Constant()
+    optimiser: LocalOptimiser = "adam"
+    aggregation: Literal["fedavg", "mean", "round-robin"] = "mean"
+
+    def local(self, noise: float = 0.0) -> LocalTraining:
+        """What a client does in one round, before ``lr_schedule``, with ``noise`` on its gradients."""
+        return LocalTraining(
+            epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, optimiser=self.optimiser, noise=noise
+        )
+
+
+class ClientsConfig(Component):
+    """The file: every method on every partition among every number of clients.
+
+    The first of ``seeds`` draws the images for all of them; each deals these out, and trains, anew.
+    """
+
+    report: ReportConfig
+    data: LabelledImages
+    partitions: Annotated[tuple[Partition, ...], AfterValidator(names_differ), Field(min_length=1)]
+    clients: Annotated[tuple[Annotated[int, Field(ge=1)], ...], AfterValidator(all_differ), Field(min_length=1)]
+    network: Network
+    training: ClientTraining = ClientTraining()
+    methods: Annotated[tuple[Method, ...], AfterValidator(names_differ), Field(min_length=1)]
+    seeds: Annotated[tuple[int, ...], AfterValidator(all_differ), Field(min_length=1)] = (0,)
+
+
+class Cell(Component):
+    """One federation, and all that its result depends on.
+
+    ``data_seed`` draws the images, ``seed`` all else.
+    """
+
+    data: LabelledImages
+    data_seed: int
+    partition: Partition
+    clients: int
+    network: Network
+    training: ClientTraining
+    method: Method
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """The cell in a few words."""
+        return f"{self.method.name}, {self.clients} clients, {self.partition.name}, seed {self.seed}"
+
+    def digest(self, data_sha256: str, code: str) -> str:
+        """Return 16 hex digits of the cell, its data and the ``code`` that computes it.
+
+        The method's names say nothing about its numbers.
+        """
+        values = self.model_dump(mode="json", exclude={"method": {"name", "defence"}})
+        return _hash({**values, "sha256": data_sha256, "code": code})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientsExperiment:
+    """The file, resolved."""
+
+    name: str
+    fast: bool
+    config: ClientsConfig
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """Every federation; few clients first, so that a stopped run has whole columns."""
+        config = self.config
+        places = product(config.seeds, config.clients, config.partitions, config.methods)
+        return tuple(
+            Cell(
+                data=config.data,
+                data_seed=config.seeds[0],
+                partition=partition,
+                clients=clients,
+                network=config.network,
+                training=config.training,
+                method=method,
+                seed=seed,
+            )
+            for seed, clients, partition, method in places
+        )
+
+    def digest(self) -> str:
+        """Return 16 hex digits that identify the configuration, but for the wording of the report."""
+        return _hash(self.config.model_dump(mode="json", exclude={"report"}))
+
+    def text(self) -> str:
+        """Return the resolved configuration as YAML."""
+        return yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load_clients(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> ClientsExperiment:
+    """Read the file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
+    path = experiment_file(root, name)
+    own = read_yaml(path)
+    quick = own.pop("fast", None) or {}
+    values = apply_assignments(merge(own, quick) if fast else own, assignments)
+    try:
+        return ClientsExperiment(name=name, fast=fast, config=ClientsConfig.model_validate(values))
+    except ValidationError as error:
+        raise FedprintError(one_line(error, str(path), ClientsConfig)) from None
+
+
+def _hash(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,99 @@
+"""Every component by name: the one place that knows them all."""
+
+from __future__ import annotations
+
+from typing import Annotated, get_args
+
+from pydantic import Field
+
+from fedprint.analyses.amounts import PriorExamples
+from fedprint.analyses.attributes import Attributes
+from fedprint.analyses.class_bias import ClassBias
+from fedprint.analyses.cross_modal import CrossModal
+from fedprint.analyses.curves import TrainingUpdates
+from fedprint.analyses.data_space import DataSpace
+from fedprint.analyses.distances import Distances
+from fedprint.analyses.epochs import Epochs
+from fedprint.analyses.layers import Layers
+from fedprint.analyses.matching import Matching
+from fedprint.analyses.membership import Membership
+from fedprint.analyses.open_world import OpenWorld
+from fedprint.analyses.participation import Participation
+from fedprint.analyses.profile import Profile
+from fedprint.analyses.raw_features import RawFeatures
+from fedprint.analyses.recognisable import Recognisable
+from fedprint.analyses.users import Users
+from fedprint.attacks.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
+from fedprint.attacks.reidentify import MlpTuned, Ridge
+from fedprint.data.dataset import Task
+from fedprint.data.sources import AnySource
+from fedprint.defences.counterweight import CounterAug
+from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
+from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK
+from fedprint.defences.secret_head import SecretHead
+from fedprint.defences.secure_aggregation import SecureAggregation
+from fedprint.models.components import (
+    AlexNet,
+    DlNet,
+    FullyConnected,
+    MobileNet,
+    NextWordLstm,
+    OrientedGradients,
+    SmallCnn,
+    StarLstm,
+    Vgg16,
+)
+
+DataSource = AnySource
+Model = Annotated[
+    SmallCnn | FullyConnected | OrientedGradients | MobileNet | DlNet | AlexNet | Vgg16 | NextWordLstm | StarLstm,
+    Field(discriminator="name"),
+]
+Defence = Annotated[
+    BkgRepl
+    | RandAug
+    | RepeatAug
+    | MmAug
+    | CounterAug
+    | Noise
+    | Laplace
+    | DpLocal
+    | DpFedAvg
+    | TopK
+    | Quantise
+    | Sign
+    | SecretHead
+    | SecureAggregation,
+    Field(discriminator="name"),
+]
+Attack = Annotated[
+    Chance | Knn | KnnStd | Svm | SvmHard | SvmStd | Mlp | MlpStd | MlpTuned | Ridge, Field(discriminator="name")
+]
+
+
+def models_for(task: Task) -> tuple[str, ...]:
+    """Return the names of the models that can do ``task``, in the registry's order."""
+    known = get_args(get_args(Model)[0])
+    return tuple(model.model_fields["name"].default for model in known if task in model.tasks)
+
+
+Analysis = Annotated[
+    TrainingUpdates
+    | RawFeatures
+    | Recognisable
+    | ClassBias
+    | Distances
+    | PriorExamples
+    | Layers
+    | Epochs
+    | Users
+    | Matching
+    | Attributes
+    | DataSpace
+    | Profile
+    | Participation
+    | Membership
+    | OpenWorld
+    | CrossModal,
+    Field(discriminator="name"),
+]

@@ -1,0 +1,205 @@
+"""The stages of a federation that is attacked: who may open what. This list is the threat model.
+
+users -> prepare -> federate -> ask -> attack -> analyse -> evaluate, once per prior and seed.
+
+``attack`` and ``analyse`` open observed/, what is public, the questions and the adversary's own users, and neither
+truth/, answers/ nor a victim's data. ``ask`` knows everything and attacks nothing. overhead/ holds times, which differ
+between equal runs: no stage that measures opens it. Code counts where it computes: a reader of another stage's files is
+left out, because a new format changes the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedprint.kinds.federation.config import Experiment
+from fedprint.lab.graph import Graph, Stage, Work
+
+_STAGES = "fedprint.kinds.federation.stages"
+_HERE = "kinds/federation/"
+
+PREPARE = Stage(
+    name="prepare",
+    run=f"{_STAGES}.prepare:run",
+    outputs=("prior", "private", "test", "background", "samples", "meta"),
+    settings=("data", "split"),
+    code=(f"{_HERE}stages/prepare.py", "rng.py", "data"),
+    data=True,
+)
+CHOOSE = Stage(
+    name="choose",
+    run=f"{_STAGES}.choose:run",
+    outputs=("executor",),
+    settings=("data", "split", "model", "federation"),
+    code=(f"{_HERE}stages/choose.py", "federation/backends.py"),
+    data=True,
+    files=True,
+    settled=True,
+)
+FEDERATE = Stage(
+    name="federate",
+    run=f"{_STAGES}.federate:run",
+    inputs=("prior", "private", "test", "background", "meta", "executor"),
+    outputs=("observed", "public", "truth", "utility", "model", "overhead"),
+    settings=("model", "federation", "store", "defences", "threat.defended"),
+    code=(
+        f"{_HERE}stages/federate.py",
+        f"{_HERE}build.py",
+        f"{_HERE}protection.py",
+        f"{_HERE}privacy.py",
+        f"{_HERE}clustering.py",
+        "rng.py",
+        "params.py",
+        "data/clusters.py",
+        "data/examples.py",
+        "models",
+        "accounting",
+        "defences",
+        "federation",
+    ),
+    files=True,
+    resumes=True,
+    heavy=True,
+)
+ASK = Stage(
+    name="ask",
+    run=f"{_STAGES}.ask:run",
+    inputs=("prior", "private", "meta", "observed", "truth"),
+    outputs=("questions", "answers"),
+    settings=("analyses",),
+    code=(
+        f"{_HERE}stages/ask.py",
+        "rng.py",
+        "data/examples.py",
+        "data/query.py",
+        "data/text.py",
+        "data/users.py",
+        "analyses",
+    ),
+    files=True,
+    heavy=True,
+)
+ATTACK = Stage(
+    name="attack",
+    run=f"{_STAGES}.attack:run",
+    inputs=("prior", "background", "meta", "observed", "public", "questions"),
+    outputs=("attack",),
+    settings=("model", "federation", "defences", "threat", "attacks", "selection"),
+    code=(
+        f"{_HERE}stages/attack.py",
+        f"{_HERE}build.py",
+        "rng.py",
+        "params.py",
+        "ranking.py",
+        "data/examples.py",
+        "data/splits.py",
+        "models",
+        "defences",
+        "federation",
+        "attacks",
+    ),
+    files=True,
+    heavy=True,
+)
+EMBED = Stage(
+    name="embed",
+    run=f"{_STAGES}.embed:run",
+    inputs=("observed",),
+    outputs=("embedding",),
+    code=(f"{_HERE}stages/embed.py", "attacks/embed.py", "rng.py"),
+)
+ANALYSE = Stage(
+    name="analyse",
+    run=f"{_STAGES}.analyse:run",
+    inputs=("prior", "background", "meta", "observed", "public", "questions", "attack"),
+    outputs=("analysis",),
+    settings=("model", "federation", "defences", "threat", "attacks", "analyses", "selection"),
+    code=(
+        f"{_HERE}stages/analyse.py",
+        f"{_HERE}stages/attack.py",
+        f"{_HERE}build.py",
+        "rng.py",
+        "params.py",
+        "ranking.py",
+        "data/examples.py",
+        "data/query.py",
+        "data/splits.py",
+        "data/text.py",
+        "data/users.py",
+        "models",
+        "defences",
+        "federation",
+        "attacks",
+        "analyses",
+    ),
+    files=True,
+    heavy=True,
+)
+_JUDGED = (
+    "prior",
+    "private",
+    "test",
+    "samples",
+    "meta",
+    "observed",
+    "truth",
+    "answers",
+    "utility",
+    "attack",
+    "analysis",
+)
+EVALUATE = Stage(
+    name="evaluate",
+    run=f"{_STAGES}.evaluate:run",
+    inputs=(*_JUDGED, "embedding"),
+    outputs=("evaluation",),
+    settings=None,
+    code=(
+        f"{_HERE}stages/evaluate.py",
+        f"{_HERE}stages/evaluate_analyses.py",
+        f"{_HERE}stages/evaluate_diversity.py",
+        f"{_HERE}stages/evaluate_strengths.py",
+        f"{_HERE}stages/answers.py",
+        f"{_HERE}build.py",
+        "rng.py",
+        "ranking.py",
+        "data/examples.py",
+        "data/query.py",
+        "data/text.py",
+        "data/users.py",
+        "models",
+        "attacks/embed.py",
+        "evaluation",
+        "analyses",
+    ),
+    files=True,
+)
+_ATTACKED = (PREPARE, CHOOSE, FEDERATE, ASK, ATTACK)
+
+FEDERATION = Graph((*_ATTACKED, EMBED, ANALYSE, EVALUATE))
+
+POINT = Graph(
+    (
+        *_ATTACKED,
+        ANALYSE,
+        Stage(
+            name="point",
+            run=f"{_STAGES}.point:run",
+            inputs=(*_JUDGED, "overhead"),
+            outputs=("point",),
+            settings=None,
+            code=(*EVALUATE.code, f"{_HERE}stages/point.py"),
+            files=True,
+        ),
+    )
+)
+"""A point of the privacy-utility plane: nothing is drawn, and what is kept is small."""
+
+
+def _experiment(values: Mapping[str, Any]) -> Experiment:
+    return Experiment.model_validate(values)
+
+
+FEDERATION_WORK = Work(path=f"{__name__}:FEDERATION_WORK", graph=FEDERATION, parse=_experiment)
+POINT_WORK = Work(path=f"{__name__}:POINT_WORK", graph=POINT, parse=_experiment)

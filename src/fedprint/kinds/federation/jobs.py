@@ -1,0 +1,60 @@
+"""The jobs of a federation: one for each prior and seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedprint.data.locate import data_root
+from fedprint.data.splits import Prior
+from fedprint.kinds.federation.config import Experiment, ReportConfig
+from fedprint.kinds.federation.graph import FEDERATION_WORK, POINT_WORK
+from fedprint.kinds.named_files import files_sha256, located, named_files
+from fedprint.lab.graph import Job, Work
+
+POINT_STAGE = "point"
+
+
+def jobs_of(config: Experiment) -> list[Job]:
+    """Return one job for each prior and seed, seed by seed, so that a stopped run has whole tables."""
+    return [
+        job_of(config, prior, seed, label=f"{prior}-{seed}") for seed in config.seeds for prior in config.split.priors
+    ]
+
+
+def job_of(config: Experiment, prior: Prior, seed: int, *, label: str, work: Work = FEDERATION_WORK) -> Job:
+    """Return one job. Raises FedprintError when the data are missing."""
+    root = data_root(None)
+    return Job(
+        work=work,
+        config=config,
+        prior=prior,
+        seed=seed,
+        data=config.data.fingerprint(root),
+        data_at=(str(root),) if root is not None else (),
+        files=files_sha256(config),
+        files_at=tuple(str(located(path)) for path in named_files(config)),
+        label=label,
+    )
+
+
+def point_job(config: Experiment, prior: Prior, seed: int, *, label: str) -> Job:
+    """Return the job of a point of a plane or of a trial: named by what its numbers depend on and by nothing else."""
+    return job_of(canonical(config, prior, seed), prior, seed, label=label, work=POINT_WORK)
+
+
+def canonical(config: Experiment, prior: Prior, seed: int) -> Experiment:
+    """Return the configuration of one point: what does not change its numbers has one fixed value."""
+    return config.model_copy(
+        update={
+            "name": "point",
+            "report": ReportConfig(title="point"),
+            "fast": False,
+            "seeds": (seed,),
+            "split": config.split.model_copy(update={"priors": (prior,)}),
+        }
+    )
+
+
+def folder_of_results(root: Path, name: str) -> Path:
+    """Return where the outputs of an experiment's jobs are linked for people and for DVC."""
+    return root / "experiments" / name

@@ -1,0 +1,288 @@
+"""What a run will cost, before it runs: time from a few real client updates, memory and disk from the layout."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fedprint.attacks.adversary import Effort, background_devices, ways_to_learn
+from fedprint.attacks.features import ROW_WISE, TRANSFORMS
+from fedprint.attacks.modes import devices_by_mode
+from fedprint.attacks.reidentify import CRITERIA
+from fedprint.data.examples import num_examples
+from fedprint.data.locate import data_root
+from fedprint.data.prepared import meta_of
+from fedprint.data.splits import split_users
+from fedprint.federation.backends import best_device, make_backend
+from fedprint.federation.store import StoreLayout, store_bytes
+from fedprint.kinds.base import Costs
+from fedprint.kinds.federation import build
+from fedprint.kinds.federation.config import Experiment
+from fedprint.kinds.federation.stages.attack import effort_of
+from fedprint.models.base import FedModule
+from fedprint.rng import seed_for
+from fedprint.types import ClientJob, DataDefence, Device, Params
+
+PROCESS_BYTES = 600 * 2**20
+"""What a stage's process holds before it has any data (torch, lightning, scikit-learn)."""
+
+PRODUCTS, SOLVES = 1e11, 1e10
+"""Multiplications and additions per second of one core, about: in products of updates, and in solving for a kernel."""
+
+TIMED = 8
+"""Devices whose local training is timed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Costs of a whole experiment; ``federate_s`` and ``attack_s`` in seconds of one core, sizes in bytes.
+
+    ``rounds`` are those of one federation that its budget allows, of the ``planned`` ones.
+    """
+
+    items: int
+    rounds: int
+    planned: int
+    devices: int
+    updates: int
+    parameters: int
+    seconds_per_update: float
+    federate_s: float
+    attack_s: float
+    disk: int
+    memory: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What is measured on the data and the model: ``examples`` of all devices, ``prior`` of the adversary's alone.
+
+    ``users`` own a prior and an anonymous device each. ``seconds`` is the time of one example in one epoch.
+    """
+
+    users: int
+    background: int
+    examples: int
+    prior: int
+    seconds: float
+    params: Params
+
+
+def costs_of(config: Experiment) -> Costs:
+    """Return what an experiment costs, with the numbers behind it."""
+    e = estimate(config)
+    stopped = f" of {e.planned}: the budget ends them" if e.rounds < e.planned else ""
+    return Costs(
+        jobs=e.items,
+        seconds=e.federate_s + e.attack_s,
+        disk=e.disk,
+        memory=e.memory,
+        details={
+            "rounds": f"{e.rounds}{stopped}",
+            "devices": f"{e.devices}",
+            "updates per federation": f"{e.updates} of {e.parameters} parameters",
+            "time per update": f"{1000 * e.seconds_per_update:.1f} ms",
+            "time, federations": f"{e.federate_s / 60:.1f} min of one core",
+            "time, attacks (rough)": f"{e.attack_s / 60:.1f} min of one core",
+        },
+    )
+
+
+def estimate(config: Experiment) -> Estimate:
+    """Load the data, time :data:`TIMED` client updates with the configured backend, and multiply."""
+    return costs(config, sample(config))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainees:
+    """Devices as a federation has them, its ``model`` on the best device, and how many users know what.
+
+    ``prior`` are examples of the adversary's devices, ``background`` users that belong to nobody.
+    """
+
+    devices: tuple[Device, ...]
+    model: FedModule
+    params: Params
+    users: int
+    background: int
+    prior: int
+
+
+def load_trainees(config: Experiment) -> Trainees:
+    """Load the data and build devices and model, without defences."""
+    dataset = config.data.load(data_root(None), seed_for(config.seeds[0], "data"))
+    split = split_users(
+        dataset.users, seed=0, prior="random", test_fraction=config.split.test_fraction, test=dataset.test
+    )
+    dtype = build.DTYPES[config.federation.dtype]
+    prior, private = (build.ready(users, dtype, best_device(), config.model) for users in (split.prior, split.private))
+    plain = config.model_copy(update={"defences": ()})
+    model = build.build_model(plain, meta_of(dataset), private, 0).to(best_device())
+    return Trainees(
+        devices=build.make_devices(prior, private),
+        model=model,
+        params=build.parameters_of(model),
+        users=len(prior),
+        background=len(dataset.background),
+        prior=sum(num_examples(user.examples) for user in prior),
+    )
+
+
+def sample(config: Experiment) -> Sample:
+    """Load the data and time the local training of a few devices, evenly spread over the users."""
+    torch.set_num_threads(1)
+    found = load_trainees(config)
+    timed = found.devices[:: math.ceil(len(found.devices) / TIMED)]
+    jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in timed]
+    name = "sequential" if config.federation.backend == "auto" else config.federation.backend
+    backend, training = make_backend(name, found.model), config.federation.local_training()
+    list(backend.run(jobs[:1], found.params, training))  # the first call warms up
+    # processor time where that is what training takes: what else a machine does now is no cost of the run
+    clock = time.perf_counter if best_device() == "cuda" else time.process_time
+    started = clock()
+    list(backend.run(jobs, found.params, training))
+    return Sample(
+        users=found.users,
+        background=found.background,
+        examples=_examples(found.devices),
+        prior=found.prior,
+        seconds=(clock() - started) / (_examples(timed) * training.epochs),
+        params=found.params,
+    )
+
+
+def costs(config: Experiment, found: Sample) -> Estimate:
+    """Return what an experiment costs on the data of ``found``, whatever its defences."""
+    devices = config.federation.device_count(found.users)
+    plan = build.make_plan(config, devices, 0)
+    layout = build.make_layout(config, plan, found.params, "dry-run")
+    items = len(config.split.priors) * len(config.seeds)
+    updates = sum(plan.expected(t) for t in range(plan.rounds))
+    growth = _growth(config)
+    share = len(config.threat.defended_roles()) / 2  # of the devices
+    per_update = found.seconds * plan.training.epochs * found.examples / devices * (1 + share * (growth - 1))
+    central = found.seconds * config.federation.central_epochs * found.examples
+    shadows = _Shadows.of(config, found, plan.rounds, updates)
+    kept = sum(layout.sizes[name] for name in layout.kept)
+    return Estimate(
+        items=items,
+        rounds=plan.rounds,
+        planned=plan.planned,
+        devices=devices,
+        updates=updates,
+        parameters=layout.d,
+        seconds_per_update=per_update,
+        federate_s=items * (updates * per_update + central),
+        attack_s=items * shadows.seconds(config, found, layout),
+        disk=items * store_bytes(layout),
+        memory=PROCESS_BYTES + 4 * (shadows.rows * kept + 4 * max(shadows.halves, shadows.whole) ** 2),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Shadows:
+    """Rows that the adversaries learn from: of ``halves``, to choose by, and of ``whole`` priors; ``asked`` rows.
+
+    ``whole`` are the recorded ones where none are ``made``. ``passes`` over all prior examples train all of them.
+    """
+
+    halves: int
+    whole: int
+    asked: int
+    made: int
+    background: int
+    passes: float
+
+    @property
+    def rows(self) -> int:
+        """Updates that are made off line."""
+        return self.halves + self.made
+
+    @classmethod
+    def of(cls, config: Experiment, found: Sample, rounds: int, updates: int) -> _Shadows:
+        effort: Effort = effort_of(config, rounds)
+        growth = _growth(config) if any(isinstance(d, DataDefence) for d in config.defences) else 0.0
+        known = config.defences if "adaptive" in config.adversaries else ()
+        background = background_devices(known, found.background)
+        rehearsed, real = devices_by_mode(known, found.users, effort.validation_rounds)
+        made = found.users * effort.whole(rounds) + background + real if effort.clean_rounds else 0
+        return cls(
+            halves=found.users * effort.halves(rounds) + background,
+            whole=made or updates // 2,
+            asked=updates - updates // 2,
+            made=made,
+            background=background,
+            passes=effort.passes(rounds, growth) + (background + growth * (rehearsed / 2 + real)) / found.users,
+        )
+
+    def seconds(self, config: Experiment, found: Sample, layout: StoreLayout) -> float:
+        """Return seconds of one core: devices off line, products of updates, the choice of a kernel, the attacks."""
+        train = found.seconds * config.federation.epochs * self.passes * found.prior
+        kept = sum(layout.sizes[name] for name in layout.kept)
+        table = self.whole + self.asked
+        # Row-wise products of all rows with all cost half; those standardised on what a problem fits are its own.
+        pairs = (len(ROW_WISE) / 2 + 1) * self.halves**2 + (len(ROW_WISE) / 2 + 0.5) * table**2
+        naive = config.adversaries.count("naive") or 1  # whose settings the adaptive adversary tries too
+        adaptive, kinds = config.adversaries.count("adaptive"), len(ways_to_learn(config.defences))
+        by_log_loss, by_ap = (len(CRITERIA[by][1]) for by in ("log-loss", "ap"))
+        # both ways to take background out are tried beside none, with settings by log-loss
+        ways = (3 if self.background else 1) * by_log_loss + by_ap
+        tried = naive * by_log_loss + adaptive * kinds * ways
+        answers = naive + adaptive * (1 + len(CRITERIA) * kinds)
+        return (
+            train
+            + 2 * kept * pairs / PRODUCTS
+            + tried * self._trials(layout)
+            + len(config.attacks) * answers * ATTACK_SECONDS
+        )
+
+    def _trials(self, layout: StoreLayout) -> float:
+        """Return the seconds of a search over blocks, two deep, at one penalty, on both folds of the halves."""
+        layers = {name.rpartition(".")[0] for name in layout.kept}
+        trials = 2 * len(TRANSFORMS) * (len(layers) + 1)
+        learnt = (self.halves - self.background) / 3  # one side of the clean ones, the defended ones, or both
+        return trials * (2 * learnt**3 / SOLVES + TRIAL_SECONDS)
+
+
+TRIAL_SECONDS = 0.003
+"""What a block and a penalty cost besides solving: scores and their temperature."""
+
+ATTACK_SECONDS = 2.0
+"""What an attack costs besides products of updates, about."""
+
+POINT_SECONDS = 8.0
+"""What a point costs besides training and kernels: preparing, embedding, evaluating."""
+
+
+def estimate_points(points: Sequence[tuple[Experiment, int]], jobs: int) -> float:
+    """Return about how many minutes points take, ``jobs`` at a time: of each configuration so many.
+
+    All are on the data and the model of the first, which are measured once.
+    """
+    return minutes_of_points(points, jobs, sample(_one(points[0][0])))
+
+
+def minutes_of_points(points: Sequence[tuple[Experiment, int]], jobs: int, found: Sample) -> float:
+    """Return :func:`estimate_points` on the data and the model of ``found``."""
+    each = [(costs(_one(config), found), count) for config, count in points]
+    return sum(count * (one.federate_s + one.attack_s + POINT_SECONDS) for one, count in each) / jobs / 60
+
+
+def _one(config: Experiment) -> Experiment:
+    """Return the configuration of one prior and seed."""
+    split = config.split.model_copy(update={"priors": config.split.priors[:1]})
+    federation = config.federation.model_copy(update={"backend": "sequential"})
+    return config.model_copy(update={"seeds": config.seeds[:1], "split": split, "federation": federation})
+
+
+def _growth(config: Experiment) -> float:
+    """Return how many times as many examples a defended device trains on."""
+    return math.prod(defence.growth for defence in config.defences)
+
+
+def _examples(devices: Sequence[Device]) -> int:
+    return sum(num_examples(device.examples) for device in devices)

@@ -1,0 +1,40 @@
+"""What the attack answered beside who it was: opened by the stages that judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprint.data.files import read_json
+from fedprint.federation.store import read_truth
+from fedprint.lab.graph import Task
+from fedprint.types import AdversaryName, Ints
+
+
+class Answers:
+    """Scores (q, m) with the true column (q,), per linkage."""
+
+    def __init__(self, scores: Mapping[str, NDArray[Any]], truth: Mapping[str, Ints]) -> None:
+        self._scores, self.truth = scores, truth
+
+    @classmethod
+    def load(cls, task: Task, adversary: AdversaryName) -> Answers:
+        """Join an adversary's answers with the truth."""
+        folder = task.at("attack") / adversary
+        attack = read_json(folder / "attack.json")
+        with np.load(folder / "scores.npz", allow_pickle=False) as archive:
+            scores = {name: archive[name] for name in archive.files}
+        table = read_truth(task.at("truth"))
+        owner = dict(zip(table["obs_id"].tolist(), table["user_id"].tolist(), strict=True))
+        column = {user: i for i, user in enumerate(attack["options"])}
+        per_update = np.array([column[owner[obs_id]] for obs_id in attack["subjects"]], dtype=np.int64)
+        of_device = dict(zip(attack["senders"], per_update.tolist(), strict=True))
+        per_device = np.array([of_device[name] for name in attack["devices"]], dtype=np.int64)
+        return cls(scores, {"update": per_update, "device": per_device})
+
+    def scores(self, linkage: str, attack: str, *, shuffled: bool = False) -> NDArray[Any]:
+        """Return the scores (q, m) of an attack."""
+        return self._scores[f"{linkage}/{attack}{'.shuffled' if shuffled else ''}"]

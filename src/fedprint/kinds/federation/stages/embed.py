@@ -1,0 +1,22 @@
+"""Stage embed: the recorded updates in two dimensions, for the eye alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import sklearn.manifold  # noqa: F401  (what is loaded later would escape the limit on threads)
+import torch
+from threadpoolctl import threadpool_limits
+
+from fedprint.attacks.embed import two_dimensions
+from fedprint.federation.store import UpdateStore
+from fedprint.lab.graph import Task
+
+
+def run(task: Task) -> None:
+    """Write the place of every update that the figure may show."""
+    torch.set_num_threads(1)
+    store = UpdateStore.open(task.at("observed"), verify=False)
+    with threadpool_limits(1):
+        shown = two_dimensions(store, np.arange(len(store.index)), seed=task.seed)
+    task.at("embedding").mkdir()
+    np.savez(task.at("embedding") / "embedding.npz", xy=shown, obs_id=store.index["obs_id"].to_numpy())

@@ -1,0 +1,351 @@
+"""Stage evaluate: the first place where answers meet the truth."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedprint.data.files import read_json, write_json
+from fedprint.data.prepared import Meta, load_meta, load_users
+from fedprint.defences.secure_aggregation import server_view
+from fedprint.evaluation.chance import expected_top_k
+from fedprint.evaluation.measure import ap_by_round, ap_by_user, measure_reidentification
+from fedprint.evaluation.metrics import METRICS
+from fedprint.evaluation.rows import GUARANTEE, to_row
+from fedprint.evaluation.shuffled import PermutationTest, permutation_test
+from fedprint.evaluation.utility import hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
+from fedprint.federation.store import read_truth
+from fedprint.kinds.federation.config import Experiment
+from fedprint.kinds.federation.stages.answers import Answers
+from fedprint.kinds.federation.stages.evaluate_analyses import write_analyses
+from fedprint.kinds.federation.stages.evaluate_diversity import measure_diversity
+from fedprint.kinds.federation.stages.evaluate_strengths import measure_strengths
+from fedprint.lab.graph import Task
+from fedprint.rng import numpy_rng, seed_for
+from fedprint.types import AdversaryName, Ints, Measurement
+
+UTILITY = {
+    "single_label": "accuracy",
+    "multi_label": "mean_ap",
+    "language_model": "top5_accuracy",
+    "regression": "mae",
+}
+
+
+def run(task: Task) -> None:
+    """Write all that the report needs of one prior and seed."""
+    out = task.at("evaluation")
+    out.mkdir(parents=True, exist_ok=True)
+    meta = load_meta(task.at("meta"))
+    adversaries = task.config.adversaries
+    attacks = {name: read_json(task.at("attack") / name / "attack.json") for name in adversaries}
+    replies = {name: Answers.load(task, name) for name in adversaries}
+    attack, answers = attacks[adversaries[-1]], replies[adversaries[-1]]
+    measured = (m for name in adversaries for m in _attacks(task, name, attacks[name], replies[name]))
+    rows = [to_row(m) for m in (*_utility(task, meta), *measured)]
+    (out / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    details = _details(task, meta, attacks, replies)
+    write_json(out / "details.json", details)
+    strengths = (replace(m, keys={**condition(task), **m.keys}) for m in measure_strengths(task, attack, answers))
+    moved = (replace(m, keys={**condition(task), **m.keys}) for m in measure_diversity(task))
+    added = [*strengths, *_privacy(task), *moved, *_adversaries(task, attacks, replies)]
+    write_analyses(
+        task, meta, condition(task), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, added
+    )
+    if "embedding" in task.places:
+        _write_tsne(task, out)
+    shutil.copytree(task.at("samples"), out / "samples", dirs_exist_ok=True)
+
+
+def condition(task: Task, adversary: AdversaryName | None = None) -> dict[str, Any]:
+    """Return the columns that all rows of this task share; the adversary is by default the one of the headlines."""
+    config = task.config
+    return {
+        "experiment": config.name,
+        "dataset": config.data.name,
+        "prior": task.prior,
+        "world": "closed",
+        "training": "federated",
+        "defence": "+".join(d.name for d in config.defences) or "none",
+        "defence_params": defence_params(config),
+        "defended": config.threat.defended if config.defences else None,
+        "adversary": adversary or config.adversaries[-1],
+        "view": server_view(config.defences),
+        "seed": task.seed,
+    }
+
+
+def defence_params(config: Experiment) -> str | None:
+    """Return the defences' settings as JSON, None without a defence."""
+    if not config.defences:
+        return None
+    return json.dumps([d.model_dump(mode="json", exclude={"name"}) for d in config.defences])
+
+
+def _utility(task: Task, meta: Meta) -> Iterator[Measurement]:
+    with np.load(task.at("utility") / "predictions.npz", allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    users, labels = arrays.pop("users"), arrays.pop("labels", np.empty(0))
+    seed, confidence = seed_for(task.seed, "utility"), task.config.evaluation.confidence
+    for training, values in arrays.items():
+        found = _utility_of(meta, values, labels, users, seed, confidence)
+        spent = _guarantee(task) if training == "federated" else {}
+        yield replace(found, keys={**condition(task), "training": training, **spent})
+        if training == "federated" and found.chance is not None:
+            exact = replace(found, value=found.chance, lo=found.chance, hi=found.chance)
+            yield replace(exact, keys={**condition(task), "training": "chance"})
+        if meta.scale and training != "median":
+            truth, scale = np.clip(labels, *meta.scale), meta.scale
+            gain = mae_gain(values, arrays["median"], truth, users, seed, scale=scale, confidence=confidence)
+            yield replace(gain, keys={**condition(task), "training": training})
+
+
+def _utility_of(
+    meta: Meta, values: NDArray[Any], labels: NDArray[Any], users: Ints, seed: int, confidence: float
+) -> Measurement:
+    """Return the task's utility of per-example results; ``labels`` are needed for multi-label and regression."""
+    classes = len(meta.class_names)
+    if meta.scale:
+        truth = np.clip(labels, *meta.scale)  # float32 may stand a rounding outside
+        return mean_absolute_error(values, truth, users, seed, scale=meta.scale, confidence=confidence)
+    if meta.task == "multi_label":
+        return mean_ap(values, labels, users, seed, confidence=confidence)
+    if meta.task == "language_model":
+        owners = np.repeat(users, values.shape[1])
+        return top5_accuracy(values.ravel(), owners, classes, seed, confidence=confidence)
+    chance = float(expected_top_k(1, classes))
+    return hit_rate("accuracy", values, users, seed, chance=chance, confidence=confidence)
+
+
+def _attacks(
+    task: Task, adversary: AdversaryName, attack: Mapping[str, Any], answers: Answers
+) -> Iterator[Measurement]:
+    evaluation = task.config.evaluation
+    for name, found in attack["attacks"].items():
+        for linkage in task.config.selection.linkages:
+            truth = answers.truth[linkage]
+            keys = {
+                **condition(task, adversary),
+                "linkage": linkage,
+                "attack": name,
+                "layers": ",".join(found["layers"]) if found["layers"] else "all",
+                "selected": name == attack["selected"],
+            }
+            measured = measure_reidentification(
+                answers.scores(linkage, name),
+                truth,
+                truth,
+                seed_for(task.seed, "interval", name, linkage),
+                confidence=evaluation.confidence,
+                resamples=evaluation.resamples,
+            )
+            for measurement in measured:
+                yield replace(measurement, keys=keys)
+
+
+def _guarantee(task: Task) -> dict[str, Any]:
+    """Return the keys (rows.GUARANTEE) of a number that was reached within a finite privacy budget, else none."""
+    path = task.at("utility") / "privacy.json"
+    spent = read_json(path) if path.is_file() else {"epsilons": []}
+    found: dict[str, Any] = next(iter(spent["epsilons"]), {"value": None})
+    if found["value"] is None:
+        return {}
+    kept = {name: found[name] for name in GUARANTEE if name in found}
+    of_user = next((each["value"] for each in spent["epsilons"] if each.get("protects") == "user"), None)
+    return {
+        **kept,
+        "epsilon": found["value"],
+        "epsilon_user": of_user,
+        "communication": spent["cost"],
+        "not_covered": "; ".join(found["not_covered"]),
+    }
+
+
+def _stopped(task: Task) -> bool:
+    """Return whether the privacy budget ended the training before the planned last round."""
+    path = task.at("utility") / "privacy.json"
+    return path.is_file() and bool(read_json(path)["stopped_by_budget"])
+
+
+def _privacy(task: Task) -> Iterator[Measurement]:
+    """Yield what was spent of a privacy budget: an epsilon of a device per accountant, and that of a user with both.
+
+    They are bounds, so without an interval.
+    """
+    path = task.at("utility") / "privacy.json"
+    if not path.is_file():
+        return
+    users = len(load_users(task.at("private")))
+    clients = task.config.federation.device_count(users)
+    for found in read_json(path)["epsilons"]:
+        if found["value"] is None:
+            continue
+        names = ("protects", "accountant", "delta", "sampling", "adjacency", "rounds")
+        keys = {"analysis": "privacy", "training": "federated", **{name: found[name] for name in names}}
+        protected = clients if found["protects"] == "device" else clients - users  # users whose second device is there
+        yield Measurement(
+            metric="epsilon",
+            unit=METRICS["epsilon"].unit,
+            value=found["value"],
+            lo=found["value"],
+            hi=found["value"],
+            chance=None,
+            n_questions=found["rounds"],
+            n_users=protected,
+            keys={**condition(task), **keys, "view": "central", "not_covered": "; ".join(found["not_covered"])},
+        )
+
+
+def _adversaries(
+    task: Task, attacks: Mapping[AdversaryName, Mapping[str, Any]], replies: Mapping[AdversaryName, Answers]
+) -> Iterator[Measurement]:
+    """Yield the selected attack's measurements of each adversary side by side, where there are several."""
+    if len(attacks) == 1:
+        return
+    for name, attack in attacks.items():
+        keys = {"analysis": "adversaries", "recipe": attack["recipe"]}
+        for found in _attacks(task, name, attack, replies[name]):
+            if found.keys["selected"]:
+                yield replace(found, keys={**found.keys, **keys})
+
+
+def _ap_of_users(answers: Answers, attack: str, options: Sequence[int]) -> dict[str, float]:
+    rows = ap_by_user(answers.scores("update", attack), answers.truth["update"], options)
+    return {str(row.user_id): row.ap for row in rows}
+
+
+def _details(
+    task: Task,
+    meta: Meta,
+    attacks: Mapping[AdversaryName, Mapping[str, Any]],
+    replies: Mapping[AdversaryName, Answers],
+) -> dict[str, Any]:
+    """Return what the page needs besides measurements; most is about the last of the adversaries."""
+    config, attack = task.config, attacks[task.config.adversaries[-1]]
+    answers = replies[task.config.adversaries[-1]]
+    selected = attack["selected"]
+    history = read_json(task.at("utility") / "history.json")
+    return {
+        "prior": task.prior,
+        "seed": task.seed,
+        "config_hash": config.digest(),
+        "fast": config.fast,
+        "task": meta.task,
+        "utility_metric": UTILITY[meta.task],
+        "history": history["rounds"],
+        "store_checksum": history["store_checksum"],
+        "budget": _guarantee(task),
+        "stopped_by_budget": _stopped(task),
+        "data_overhead": history["data_overhead"],
+        "attacks": {
+            name: {**found, "settings": readable_settings(found["settings"])}
+            for name, found in attack["attacks"].items()
+        },
+        "selected": selected,
+        "adversary": attack["adversary"],
+        "recipes": {
+            name: {key: found[key] for key in ("recipe", "recipe_ap", "recipe_weights", "selected")}
+            for name, found in attacks.items()
+        },
+        "chance_log_loss": attack["chance_log_loss"],
+        "by_user": {
+            linkage: [asdict(row) for row in ap_by_user(answers.scores(linkage, selected), truth, attack["options"])]
+            for linkage, truth in answers.truth.items()
+        },
+        "ap_by_user": {
+            adversary: {name: _ap_of_users(replies[adversary], name, found["options"]) for name in found["attacks"]}
+            for adversary, found in attacks.items()
+        },
+        "by_round": _by_round(task, attack, answers),
+        "checks": {
+            f"{name}/{linkage}": _tested(task, answers, name, linkage, shuffled=True)
+            for name in attack["attacks"]
+            for linkage in config.selection.linkages
+        },
+        "null": {
+            linkage: _tested(task, answers, selected, linkage, shuffled=False) for linkage in config.selection.linkages
+        },
+        "data": _describe(task, meta),
+    }
+
+
+def readable_settings(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings as short text: blocks as ``layer:transform + ...``."""
+    shown = {name: str(value) for name, value in settings.items() if name != "blocks"}
+    if "blocks" in settings:
+        shown["blocks"] = " + ".join(
+            f"{'/'.join(name for layer in layers for name in layer)}:{transform}"
+            for layers, transform in settings["blocks"]
+        )
+    return shown
+
+
+def _by_round(task: Task, attack: Mapping[str, Any], answers: Answers) -> list[dict[str, Any]]:
+    evaluation = task.config.evaluation
+    bins = ap_by_round(
+        answers.scores("update", attack["selected"]),
+        answers.truth["update"],
+        attack["rounds"],
+        evaluation.round_bins,
+        seed_for(task.seed, "interval", "rounds"),
+        confidence=evaluation.confidence,
+        resamples=evaluation.resamples,
+    )
+    rows: list[dict[str, Any]] = []
+    for found in bins:
+        ap = found.ap
+        numbers: dict[str, Any] = {"ap": None, "lo": None, "hi": None, "chance": None, "n": 0}
+        if ap is not None:
+            numbers = {"ap": ap.value, "lo": ap.lo, "hi": ap.hi, "chance": ap.chance, "n": ap.n_questions}
+        rows.append({"first": found.first, "last": found.last, **numbers})
+    return rows
+
+
+def _tested(task: Task, answers: Answers, name: str, linkage: str, *, shuffled: bool) -> dict[str, Any]:
+    rng = numpy_rng(task.seed, "permutation-test", task.prior, name, linkage, shuffled)
+    permutations = task.config.evaluation.permutations
+    test: PermutationTest = permutation_test(
+        answers.scores(linkage, name, shuffled=shuffled), answers.truth[linkage], rng, permutations
+    )
+    return {**asdict(test), "p_two_sided": test.p_two_sided}
+
+
+def _describe(task: Task, meta: Meta) -> dict[str, Any]:
+    sizes = [
+        sum(len(user.examples["y"]) for user in parts)
+        for parts in zip(*(load_users(task.at(n)) for n in ("prior", "private", "test")), strict=True)
+    ]
+    return {
+        "name": meta.name,
+        "title": task.config.report.title,
+        "users": len(sizes),
+        "examples": int(np.sum(sizes)),
+        "per_user_min": int(np.min(sizes)),
+        "per_user_median": float(np.median(sizes)),
+        "per_user_max": int(np.max(sizes)),
+        "licence": meta.licence,
+        "shareable": meta.shareable,
+        "sha256": meta.sha256,
+        "background": read_json(task.at("samples") / "background.json"),
+    }
+
+
+def _write_tsne(task: Task, out: Path) -> None:
+    """Keep the embedded updates of the users with most of them, with owner and role (1 = prior device)."""
+    with np.load(task.at("embedding") / "embedding.npz", allow_pickle=False) as archive:
+        xy, obs_id = archive["xy"], archive["obs_id"]
+    table = read_truth(task.at("truth")).set_index("obs_id").loc[obs_id]
+    user = table["user_id"].to_numpy(dtype=np.int64)
+    role = table["device_id"].str.endswith("prior").to_numpy().astype(np.int64)
+    embedded = ~np.isnan(xy[:, 0])
+    users, counts = np.unique(user[embedded], return_counts=True)
+    shown = users[np.lexsort((users, -counts))][: task.config.evaluation.shown_users]
+    keep = embedded & np.isin(user, shown)
+    np.savez(out / "tsne.npz", xy=xy[keep], user=user[keep], role=role[keep])

@@ -1,0 +1,225 @@
+"""Stage federate: train, record every update as the server sees it, keep the truth apart, measure the utility."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from fedprint.data.examples import columns, concat, num_examples, take
+from fedprint.data.files import read_json, write_json
+from fedprint.data.prepared import Meta, load_meta, load_users
+from fedprint.federation.backends import best_device, make_backend
+from fedprint.federation.rounds import RoundReport, federate
+from fedprint.federation.store import StoreWriter, UpdateStore
+from fedprint.kinds.federation import build
+from fedprint.kinds.federation.privacy import open_ledger, write_privacy
+from fedprint.kinds.federation.protection import protect, strengths, write_overhead
+from fedprint.lab.graph import Task
+from fedprint.lab.progress import Meter, meter
+from fedprint.models.base import FedModule, quiet_trainer
+from fedprint.models.batches import ShuffledBatches
+from fedprint.reports.wording import with_unit
+from fedprint.rng import torch_rng
+from fedprint.types import Device, Examples, Params, User
+
+WEIGHTS = "weights.safetensors"
+KNN_NEIGHBOURS = 10
+KNN_EXAMPLES = 60_000
+"""Of more training examples 10-NN knows this many, evenly spaced."""
+
+
+def run(task: Task) -> None:
+    """Write observed/, public/, truth/, utility/, the model, and what the defences cost.
+
+    A killed run continues at its last complete round.
+    """
+    torch.set_num_threads(1)  # the order of additions, and so the bits, must not depend on the machine's cores
+    started, used, resumed = time.perf_counter(), time.process_time(), _folder(task).exists()
+    meta = load_meta(task.at("meta"))
+    dtype = build.DTYPES[task.config.federation.dtype]
+    users = {
+        name: build.ready(load_users(task.at(name)), dtype, best_device(), task.config.model)
+        for name in ("prior", "private", "test")
+    }
+    test = users["test"]
+    model = build.build_model(task.config, meta, test, build.federation_seed(task.seed)).to(best_device())
+    absent = build.absent_users(users["private"], task.config.federation.absent, build.federation_seed(task.seed))
+    defended = protect(task, meta, build.make_devices(users["prior"], users["private"], absent))
+    params, store, watch = _train(task, meta, model, defended.devices, test)
+    build.load_parameters(model, params)
+    write_model(task, params)
+    _write_utility(task.at("utility"), task, meta, model, (*users["prior"], *users["private"]), test)
+    summary = {"rounds": store.history(), "store_checksum": store.checksum(), "data_overhead": defended.data_overhead}
+    write_json(task.at("utility") / "history.json", summary)
+    write_json(task.at("truth") / "strengths.json", strengths(task, defended.devices))
+    write_overhead(task, defended, watch.defence_seconds / max(watch.updates, 1))
+    # A resumed run does not know what the rounds before it took.
+    seconds = None if resumed else time.process_time() - used
+    write_json(task.at("overhead") / "seconds.json", {"federation_seconds": seconds})
+    print(f"federated {task.item} in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+
+
+def write_model(task: Task, params: Params) -> None:
+    """Write the trained global model: weights, and the configuration that rebuilds it; nothing is pickled."""
+    task.at("model").mkdir(exist_ok=True)
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in params.items()}, task.at("model") / WEIGHTS)
+    meta = load_meta(task.at("meta"))
+    write_json(
+        task.at("model") / "model.json",
+        {
+            "config": task.config.model_dump(mode="json"),
+            "prior": task.prior,
+            "seed": task.seed,
+            "task": meta.task,
+            "class_names": list(meta.class_names),
+        },
+    )
+
+
+def _folder(task: Task) -> Path:
+    """Return where the store grows."""
+    return task.scratch / "federation"
+
+
+def _train(
+    task: Task,
+    meta: Meta,
+    model: FedModule,
+    devices: tuple[Device, ...],
+    test: tuple[User, ...],
+) -> tuple[dict[str, torch.Tensor], UpdateStore, _Watch]:
+    seed = build.federation_seed(task.seed)
+    identity = build.store_identity(task.config, meta)
+    plan = build.make_plan(task.config, len(devices), seed, f"{identity}-{task.prior}")
+    if plan.rounds < plan.planned:
+        print(f"{task.item}: the budget allows {plan.rounds} of {plan.planned} rounds", file=sys.stderr, flush=True)
+    initial = build.parameters_of(model)
+    folder = _folder(task)
+    backend = make_backend(read_json(task.at("executor") / "executor.json")["backend"], model)
+    layout = build.make_layout(task.config, plan, initial, identity)
+    with StoreWriter.open(folder / "store", layout) as writer, meter(f"federate {task.item}", plan.rounds) as bar:
+        if writer.next_round == 0:
+            writer.set_initial(initial)
+        watch = _Watch(bar, task, unit="stars" if meta.scale else "fraction")
+        params = federate(
+            devices=devices,
+            plan=plan,
+            backend=backend,
+            defences=task.config.defences,
+            writer=writer,
+            utility=build.utility_probe(task.config, meta, model, test, plan.rounds),
+            report=watch,
+            roles=task.config.threat.defended_roles(),
+            private=build.client_state(model, folder / "private", seed),
+            ledger=open_ledger(task, plan, folder, identity, writer.next_round),
+        )
+        writer.finalise()
+        write_privacy(task, plan, len(devices), folder, identity)
+        watch.flush()
+    for name in ("observed", "truth"):
+        _move(folder / "store" / name, task.at(name))
+    return params, UpdateStore.open(task.at("observed"), verify=False), watch
+
+
+def _move(source: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(source, target)
+
+
+class _Watch:
+    """Shows rounds, updates per second, loss and utility; tells metrics in batches."""
+
+    def __init__(self, bar: Meter, task: Task, *, unit: str) -> None:
+        self._bar, self._task, self._unit = bar, task, unit
+        self._start = self._sent = time.monotonic()
+        self._utility, self._loss = "-", math.nan
+        self._points: list[tuple[str, float, int]] = []
+        self.updates, self.defence_seconds = 0, 0.0
+
+    def __call__(self, report: RoundReport) -> None:
+        """Take one finished round."""
+        self.updates += report.clients
+        self.defence_seconds += report.defence_seconds
+        rate = self.updates / max(time.monotonic() - self._start, 1e-9)
+        if "utility" in report.metrics:
+            self._utility = with_unit(report.metrics["utility"], self._unit)
+        self._loss = report.metrics.get("loss", self._loss)  # an empty round has none
+        note = f"{rate:.0f} updates/s  loss {self._loss:.3f}  utility {self._utility}"
+        self._bar.update(report.round + 1, note)
+        names = {"utility": "utility/federated", "clip": "privacy/clip", "clip_share": "privacy/clip_share"}
+        self._points += [(names.get(k, f"train/{k}"), v, report.round) for k, v in report.metrics.items()]
+        if time.monotonic() - self._sent > 5:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        self._task.metrics(self._points)
+        self._points, self._sent = [], time.monotonic()
+
+
+def _write_utility(
+    out: Path, task: Task, meta: Meta, model: FedModule, training: tuple[User, ...], test: tuple[User, ...]
+) -> None:
+    """Save per-example results on the test set: federated, centralised, and a baseline without any training.
+
+    The baseline is 10-NN where inputs are pictures, and for ratings the median of all training ratings.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    labels = torch.cat([u.examples["y"] for u in test]).cpu().numpy()
+    values, owners = build.predictions(model, test)
+    results = {"federated": values.cpu().numpy()}
+    if task.config.federation.central_epochs:
+        results["centralised"] = _centralised(task, meta, training, test)
+    if meta.task == "regression":
+        results["median"] = np.full(len(labels), np.median(_spaced(training)["y"].cpu().numpy()))
+    elif meta.task != "language_model":
+        asked = torch.cat([u.examples["x"] for u in test])
+        results["knn"] = _nearest_neighbours(_spaced(training, KNN_EXAMPLES), asked, labels, meta)
+    arrays = {name: value.astype(np.float32) for name, value in results.items()}
+    keep = {"labels": labels} if meta.task in ("multi_label", "regression") else {}
+    everything: dict[str, Any] = {**arrays, **keep, "users": owners.cpu().numpy()}
+    np.savez(out / "predictions.npz", **everything)
+
+
+def _spaced(users: tuple[User, ...], most: int | None = None) -> Examples:
+    """Return the users' inputs and labels, of more than ``most`` examples that many evenly spaced ones."""
+    sizes = [num_examples(user.examples) for user in users]
+    every = -(-sum(sizes) // most) if most else 1
+    starts = np.cumsum([0, *sizes]).tolist()
+    parts = [columns(user.examples, ("x", "y")) for user in users]
+    return concat([take(p, slice(-start % every, None, every)) for p, start in zip(parts, starts, strict=False)])
+
+
+def _centralised(task: Task, meta: Meta, training: tuple[User, ...], test: tuple[User, ...]) -> np.ndarray:
+    """Train the same network on all data at once with Lightning."""
+    seed = build.federation_seed(task.seed)
+    model = build.build_model(task.config, meta, test, seed)
+    cpu = {name: column.cpu() for name, column in _spaced(training).items()}
+    batches = ShuffledBatches(cpu, 32, torch_rng(seed, "centralised"))
+    quiet_trainer(task.config.federation.central_epochs).fit(model, batches.loader())
+    model.eval()
+    values, _ = build.predictions(model.to(best_device()), test)
+    return values.cpu().numpy()
+
+
+def _nearest_neighbours(examples: Examples, x: torch.Tensor, labels: np.ndarray, meta: Meta) -> np.ndarray:
+    """10-NN on model inputs: hits (n,), or for multi-label the share of neighbours with each label (n, classes)."""
+    from sklearn.neighbors import NearestNeighbors
+
+    known = examples["x"].flatten(1).cpu().numpy()
+    k = min(KNN_NEIGHBOURS, len(known))
+    found = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(known).kneighbors(x.flatten(1).cpu().numpy())[1]
+    neighbours = examples["y"].cpu().numpy()[found]
+    if meta.task == "multi_label":
+        return np.asarray(neighbours.mean(1))
+    votes = np.stack([(neighbours == c).sum(1) for c in range(len(meta.class_names))], axis=1)
+    return np.asarray(votes.argmax(1) == labels)

@@ -1,0 +1,116 @@
+"""What is tracked of a federation: its configuration, data, model, curves, utility, attacks, analyses, privacy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fedprint.data.files import read_json
+from fedprint.evaluation.rows import read_measurements
+from fedprint.kinds.federation.config import Experiment
+from fedprint.lab.graph import Job
+from fedprint.lab.runner import Done
+from fedprint.lab.tracking import DataUse, Point, Run, RunHead, flat
+
+SHOWN = ("ap", "top1", "accuracy", "auc")
+"""Metrics of analyses that are tracked; the others stand in the report's table."""
+
+
+def head_of(config: Experiment, job: Job) -> RunHead:
+    """Return what is tracked of one prior and seed from its start."""
+    return RunHead(
+        experiment="fedprint",
+        key={"experiment": config.name, "prior": job.prior, "seed": str(job.seed), "config": config.digest()},
+        name=f"{config.name} {job.prior} seed {job.seed}",
+        params={**parameters(config), "prior": job.prior, "seed": job.seed},
+        tags={"fast": config.fast},
+        group=config.name,
+        description=config.report.title,
+    )
+
+
+def parameters(config: Experiment) -> dict[str, Any]:
+    """Return the resolved configuration, flat, and its hash."""
+    return {**dict(flat(config.model_dump(mode="json"))), "config_hash": config.digest()}
+
+
+def data_use(config: Experiment, details: Mapping[str, Any]) -> DataUse:
+    """Return which data a run used: its name, digest and counts."""
+    data = details["data"]
+    counts = {name: data[name] for name in ("users", "examples", "per_user_min", "per_user_median", "per_user_max")}
+    return DataUse(name=data["name"], digest=data["sha256"], counts=counts)
+
+
+def log_federation(config: Experiment, done: Done, run: Run) -> None:
+    """Track what a finished federation and the attacks on it found."""
+    out = done.outputs["evaluation"]
+    details = read_json(out / "details.json")
+    data = data_use(config, details)
+    run.log_data([data])
+    model = run.log_model(done.outputs["model"], name=config.model.name, params={"dataset": data.name})
+    run.log_metrics(list(_measured(config, done, out, details)), model=model, data=data)
+    spent = [row for row in read_measurements(out / "analysis_rows.jsonl") if _is_spent(row)]
+    told = ("delta", "adjacency", "sampling", "not_covered")
+    tags = {f"privacy.{name}": row[name] for row in spent if row["protects"] == "device" for name in told}
+    run.set_tags({**tags, "store_checksum": details["store_checksum"], "config_hash": config.digest()})
+    run.log_artifacts(out)
+    if (manifest := done.outputs["observed"] / "manifest.json").is_file():
+        run.log_artifacts(manifest, "updates")
+
+
+def _measured(config: Experiment, done: Done, out: Path, details: Mapping[str, Any]) -> Iterator[Point]:
+    """Yield the training curves, AP by round, utility, every attack and analysis, and what privacy was spent."""
+    names = {"loss": "train/loss", "update_norm": "train/update_norm", "utility": "utility/federated"}
+    for entry in read_json(done.outputs["utility"] / "history.json")["rounds"]:
+        yield from ((names[key], float(value), int(entry["round"])) for key, value in entry.items() if key in names)
+    for row in details["by_round"]:
+        if row["ap"] is not None:
+            yield "attack/ap_by_round", float(row["ap"]), int(row["last"])
+            yield "attack_interval/ap_by_round_lo", float(row["lo"]), int(row["last"])
+            yield "attack_interval/ap_by_round_hi", float(row["hi"]), int(row["last"])
+    last = config.federation.rounds - 1
+    for row in read_measurements(out / "rows.jsonl"):
+        yield from ((name, float(value), last) for name, value in _row_metrics(row, config.adversaries[-1]))
+    for row in read_measurements(out / "analysis_rows.jsonl"):
+        if _is_spent(row):
+            yield _spent_name(row), float(row["value"]), int(row["rounds"]) - 1
+        elif row["metric"] in SHOWN and row["value"] is not None:
+            yield f"analysis/{_analysis_name(row)}", float(row["value"]), last
+
+
+def _analysis_name(row: Mapping[str, Any]) -> str:
+    """Return a name that tells the row from others of its analysis."""
+    keys = ("analysis", "attack", "layers", "linkage", "view", "strength", "adversary")
+    told = [str(row[key]) for key in keys if row.get(key) not in (None, "")]
+    return "/".join([*told, row["metric"]])
+
+
+def _is_spent(row: Mapping[str, Any]) -> bool:
+    return row.get("analysis") == "privacy" and row["metric"] == "epsilon"
+
+
+def _spent_name(row: Mapping[str, Any]) -> str:
+    whose = "" if row["protects"] == "device" else f"_{row['protects']}"
+    return f"privacy/epsilon{whose}_{row['accountant']}"
+
+
+def _row_metrics(row: Mapping[str, Any], headline: str) -> Iterator[tuple[str, float]]:
+    """Name a row's numbers so that the UI groups them: attack/, utility/, attacks_all/."""
+    if row["attack"] is None:
+        gain = row["metric"] == "mae_gain_over_median"
+        name = f"{row['training']}_gain" if gain else row["training"]
+        if name != "federated":
+            yield f"utility/{name}", row["value"]
+        yield f"utility_interval/{name}_lo", row["lo"]
+        yield f"utility_interval/{name}_hi", row["hi"]
+        return
+    known = "" if row["adversary"] == headline else f"_{row['adversary']}"
+    if row["metric"] in ("ap", "ap_over_chance", "top1") and row["selected"]:
+        yield f"attack/{row['metric']}_{row['linkage']}{known}", row["value"]
+        yield f"attack_interval/{row['metric']}_{row['linkage']}{known}_lo", row["lo"]
+        yield f"attack_interval/{row['metric']}_{row['linkage']}{known}_hi", row["hi"]
+        if row["metric"] == "ap":
+            yield f"attack/chance_{row['linkage']}{known}", row["chance"]
+    if row["metric"] == "ap":
+        yield f"attacks_all/{row['attack']}_{row['linkage']}{known}", row["value"]

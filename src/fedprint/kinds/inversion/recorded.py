@@ -1,0 +1,139 @@
+"""``fedprint reconstruct``: images out of the updates that a finished run recorded, and whose and what they show.
+
+The inversion experiments make gradients of their own; here a federation made them. An adversary is given the store and
+what the server knows (attacks/view.py); who sent what, and the images, are read by the judge alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedprint.attacks.inversion.adaptive import better, reconstruct
+from fedprint.attacks.inversion.closed_form import ClosedForm
+from fedprint.attacks.inversion.labels import labels_from
+from fedprint.attacks.inversion.matching import GradientMatching
+from fedprint.attacks.inversion.membership import Beliefs, Membership
+from fedprint.attacks.inversion.recorded import Group, Sender, fitting, groups_of, in_orders, knowledge_of, senders_of
+from fedprint.attacks.inversion.victims import Labelled
+from fedprint.attacks.view import AttackerView
+from fedprint.component import Component
+from fedprint.data.examples import concat
+from fedprint.defences.secure_aggregation import secure_aggregation
+from fedprint.federation.backends import best_device
+from fedprint.kinds.federation.stages.attack import open_view
+from fedprint.kinds.inversion.config import Adversaries, Inversion
+from fedprint.lab.progress import meter
+from fedprint.rng import seed_for, torch_rng
+from fedprint.types import AdversaryName, FedprintError, User
+
+SCORES: tuple[Literal["alignment", "loss"], ...] = ("alignment", "loss")
+"""Of membership: ratios over shadows would train clients for every candidate and update."""
+
+
+class RecordedInversion(Component):
+    """What is attacked and how: ``updates`` devices, by ``rounds`` of their updates each.
+
+    Devices with the fewest images come first. Of local training in several batches it tries ``orders`` of the images,
+    and keeps for each device what explains its update best. ``public`` images of the adversary's (background users', or
+    its own) show it what gradients of any images have in common; ``strangers`` are images that no attacked update
+    holds, which membership is to tell from those that one does.
+    """
+
+    attack: Inversion = GradientMatching(evaluations=600)
+    updates: int = Field(default=8, ge=2)
+    rounds: int = Field(default=1, ge=1)
+    orders: int = Field(default=4, ge=1)
+    adversaries: Adversaries = ("naive", "adaptive")
+    public: int = Field(default=64, ge=1)
+    strangers: int = Field(default=200, ge=1)
+    seed: int = 0
+
+    def digest(self) -> str:
+        """Return 12 hex digits that identify the settings."""
+        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What an adversary makes of one device's update: ``images`` (b, c, h, w) in [0, 1], ``raw`` as searched.
+
+    ``labels`` (b,), empty for images of several classes; ``alignment`` and ``loss`` (q,) score the candidate images.
+    """
+
+    images: Tensor
+    raw: Tensor
+    labels: Tensor
+    alignment: Tensor
+    loss: Tensor
+
+
+def attacked(job: Job, config: RecordedInversion) -> tuple[Sender, ...]:
+    """Return the devices that are attacked. Raises FedprintError where the server saw no single update."""
+    if secure_aggregation(job.config.defences):
+        raise FedprintError(
+            "defences.secure-aggregation: the server saw sums of updates, none of one device to reconstruct from"
+        )
+    view, _ = open_view(job, "naive")
+    return tuple(senders_of(view, config.rounds)[: config.updates])
+
+
+def attack_as(
+    adversary: AdversaryName, job: Job, config: RecordedInversion, senders: Sequence[Sender], candidates: Labelled
+) -> dict[str, Found]:
+    """Return what an adversary finds, by pseudonym; ``candidates`` are images with labels that it looks for."""
+    view, _ = open_view(job, adversary)
+    channels, height, width = view.prior_users[0].examples["x"].shape[1:]
+    classes = int(view.store.layout.shapes["head.bias"][0])
+    groups = groups_of(view, senders, (channels, height, width), classes)
+    public = public_images(view, config.public, config.seed)
+    found: dict[str, Found] = {}
+    with meter(f"reconstruct {job.paths.item}: {adversary}", len(senders)) as bar:
+        for group in groups:
+            found |= _of_group(group, view, config, public, candidates)
+            bar.update(len(found), f"{group.victims.images} images an update")
+    return found
+
+
+def public_images(view: AttackerView, count: int, seed: int) -> Labelled:
+    """Return images with labels that the adversary has itself: of background users, or of its own devices."""
+    users: tuple[User, ...] = view.background or view.prior_users
+    whole = concat([{"x": user.examples["x"], "y": user.examples["y"]} for user in users])
+    order = torch.randperm(len(whole["y"]), generator=torch_rng(seed, "public"))[:count]
+    return Labelled(x=whole["x"][order], y=whole["y"][order])
+
+
+def _of_group(
+    group: Group, view: AttackerView, config: RecordedInversion, public: Labelled, candidates: Labelled
+) -> dict[str, Found]:
+    victims, knowledge = group.victims, knowledge_of(view, group.lr)
+    if isinstance(config.attack, ClosedForm):
+        raw = config.attack.run(victims.one_round(), knowledge)
+        images, targets = raw.clamp(0, 1), labels_from("row-sum", victims.averaged(), 1)
+    else:
+        attack = fitting(config.attack, view, victims.images)
+        seed = seed_for(config.seed, "recorded")
+        orders = in_orders(victims.to(best_device()), config.orders, torch_rng(config.seed, "orders", victims.images))
+        result = reduce(better, (reconstruct(attack, one, knowledge, seed=seed) for one in orders))
+        images, raw, targets = result.images, result.raw, result.targets.argmax(-1)
+    beliefs = Beliefs(public=public, knowledge=knowledge)
+    alignment, loss = (Membership(score=score).run(victims, candidates, beliefs, seed=config.seed) for score in SCORES)
+    labels = targets[:, :0] if victims.multi_label else targets
+    return {
+        sender.pseudonym: Found(
+            images=images[place].float().cpu(),
+            raw=raw[place].float().cpu(),
+            labels=labels[place].cpu(),
+            alignment=alignment[:, place],
+            loss=loss[:, place],
+        )
+        for place, sender in enumerate(group.senders)
+    }

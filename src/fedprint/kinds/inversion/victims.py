@@ -1,0 +1,223 @@
+"""What victims send under a mechanism, and apart from it what nobody but the judge may know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedprint.attacks.inversion.simulate import as_descent, local_batches
+from fedprint.attacks.inversion.victims import Labelled
+from fedprint.component import Component
+from fedprint.data.examples import take
+from fedprint.data.labelled_images import LabelledImages, LabelledSet
+from fedprint.defences.points import defend_data, send, settle
+from fedprint.federation.gradient_rounds import client_gradient, private_start
+from fedprint.kinds.federation.build import parameters_of
+from fedprint.kinds.inversion.config import CandidatesConfig, Inversion, LocalSgd, Mechanic, Network
+from fedprint.kinds.inversion.networks import client, images_of, network_of
+from fedprint.models.base import FedModule
+from fedprint.params import add, flatten
+from fedprint.rng import seed_for, torch_rng
+from fedprint.types import AdversaryName, Examples, FedprintError, Params
+
+GRADIENTS, SETTING, MECHANISM = "gradients.safetensors", "setting.json", "mechanism.json"
+IMAGES, PERTURBATION = "images.safetensors", "perturbation.json"
+LEVELS = tuple(round(float(level), 3) for level in np.linspace(0.01, 0.99, 50))
+"""Of the quantiles by which a layer's entries are told, first and last per cent aside."""
+
+
+class ExposureCell(Component):
+    """The gradients of some images under one mechanism, or updates of ``local`` training, and the attacks on them."""
+
+    data: LabelledImages
+    network: Network
+    defences: tuple[Mechanic, ...]
+    attack: Inversion
+    adversaries: tuple[AdversaryName, ...]
+    participants: tuple[int, ...]
+    candidates: CandidatesConfig
+    batch: int
+    victims: int
+    seed: int
+    local: LocalSgd | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """One victim: ``params`` received, the ``clean`` descent on the public loss, and what was ``sent``.
+
+    A descent is a gradient, or the update of local training over minus its rate.
+    """
+
+    params: Params
+    clean: Params
+    sent: Params
+
+
+def expose(cell: ExposureCell, folder: Path) -> None:
+    """Write observed/ (what a server sees), public/ (the mechanism), truth/, and images in the adversary's hands.
+
+    queries/ are those to be traced; candidates/ are those to be looked for, with labels, beside public images.
+    """
+    images = images_of(cell.data, cell.seed)
+    (x, y), others = attacked(images, cell), beside(images, cell)
+    victims = [_victim(cell, images, place, x[place], y[place]) for place in range(cell.victims)]
+    for name in ("observed", "public", "truth", "queries", "candidates"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    seen = {f"{kind}.{name}": t for kind in ("params", "sent") for name, t in _stacked(victims, kind).items()}
+    save_file(seen, folder / "observed" / GRADIENTS)
+    setting = {
+        "network": cell.network.model_dump(mode="json"),
+        "shape": images.shape,
+        "classes": len(images.class_names),
+        "images": cell.batch,
+        "local": None if cell.local is None else cell.local.model_dump(mode="json"),
+    }
+    _write(folder / "observed" / SETTING, setting)
+    _write(folder / "public" / MECHANISM, [defence.model_dump(mode="json") for defence in cell.defences])
+    blind = images.test_x.mean(0)
+    order = torch.randperm(x.shape[0] * x.shape[1], generator=torch_rng(cell.seed, "queries"))
+    strangers = cell.candidates.strangers(cell.victims)
+    sought = torch.randperm(len(order) + strangers, generator=torch_rng(cell.seed, "candidates"))
+    asked = _asked(cell, sought)
+    truth = {"x": x, "y": y, "blind": blind, "order": order, "sought": sought, "asked": asked}
+    save_file(truth, folder / "truth" / IMAGES)
+    save_file({"x": x.flatten(0, 1)[order].contiguous()}, folder / "queries" / IMAGES)
+    held = {
+        "x": torch.cat([x.flatten(0, 1), others.x[:strangers]])[sought],
+        "y": torch.cat([y.flatten(), others.y[:strangers]])[sought],
+        "public_x": others.x[strangers:].contiguous(),
+        "public_y": others.y[strangers:].contiguous(),
+        "asked": asked,
+    }
+    save_file(held, folder / "candidates" / IMAGES)
+    told = {"victims": [perturbation(victim) for victim in victims], "layers": distributions(victims)}
+    _write(folder / "truth" / PERTURBATION, told)
+
+
+def _asked(cell: ExposureCell, sought: Tensor) -> Tensor:
+    """Return which candidates (k, v) are asked about one by one: some members of each gradient, or all, and strangers.
+
+    ``sought`` (q,) are the places of the candidates: first all attacked images, then the strangers.
+    """
+    inside, place, (few, others) = cell.victims * cell.batch, torch.argsort(sought), cell.candidates.asked(cell.batch)
+    columns = []
+    for victim in range(cell.victims):
+        rng = torch_rng(cell.seed, "asked", victim)
+        members = victim * cell.batch + torch.randperm(cell.batch, generator=rng)[:few]
+        strangers = inside + torch.randperm(len(sought) - inside, generator=rng)[:others]
+        both = torch.cat([members, strangers])
+        columns.append(place[both[torch.randperm(len(both), generator=rng)]])
+    return torch.stack(columns, 1)
+
+
+def attacked(images: LabelledSet, cell: ExposureCell) -> tuple[Tensor, Tensor]:
+    """Return training images (v, b, c, h, w) and labels (v, b): the first of one random order for all cells."""
+    order, shape = _drawn(images, cell)[: cell.victims * cell.batch], (cell.victims, cell.batch)
+    return images.x[order].reshape(*shape, *images.shape), images.y[order].reshape(shape)
+
+
+def beside(images: LabelledSet, cell: ExposureCell) -> Labelled:
+    """Return the next images of that order, of the same kind and in no gradient: strangers, then public ones."""
+    order = _drawn(images, cell)[cell.victims * cell.batch :]
+    return Labelled(x=images.x[order], y=images.y[order])
+
+
+def _drawn(images: LabelledSet, cell: ExposureCell) -> Tensor:
+    """Return the places of all images that a cell needs; FedprintError where there are too few."""
+    inside, strangers = cell.victims * cell.batch, cell.candidates.strangers(cell.victims)
+    if wrong := cell.candidates.lacking(len(images.y), cell.victims, cell.batch):
+        raise FedprintError(wrong)
+    count = inside + strangers + cell.candidates.public
+    return torch.randperm(len(images.y), generator=torch_rng(cell.seed, "attacked"))[:count]
+
+
+def perturbation(victim: Sent) -> dict[str, object]:
+    """Return ``ratio`` = |B| / |E_B| over all layers, None without E_B, and (ratio, cosine) of both per layer with one.
+
+    B is the gradient of the public loss, E_B what the mechanism added to it (papers.md 4.1).
+    """
+    added = add(victim.sent, victim.clean, -1.0)
+    size, size_added = float(flatten(victim.clean).norm()), float(flatten(added).norm())
+    layers = {
+        name: (
+            float(victim.clean[name].norm() / tensor.norm()),
+            float(torch.cosine_similarity(victim.clean[name].flatten(), tensor.flatten(), dim=0)),
+        )
+        for name, tensor in added.items()
+        if bool((tensor != 0).any())
+    }
+    return {"ratio": size / size_added if size_added else None, "layers": layers}
+
+
+def distributions(victims: Sequence[Sent]) -> dict[str, dict[str, list[float]]]:
+    """Return quantiles at :data:`LEVELS` of the entries of B (``gradient``) and of E_B (``added``), layer by layer.
+
+    Over all victims; layers with a perturbation only (papers.md 4.3).
+    """
+    found = {}
+    for name in victims[0].clean:
+        clean = torch.stack([victim.clean[name] for victim in victims])
+        added = torch.stack([victim.sent[name] for victim in victims]) - clean
+        if bool((added != 0).any()):
+            found[name] = {"gradient": _quantiles(clean), "added": _quantiles(added)}
+    return found
+
+
+def _quantiles(tensor: Tensor) -> list[float]:
+    found: list[float] = np.quantile(tensor.numpy(), LEVELS).tolist()
+    return found
+
+
+def _victim(cell: ExposureCell, images: LabelledSet, place: int, x: Tensor, y: Tensor) -> Sent:
+    """Compute what one victim, with a network of its own random weights, sends."""
+    model = network_of(cell.network, images.shape, len(images.class_names), cell.defences)
+    model.reset(torch_rng(cell.seed, "network", place))
+    shared, seed = parameters_of(model), seed_for(cell.seed, "victim")
+    plain = client("victim", place, x, y)
+    (device,) = defend_data([plain], cell.defences, {}, seed)
+    order = seed_for(seed, "batches", place)
+    clean = descent(model, shared, {}, plain.examples, cell.local, order)
+    own = descent(model, shared, private_start(model, device, seed), device.examples, cell.local, order)
+    return Sent(
+        params=shared,
+        clean=clean,
+        sent=send(own, settle(cell.defences, device.device_id, seed), seed, 0, device.device_id),
+    )
+
+
+def descent(
+    model: FedModule, shared: Params, private: Params, examples: Examples, local: LocalSgd | None, seed: int
+) -> Params:
+    """Return the gradient of ``examples`` for the shared parameters or, after local training, the update over ``-lr``.
+
+    Private parameters train along and stay. Each epoch goes through the examples in an order of its own.
+    """
+    if local is None:
+        return client_gradient(model, shared, private, examples)[0]
+    count, now, own = len(examples["y"]), shared, private
+
+    def shuffled(epoch: int) -> list[int]:
+        order: list[int] = torch.randperm(count, generator=torch_rng(seed, epoch)).tolist()
+        return order
+
+    for batch in local_batches(count, local.steps, local.batch_size, shuffled):
+        gradient, secret = client_gradient(model, now, own, take(examples, torch.tensor(batch)))
+        now, own = add(now, gradient, -local.lr), add(own, secret, -local.lr)
+    return as_descent(add(now, shared, -1.0), local.lr)
+
+
+def _stacked(victims: list[Sent], kind: str) -> dict[str, Tensor]:
+    each = [getattr(victim, kind) for victim in victims]
+    return {name: torch.stack([one[name] for one in each]) for name in each[0]}
+
+
+def _write(path: Path, content: object) -> None:
+    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", encoding="utf-8")

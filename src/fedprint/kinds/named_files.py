@@ -1,0 +1,52 @@
+"""Files that settings name (trained weights, a query, an encoder): a key needs what is in them, not their paths."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from fedprint.data.files import sha256_of
+from fedprint.data.locate import data_root
+from fedprint.kinds.federation.config import Experiment
+
+NO_FILES = "none"
+"""The digest of an experiment whose settings name no file."""
+
+_KNOWN: dict[tuple[str, int, int], str] = {}
+"""Digests by path, size and time: points ask for the same files again and again."""
+
+
+def named_files(config: Experiment) -> tuple[str, ...]:
+    """Return the files and folders that components name, sorted."""
+    parts = (config.model, *config.defences, *config.analyses)
+    return tuple(sorted({path for part in parts for path in part.reads}))
+
+
+def files_sha256(config: Experiment) -> str:
+    """Return one hash of the names and contents of :func:`named_files`, ``none`` without any.
+
+    Paths are taken as given, else inside the data folder, as their readers do. A missing file has a digest too: its
+    reader says what to do.
+    """
+    found = {path: _contents(located(path)) for path in named_files(config)}
+    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found else NO_FILES
+
+
+def located(path: str) -> Path:
+    """Return where a named file is: as given, else inside the data folder."""
+    root = data_root(None)
+    return Path(path) if Path(path).exists() or root is None else root / path
+
+
+def _contents(place: Path) -> dict[str, str]:
+    files = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
+    return {str(file.relative_to(place)): _digest(file) for file in files if file.is_file()}
+
+
+def _digest(file: Path) -> str:
+    state = file.stat()
+    key = (str(file.resolve()), state.st_size, state.st_mtime_ns)
+    if key not in _KNOWN:
+        _KNOWN[key] = sha256_of(file)
+    return _KNOWN[key]

@@ -1,0 +1,10 @@
+"""What a process that runs stages imports before it opens anything: the code of all stages."""
+
+from fedprint.kinds.federation.stages import analyse as analyse
+from fedprint.kinds.federation.stages import ask as ask
+from fedprint.kinds.federation.stages import attack as attack
+from fedprint.kinds.federation.stages import choose as choose
+from fedprint.kinds.federation.stages import embed as embed
+from fedprint.kinds.federation.stages import federate as federate
+from fedprint.kinds.federation.stages import point as point
+from fedprint.kinds.federation.stages import prepare as prepare

@@ -1,0 +1,110 @@
+"""Progress of long work: what a stage tells of itself, and one display of all jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+_EVERY_S = 10.0
+_listener: list[Callable[[Mapping[str, Any]], None]] = []
+"""Where this process sends its progress instead of printing it: at most one."""
+
+
+def send_progress(tell: Callable[[Mapping[str, Any]], None]) -> None:
+    """Let every :func:`meter` of this process tell what it shows."""
+    _listener[:] = [tell]
+
+
+class Meter:
+    """Counts finished units of work and shows them with a note, at most every ten seconds and at the end."""
+
+    def __init__(self, title: str, total: int) -> None:
+        self._title, self._total = title, total
+        self._start = self._last = time.monotonic()
+
+    def update(self, done: int, note: str = "") -> None:
+        """Show ``done`` of the total."""
+        if _listener:
+            _listener[0]({"progress": [self._title, done, self._total, note]})
+        now = time.monotonic()
+        if done < self._total and now - self._last < _EVERY_S:
+            return
+        self._last = now
+        left = (now - self._start) / max(done, 1) * (self._total - done)
+        print(f"{self._title} {done}/{self._total}  {note}  ETA {left:.0f} s", flush=True)
+
+
+@contextmanager
+def meter(title: str, total: int) -> Iterator[Meter]:
+    """Open a progress display for ``total`` units of work."""
+    yield Meter(title, total)
+
+
+class Board:
+    """One display of many jobs: done, running, failed, time left; live on a terminal, a line now and then elsewhere.
+
+    Jobs that were done before the command (``known``) take no time and are left out of the estimate.
+    """
+
+    def __init__(self, title: str, total: int) -> None:
+        self._title, self._total = title, total
+        self._done = self._known = self._failed = 0
+        self._running: dict[str, str] = {}
+        self._start = self._last = time.monotonic()
+        console = Console()
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        self._live = Progress(*columns, console=console) if console.is_terminal else None
+        self._task = self._live.add_task(title, total=total, note="") if self._live else None
+
+    def __enter__(self) -> Board:
+        """Show it."""
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Show how it ended."""
+        self._show(final=True)
+        if self._live:
+            self._live.stop()
+
+    def running(self, label: str, note: str) -> None:
+        """Say what a job is doing now."""
+        self._running[label] = note
+        self._show()
+
+    def ended(self, label: str, *, failed: bool, known: bool) -> None:
+        """Count a job."""
+        self._running.pop(label, None)
+        self._done += 1
+        self._failed += failed
+        self._known += known and not failed
+        self._show()
+
+    def _show(self, final: bool = False) -> None:
+        if self._live and self._task is not None:
+            self._live.update(self._task, completed=self._done, note=self._note())
+            return
+        now = time.monotonic()
+        if final or now - self._last >= _EVERY_S:
+            self._last = now
+            print(f"{self._title} {self._done}/{self._total}  {self._note()}", flush=True)
+
+    def _note(self) -> str:
+        computed, elapsed = self._done - self._known, time.monotonic() - self._start
+        parts = [", ".join(f"{label}: {note}" for label, note in list(self._running.items())[:3])]
+        if self._failed:
+            parts.append(f"{self._failed} failed")
+        if computed and self._done < self._total:
+            parts.append(f"ETA {elapsed / computed * (self._total - self._done):.0f} s")
+        return "  ".join(part for part in parts if part)

@@ -1,0 +1,322 @@
+"""The one way in which work is done: jobs through their stages, several at a time, each result computed once.
+
+A job is run stage by stage. A stage whose result is in the cache is not run again; one that was killed goes on where it
+was. Every stage runs in a process of its own that can open its declared inputs and outputs alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from fedprint.lab.cache import Cache, Entry
+from fedprint.lab.graph import Job, Stage, Task, Work
+from fedprint.lab.keys import content_digest, stage_key
+from fedprint.lab.pool import Crashed, Pool
+from fedprint.lab.progress import Board, send_progress
+from fedprint.types import FedprintError
+
+
+class JobFailed(FedprintError):
+    """A stage of a job failed; says which, why, and where its output is."""
+
+    def __init__(self, message: str, *, stage: str, exit_code: int) -> None:
+        """Keep what a command line needs."""
+        super().__init__(message)
+        self.stage, self.exit_code = stage, exit_code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A finished job: its ``outputs`` by name, as far as they were wanted, the stages' ``keys``, what was ``known``."""
+
+    job: Job
+    outputs: Mapping[str, Path]
+    keys: Mapping[str, str]
+    known: bool
+
+
+class Watcher(Protocol):
+    """Hears of jobs while they run, to track them."""
+
+    def watch(self, job: Job, *, computes: bool) -> Watch:
+        """Return who hears of one job: when its first stage ``computes``, or when all of it was known."""
+
+
+class Watch(Protocol):
+    """Hears of one job."""
+
+    def told(self, message: Mapping[str, Any]) -> None:
+        """Take what a stage tells: metrics, parameters."""
+
+    def failed(self, error: FedprintError) -> None:
+        """Hear why it failed."""
+
+    def done(self, done: Done) -> None:
+        """Hear what it found."""
+
+
+@dataclass
+class Lab:
+    """Runs jobs of the project ``root`` in a ``pool``, ``jobs`` of them at a time.
+
+    ``keep`` leaves heavy outputs (updates, scores) in the cache, for another attack. Results stay in use, so that no
+    other process drops them, until the lab is closed.
+    """
+
+    root: Path
+    pool: Pool
+    jobs: int = 1
+    keep: bool = False
+    watcher: Watcher | None = None
+    device: str = "cpu"
+    _held: ExitStack = field(default_factory=ExitStack, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __enter__(self) -> Lab:
+        """Return the lab."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Let others drop what was used."""
+        self._held.close()
+
+    @property
+    def cache(self) -> Cache:
+        """Where results are."""
+        return Cache.of(self.root)
+
+    def run(self, jobs: Sequence[Job], *, title: str, want: Sequence[str] | None = None) -> list[Done | FedprintError]:
+        """Return how each job ended, in their order: its results, or why there are none.
+
+        ``want`` names the stages whose results are wanted (None: all of them). Raises KeyboardInterrupt at once;
+        what is finished is kept.
+        """
+        found: list[Done | FedprintError | None] = [None] * len(jobs)
+        with Board(title, len(jobs)) as board, ThreadPoolExecutor(self.jobs) as threads:
+            pending: dict[Future[Done], int] = {
+                threads.submit(self._run, job, title, want, board): place for place, job in enumerate(jobs)
+            }
+            try:
+                for future in as_completed(pending):
+                    place = pending[future]
+                    found[place] = _ended(future)
+                    known = isinstance(done := found[place], Done) and done.known
+                    board.ended(jobs[place].label, failed=isinstance(done, FedprintError), known=known)
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                self.pool.stop()
+                raise
+        return [one for one in found if one is not None]
+
+    def one(self, job: Job, *, title: str, want: Sequence[str] | None = None) -> Done:
+        """Run one job without a display; raise its error."""
+        return self._run(job, title, want, None)
+
+    def _run(self, job: Job, title: str, want: Sequence[str] | None, board: Board | None) -> Done:
+        with ExitStack() as held:
+            run = _Run(lab=self, job=job, title=title, board=board, held=held)
+            done = run.through(want)
+            with self._lock:
+                for name in done.keys:
+                    entry = run.entries[name]
+                    if entry.finished:
+                        self._held.enter_context(self.cache.using(entry))
+        return done
+
+
+@dataclass
+class _Run:
+    """One job on its way."""
+
+    lab: Lab
+    job: Job
+    title: str
+    board: Board | None
+    held: ExitStack
+    entries: dict[str, Entry] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)
+    watch: Watch | None = None
+    computed: bool = False
+
+    def through(self, want: Sequence[str] | None) -> Done:
+        graph = self.job.work.graph
+        wanted = {stage.name for stage in graph.stages} if want is None else set(want)
+        for stage in graph.stages:
+            self._name(stage)
+        for stage in self._missing(wanted):
+            self._stage(stage)
+        outputs = {
+            output: self.entries[stage.name].folder / output
+            for stage in graph.stages
+            if stage.name in wanted
+            for output in stage.outputs
+        }
+        done = Done(job=self.job, outputs=outputs, keys=dict(self.keys), known=not self.computed)
+        if self.watch is None and self.lab.watcher is not None:
+            self.watch = self.lab.watcher.watch(self.job, computes=False)
+        if self.watch is not None:
+            self.watch.done(done)
+        if not self.lab.keep:
+            self._drop(wanted)
+        return done
+
+    def _name(self, stage: Stage) -> None:
+        """Find a stage's key; one that settles something is run at once, because the keys after it depend on that."""
+        before = {output: self._identity(self.job.work.graph.maker(output)) for output in stage.inputs}
+        key = self.keys[stage.name] = stage_key(self.job, stage, before, self.lab.device)
+        self.entries[stage.name] = self.lab.cache.entry(stage.name, key)
+        if stage.settled:
+            self._stage(stage)
+
+    def _identity(self, maker: Stage) -> str:
+        if maker.settled:
+            folder = self.entries[maker.name].folder
+            return content_digest([folder / output for output in maker.outputs])
+        return self.keys[maker.name]
+
+    def _missing(self, wanted: Iterable[str]) -> list[Stage]:
+        """Return the stages to run: those wanted and not there, and what these need."""
+        needed, found = set(wanted), []
+        for stage in reversed(self.job.work.graph.stages):
+            if stage.name in needed and not self._use(self.entries[stage.name]):
+                found.append(stage)
+                needed |= {self.job.work.graph.maker(output).name for output in stage.inputs}
+        return found[::-1]
+
+    def _use(self, entry: Entry) -> bool:
+        """Keep a finished entry from being dropped until the job has ended; return whether it is finished."""
+        with ExitStack() as lock:
+            lock.enter_context(self.lab.cache.using(entry))
+            if entry.finished:
+                self.held.enter_context(lock.pop_all())
+                return True
+        return False
+
+    def _stage(self, stage: Stage) -> None:
+        entry = self.entries[stage.name]
+        while not self._use(entry):
+            with self.lab.cache.making(entry):
+                if not entry.finished:
+                    self._compute(stage, entry)
+
+    def _compute(self, stage: Stage, entry: Entry) -> None:
+        if self.watch is None and self.lab.watcher is not None and not stage.settled:
+            self.watch = self.lab.watcher.watch(self.job, computes=True)
+        self.computed = True
+        entry.begin(resume=stage.resumes)
+        if self.board:
+            self.board.running(self.job.label, stage.name)
+        graph = self.job.work.graph
+        places = {name: self.entries[graph.maker(name).name].folder / name for name in stage.inputs}
+        places |= {name: entry.partial / name for name in stage.outputs}
+        log = log_file(self.lab.root, self.title, self.job.label, stage.name)
+        try:
+            self.lab.pool.run(STAGE, call_of(self.job, stage, places, entry), self._told(stage), log)
+        except FedprintError as error:
+            raise self._failure(stage, error, log) from None
+        entry.complete()
+
+    def _told(self, stage: Stage) -> Callable[[Mapping[str, Any]], None]:
+        def told(message: Mapping[str, Any]) -> None:
+            if "progress" in message and self.board:
+                _, done, total, note = message["progress"]
+                self.board.running(self.job.label, f"{stage.name} {done}/{total} {note}".rstrip())
+            elif "progress" not in message and self.watch:
+                self.watch.told(message)
+
+        return told
+
+    def _failure(self, stage: Stage, error: FedprintError, log: Path) -> FedprintError:
+        crashed = isinstance(error, Crashed)
+        hint = f" (its output: {log})" if crashed else ""
+        failure = JobFailed(
+            f"{self.job.label}: stage {stage.name}: {error}{hint}", stage=stage.name, exit_code=1 if crashed else 2
+        )
+        if self.watch:
+            self.watch.failed(failure)
+        return failure
+
+    def _drop(self, wanted: Iterable[str]) -> None:
+        """Remove heavy results that nobody wanted; another job that uses one keeps it."""
+        self.held.close()
+        for stage in self.job.work.graph.stages:
+            if stage.heavy and stage.name not in wanted:
+                self.lab.cache.drop(self.entries[stage.name])
+
+
+STAGE = "fedprint.lab.runner:perform"
+
+
+def call_of(job: Job, stage: Stage, places: Mapping[str, Path], entry: Entry) -> dict[str, Any]:
+    """Return the call that runs a stage, as JSON."""
+    opened = [*(job.data_at if stage.data else ()), *(job.files_at if stage.files else ())]
+    return {
+        "work": job.work.path,
+        "stage": stage.name,
+        "config": job.config.model_dump(mode="json"),
+        "prior": job.prior,
+        "seed": job.seed,
+        "item": job.item,
+        "places": {name: str(path) for name, path in places.items()},
+        "read": [*opened, *(str(places[name]) for name in stage.inputs)],
+        "write": sorted({str(entry.scratch), *(str(places[name].parent) for name in stage.outputs)}),
+        "scratch": str(entry.scratch),
+        "key": entry.folder.name,
+    }
+
+
+def perform(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
+    """Run a stage in this process, which can open nothing else from then on."""
+    import tempfile
+
+    from fedprint.lab.allocator import keep_freed_memory
+    from fedprint.lab.sandbox import confine
+
+    work = Work.named(call["work"])
+    stage = work.graph.stage(call["stage"])
+    function, config = stage.function(), work.parse(call["config"])
+    keep_freed_memory()
+    send_progress(tell)
+    tempfile.tempdir = call["scratch"]
+    places = {name: Path(path) for name, path in call["places"].items()}
+    task = Task(
+        config=config,
+        prior=call["prior"],
+        seed=call["seed"],
+        item=call["item"],
+        key=call["key"],
+        places=places,
+        scratch=Path(call["scratch"]),
+        tell=tell,
+    )
+    confine([Path(path) for path in call["read"]], [Path(path) for path in call["write"]], name=stage.name)
+    function(task)
+
+
+def log_file(root: Path, title: str, label: str, stage: str) -> Path:
+    """Return where a stage's output goes."""
+    return root / "work" / "logs" / _plain(title) / f"{_plain(label)}.{stage}.log"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-") or "job"
+
+
+def _ended(future: Future[Done]) -> Done | FedprintError:
+    try:
+        return future.result()
+    except FedprintError as error:
+        return error
+
+
+def cores() -> int:
+    """Return how many jobs run at a time by default: one per core."""
+    return os.cpu_count() or 1
