@@ -42,8 +42,8 @@ PUBLISHED = [
     (0.22, 1e-5, 54, (1.4358, 1.4439), (81, 82), 1.251),
     (0.0508, 1e-6, 412, (1.0917, 1.0923), (593, 594), 0.990),
 ]
-"""client-dp's three scenarios: m / K, delta, rounds, the noise that lets exactly them through, and what a tight accountant
-makes of it: the rounds at both ends of that noise, and the noise for the same rounds.
+"""client-dp's three scenarios: m / K, delta, rounds, the noise that lets exactly them through, and what a tight
+accountant makes of it: the rounds at both ends of that noise, and the noise for the same rounds.
 
 The ends have four digits and are rounded inwards. With three, as 1.092 to 1.093, the last window would have its middle
 outside (the exact one is 1.09163 to 1.09233): at 1.0925 moments lets 413 rounds through, and a tight accountant 594.
