@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+from fedprint.errors import FedprintError as FedprintError
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 """What updates and kernels are kept in."""
@@ -46,10 +48,6 @@ updates of a round, in the order of their slots, lead from its global model to t
 
 LocalOptimiser = Literal["sgd", "momentum", "adam"]
 """How a client takes its steps: plain SGD, SGD with momentum .9, or Adam; spn trains with all three (papers.md 4.5)."""
-
-
-class FedprintError(Exception):
-    """Bad input or a state that the user can mend; the message is one line that names the value and the remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)

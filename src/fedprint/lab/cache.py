@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from fedprint.types import FedprintError
+from fedprint.errors import FedprintError
 
 SCRATCH = ".scratch"
 _LOCKS, _PARTIAL = ".locks", ".partial"

@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
+from fedprint.errors import FedprintError
 from fedprint.lab.graph import Graph, Stage
-from fedprint.types import FedprintError
 
 ITEM = "${item.prior}-${item.seed}"
 CONFIGURED = "configured"

@@ -24,7 +24,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedprint.types import FedprintError
+from fedprint.errors import FedprintError
 
 Message = Mapping[str, Any]
 BACKLOG = 64
@@ -78,7 +78,7 @@ def _be_a_child(connection: socket.socket) -> None:
             tell({"result": getattr(import_module(module), name)(call["call"], tell)})
             code = 0
         except FedprintError as error:
-            tell({"error": str(error)})
+            tell({"error": str(error), "exit_code": error.exit_code})
         except BaseException as error:
             traceback.print_exc()
             tell({"crash": f"{type(error).__name__}: {error}"})
@@ -153,6 +153,8 @@ def main(arguments: list[str]) -> None:
         import_module(module)
     try:
         serve(listener, idle_s=float(idle) or None, owner=int(owner) or None)
+        Path(address).unlink(missing_ok=True)
+        serve(listener, idle_s=2 * _LOOK_S)  # whoever called while the server made up its mind
     finally:
         Path(address).unlink(missing_ok=True)
         with suppress(OSError):

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedprint.types import FedprintError
+from fedprint.errors import FedprintError
 
 
 class Settings(Protocol):

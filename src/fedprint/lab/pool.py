@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from fedprint.errors import FedprintError
 from fedprint.lab.forkserver import ONE_THREAD, private_address
-from fedprint.types import FedprintError
 
 Tell = Callable[[Mapping[str, Any]], None]
 _START_S = 120.0
@@ -51,6 +51,7 @@ class LocalPool:
     _server: subprocess.Popen[bytes] | None = None
     _address: Path | None = None
     _open: set[socket.socket] = field(default_factory=set, repr=False)
+    _stopped: bool = False
 
     def __enter__(self) -> LocalPool:
         """Start the server; it imports while the caller goes on."""
@@ -75,15 +76,32 @@ class LocalPool:
         connection = connect(self._address, self._server)
         self._open.add(connection)
         try:
+            if self._stopped:  # a job between two stages when all were to end
+                raise Crashed("it was stopped")
             return converse(connection, function, call, tell, log)
         finally:
             self._open.discard(connection)
 
     def stop(self) -> None:
-        """End all calls that run now: a child ends with its connection."""
+        """End all calls that run now, for good: a child ends with its connection."""
+        self._stopped = True
         for connection in tuple(self._open):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+@dataclass(frozen=True)
+class ServerPool:
+    """A fork server that somebody else started, at an ``address``."""
+
+    address: Path
+
+    def run(self, function: str, call: Mapping[str, Any], tell: Tell, log: Path | None = None) -> Any:
+        """Run one call in a fork of the server."""
+        return converse(connect(self.address), function, call, tell, log)
+
+    def stop(self) -> None:
+        """Do nothing: calls end with the process that made them."""
 
 
 def server_environment() -> dict[str, str]:
@@ -120,7 +138,9 @@ def converse(
             if "result" in message:
                 return message["result"]
             if "error" in message:
-                raise FedprintError(message["error"])
+                error = FedprintError(message["error"])
+                error.exit_code = message["exit_code"]
+                raise error
             if "crash" in message:
                 raise Crashed(message["crash"])
             if "died" in message:

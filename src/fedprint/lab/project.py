@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedprint.types import FedprintError
+from fedprint.errors import FedprintError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*")
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from fedprint.errors import FedprintError
 from fedprint.lab.cache import Cache, Entry
 from fedprint.lab.graph import Job, Stage, Task, Work
 from fedprint.lab.keys import content_digest, stage_key
 from fedprint.lab.pool import Crashed, Pool
 from fedprint.lab.progress import Board, send_progress
-from fedprint.types import FedprintError
 
 
 class JobFailed(FedprintError):
@@ -120,6 +120,22 @@ class Lab:
         """Run one job without a display; raise its error."""
         return self._run(job, title, want, None)
 
+    def knows(self, job: Job, stage: str) -> bool:
+        """Return whether all that a stage of a job opens is in the cache; computes nothing."""
+        with ExitStack() as held:
+            return _Run(lab=self, job=job, title="", board=None, held=held).knows(stage)
+
+    def run_on(self, job: Job, stage: Stage, inputs: Mapping[str, Path], *, title: str) -> Mapping[str, Path]:
+        """Run one stage on inputs that lie elsewhere and return its outputs, which no cache gets to see."""
+        entry = Entry(self.root / "work" / "direct" / f"{stage.name}-{job.item}")
+        entry.remove()
+        entry.begin(resume=False)
+        places = {**inputs, **{name: entry.partial / name for name in stage.outputs}}
+        log = log_file(self.root, title, job.label, stage.name)
+        self.pool.run(STAGE, call_of(job, stage, places, entry), lambda message: None, log)
+        entry.complete()
+        return {name: entry.folder / name for name in stage.outputs}
+
     def _run(self, job: Job, title: str, want: Sequence[str] | None, board: Board | None) -> Done:
         with ExitStack() as held:
             run = _Run(lab=self, job=job, title=title, board=board, held=held)
@@ -168,12 +184,19 @@ class _Run:
             self._drop(wanted)
         return done
 
-    def _name(self, stage: Stage) -> None:
+    def knows(self, name: str) -> bool:
+        for stage in self.job.work.graph.before(name):
+            self._name(stage, settle=False)
+            if not self.entries[stage.name].finished:
+                return False
+        return True
+
+    def _name(self, stage: Stage, *, settle: bool = True) -> None:
         """Find a stage's key; one that settles something is run at once, because the keys after it depend on that."""
         before = {output: self._identity(self.job.work.graph.maker(output)) for output in stage.inputs}
         key = self.keys[stage.name] = stage_key(self.job, stage, before, self.lab.device)
         self.entries[stage.name] = self.lab.cache.entry(stage.name, key)
-        if stage.settled:
+        if stage.settled and settle:
             self._stage(stage)
 
     def _identity(self, maker: Stage) -> str:
