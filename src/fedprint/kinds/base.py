@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking import DataUse, Point, Run, RunHead
@@ -50,11 +51,20 @@ Config = TypeVar("Config", bound=Resolved, contravariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """A plot as DVC shows it, and the ``rows`` of its table; no times, so that equal runs draw equal plots."""
+
+    plot: Plot
+    rows: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Findings:
     """What a kind made of its jobs: a report in its folder, and what of it is tracked and versioned.
 
     ``metrics`` are the few numbers of DVC's and MLflow's tables; ``points`` what a chart shows besides. ``done`` are
-    the jobs behind it, ``failures`` say of those that are missing why. ``data`` are the data sets in use.
+    the jobs behind it, ``failures`` say of those that are missing why. ``data`` are the data sets in use, and DVC draws
+    the ``plots``.
     """
 
     metrics: Mapping[str, float]
@@ -62,6 +72,7 @@ class Findings:
     done: Sequence[Done] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
     data: Sequence[DataUse] = ()
+    plots: Sequence[Drawn] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +92,13 @@ class Costs:
 class Kind(Protocol[Config]):
     """A kind of experiment. ``mark`` is the key that only its files have (None: those without anybody's mark)."""
 
-    name: str
-    mark: str | None
+    @property
+    def name(self) -> str:
+        """Return what it is called."""
+
+    @property
+    def mark(self) -> str | None:
+        """Return its files' mark."""
 
     def load(self, source: Source) -> Any:
         """Return the configuration. Raises FedprintError (one line) for what does not fit."""

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from fedprint.data.files import read_json
 from fedprint.data.sources import may_be_shared
-from fedprint.kinds.base import Costs, Findings, Source
+from fedprint.evaluation.rows import read_measurements
+from fedprint.kinds.base import Costs, Drawn, Findings, Source
 from fedprint.kinds.federation.config import Experiment, load_experiment
 from fedprint.kinds.federation.jobs import jobs_of
 from fedprint.kinds.federation.plan import costs_of
 from fedprint.kinds.federation.tracked import data_use, head_of, log_federation
+from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking import Run, RunHead
@@ -40,9 +42,7 @@ class FederationKind:
             if not isinstance(one, Done):
                 raise one
         done = [one for one in found if isinstance(one, Done)]
-        summary = write_page(config, [one.outputs["evaluation"] for one in done], out)
-        details = read_json(done[0].outputs["evaluation"] / "details.json")
-        return Findings(metrics=headline(summary), done=done, data=(data_use(config, details),))
+        return findings_of(config, [one.outputs["evaluation"] for one in done], out, done)
 
     def costs(self, config: Experiment) -> Costs:
         """Return what the federations and attacks cost, from a few real client updates."""
@@ -59,6 +59,43 @@ class FederationKind:
     def shareable(self, config: Experiment) -> bool:
         """Return whether the data set declares that its samples may be shown."""
         return may_be_shared(config.data, None)
+
+
+def findings_of(config: Experiment, evaluations: Sequence[Path], out: Path, done: Sequence[Done] = ()) -> Findings:
+    """Write the report of evaluated priors and seeds, and return what is tracked and versioned of it."""
+    summary = write_page(config, evaluations, out)
+    details = read_json(evaluations[0] / "details.json")
+    return Findings(
+        metrics=headline(summary),
+        done=done,
+        data=(data_use(config, details),),
+        plots=(_attacks_plot(out), _utility_plot(evaluations)),
+    )
+
+
+def _attacks_plot(out: Path) -> Drawn:
+    """Return AP of every attacker beside chance, update by update."""
+    rows = [
+        {"attack": f"{row['prior']} {row['attack']}", "ap": row["value"], "chance": row["chance"]}
+        for row in read_measurements(out / "measurements.jsonl")
+        if row["metric"] == "ap" and row["linkage"] == "update" and row["attack"] and row.get("analysis") is None
+    ]
+    title = "Average precision of single updates by prior and attacker"
+    return Drawn(plot=Plot(file="attacks.csv", template="bar_horizontal", x="ap", y="attack", title=title), rows=rows)
+
+
+def _utility_plot(evaluations: Sequence[Path]) -> Drawn:
+    """Return the utility by round of every prior and seed."""
+    rows = []
+    for details in (read_json(folder / "details.json") for folder in evaluations):
+        item = f"{details['prior']}-{details['seed']}"
+        rows += [
+            {"round": entry["round"], "utility": entry["utility"], "item": item}
+            for entry in details["history"]
+            if "utility" in entry
+        ]
+    title = "Utility of the global model by round"
+    return Drawn(plot=Plot(file="utility.csv", template="scatter", x="round", y="utility", title=title), rows=rows)
 
 
 def write_page(config: Experiment, evaluations: Sequence[Path], out: Path) -> ReportSummary:

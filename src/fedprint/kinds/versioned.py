@@ -1,0 +1,200 @@
+"""Experiments under version control: what DVC and git keep of each, and the stages that a bare ``dvc repro`` runs.
+
+A run of a shipped experiment leaves ``experiments/<name>/``: configuration, measurements, metrics and plots for git,
+digests of report and updates for DVC. Variants and files from elsewhere leave a report alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedprint.data.files import read_json, write_json
+from fedprint.data.sources import label_of
+from fedprint.kinds.base import Drawn, Findings, Kind, Resolved, Source
+from fedprint.kinds.federation.config import Experiment, check_experiment, load_experiment
+from fedprint.kinds.federation.graph import FEDERATION
+from fedprint.kinds.federation.jobs import jobs_of
+from fedprint.kinds.federation.kind import FederationKind, findings_of
+from fedprint.kinds.laboratory import Tracker, conclude, lab_in
+from fedprint.kinds.sources import source
+from fedprint.lab import versions
+from fedprint.lab.dvc_yaml import (
+    CONFIGURED,
+    Pipeline,
+    Published,
+    check_configuration,
+    dvc_yaml,
+    lock_data,
+    manifest_file,
+    params_yaml,
+    published_yaml,
+)
+from fedprint.lab.graph import Job
+from fedprint.lab.keys import digest_of, source_digest
+from fedprint.lab.pool import ServerPool
+from fedprint.lab.runner import Done
+from fedprint.types import FedprintError
+
+QUICKSTART = "quickstart"
+REMEDY = f"fedprint run {QUICKSTART}"
+_PAGE = ("reports", "evaluation")
+
+
+def pipeline_of(config: Experiment, plots: Sequence[Drawn] = ()) -> Pipeline:
+    """Return the quickstart as DVC sees it."""
+    return Pipeline(
+        experiment=config.name,
+        graph=FEDERATION,
+        data=(label_of(config.data),),
+        configs=("configs/defaults.yaml", f"configs/experiments/{config.name}.yaml"),
+        gathered=("evaluation",),
+        unversioned=("overhead",),
+        report_code=_PAGE,
+        plots=tuple(drawn.plot for drawn in plots),
+        client="python -m fedprint.cli.stage",
+    )
+
+
+def is_shipped(asked: Source) -> bool:
+    """Return whether an experiment is one of the project's own, unchanged: those are versioned."""
+    inside = asked.path.is_relative_to(asked.root / "configs")
+    return inside and not (asked.fast or asked.assignments or asked.strategies) and asked.name.endswith(asked.path.stem)
+
+
+def fingerprint(jobs: Sequence[Job], config: Resolved) -> str:
+    """Return a hash of configuration, data, files and code: whether a published experiment is still the same."""
+    found = [
+        [
+            job.label, job.data, job.files,
+            [[stage.name, source_digest(stage.code)] for stage in job.work.graph.stages],
+        ]
+        for job in jobs
+    ]  # fmt: skip
+    return digest_of([config.digest(), found])
+
+
+def is_published(asked: Source, jobs: Sequence[Job], config: Resolved) -> bool:
+    """Return whether the experiment was published with this configuration, data and code, and its page is here."""
+    path = asked.root / "experiments" / asked.name / "published.json"
+    page = asked.root / "reports" / asked.name / "index.html"
+    return page.is_file() and path.is_file() and read_json(path)["fingerprint"] == fingerprint(jobs, config)
+
+
+def publish(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> None:
+    """Write what git and DVC keep of a finished experiment, and let DVC record it."""
+    root, name = asked.root, config.name
+    folder = root / "experiments" / name
+    write_tracked(root, config, findings)
+    jobs = kind.jobs(config)
+    keys = {done.job.label: dict(done.keys) for done in findings.done}
+    write_json(folder / "published.json", {"fingerprint": fingerprint(jobs, config), "jobs": keys})
+    if name == QUICKSTART:
+        record_quickstart(root, config, findings)
+        return
+    kept = _keep_updates(folder, findings.done)
+    shareable = kind.shareable(config)
+    if kept and not shareable:
+        versions.write_digests(root, name)
+    known = [use.name for use in findings.data if (root / manifest_file(use.name)).is_file()]
+    published = Published(
+        experiment=name,
+        command=f"fedprint {'tune' if asked.path.parent.name == 'studies' else 'run'} {asked.path.stem}",
+        data=tuple(known),
+        updates=kept and shareable,
+        plots=tuple(drawn.plot for drawn in findings.plots),
+    )
+    versions.record(root, name, published_yaml(published))
+
+
+def write_tracked(root: Path, config: Resolved, findings: Findings) -> None:
+    """Write configuration, metrics, measurements and plots: no times, so that equal runs leave equal files."""
+    folder = root / "experiments" / config.name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(config.text(), encoding="utf-8")
+    write_json(folder / "metrics.json", findings.metrics)
+    shutil.copyfile(root / "reports" / config.name / "measurements.jsonl", folder / "measurements.jsonl")
+    for drawn in findings.plots:
+        _write_csv(folder / "plots" / drawn.plot.file, drawn.rows)
+
+
+def record_quickstart(root: Path, config: Experiment, findings: Findings) -> None:
+    """Link the outputs of all stages to where DVC looks for them, write its files, and let it record them."""
+    pipeline = pipeline_of(config, findings.plots)
+    for done in findings.done:
+        link_outputs(root, pipeline, done.job, done.outputs)
+    (root / pipeline.folder / CONFIGURED).write_text("yes\n", encoding="utf-8")
+    write_pipeline(root, config, pipeline)
+    lock_data(root, pipeline)
+    versions.record(root, config.name, dvc_yaml(pipeline))
+
+
+def write_pipeline(root: Path, config: Experiment, pipeline: Pipeline) -> None:
+    """Write the files that DVC parses."""
+    params = params_yaml(root, pipeline.configs, config.split.priors, config.seeds)
+    (root / "params.yaml").write_text(params, encoding="utf-8")
+    (root / "dvc.yaml").write_text(dvc_yaml(pipeline), encoding="utf-8")
+
+
+def link_outputs(root: Path, pipeline: Pipeline, job: Job, outputs: Mapping[str, Path]) -> None:
+    """Link the outputs of a job to their places in the project."""
+    for output, path in outputs.items():
+        if output not in pipeline.unversioned:
+            versions.link_tree(path, root / pipeline.place(output, job.item))
+
+
+def run_stage(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
+    """Run one stage of the root's dvc.yaml, as ``python -m fedprint.cli.stage`` asks for it.
+
+    The stage's result comes from the cache where it is known. Otherwise it is computed there or, where DVC brought the
+    inputs and the cache does not have them, on what lies in the project.
+    """
+    root, stage, name = Path(call["root"]), call["stage"], call["experiment"]
+    plain = load_experiment(source(root, name))
+    if stage == "configuration":
+        check_configuration(root, name, pipeline_of(plain).configs, REMEDY)
+        return
+    values = yaml.safe_load((root / "experiments" / name / "config.yaml").read_text(encoding="utf-8"))
+    params = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    values |= {"seeds": params["seeds"], "split": {**values["split"], "priors": params["priors"]}}
+    config = check_experiment(values, f"experiments/{name}/config.yaml")
+    kind, pipeline = FederationKind(), pipeline_of(config)
+    if stage == "report":
+        places = [root / pipeline.place("evaluation", job.item) for job in jobs_of(config)]
+        findings = findings_of(config, places, root / "reports" / name)
+        write_tracked(root, config, findings)
+        conclude(root, kind, config, findings, root / "reports" / name)
+        return
+    job = next((one for one in jobs_of(config) if one.item == f"{call['prior']}-{call['seed']}"), None)
+    if job is None:
+        raise FedprintError(f"{call['prior']}-{call['seed']} is not among the priors and seeds of params.yaml")
+    pool = ServerPool(Path(call["address"]))
+    with Tracker(root=root, kind=kind, config=config) as tracker, lab_in(root, pool, tracker=tracker, jobs=1) as lab:
+        inputs = {each: root / pipeline.place(each, job.item) for each in FEDERATION.stage(stage).inputs}
+        if not lab.knows(job, stage) and inputs and all(path.exists() for path in inputs.values()):
+            outputs = lab.run_on(job, FEDERATION.stage(stage), inputs, title=name)
+        else:
+            outputs = lab.one(job, title=name, want=[stage]).outputs
+        link_outputs(root, pipeline, job, outputs)
+
+
+def _keep_updates(folder: Path, done: Sequence[Done]) -> bool:
+    """Link the updates that jobs kept below ``folder``; return whether there are any."""
+    shutil.rmtree(folder / "updates", ignore_errors=True)
+    kept = {one.job.label: one.outputs["observed"] for one in done if "observed" in one.outputs}
+    for label, observed in kept.items():
+        versions.link_tree(observed, folder / "updates" / label / "observed")
+    return bool(kept)
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
