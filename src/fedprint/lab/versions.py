@@ -110,16 +110,15 @@ def pull(root: Path, experiments: Sequence[str] = ()) -> str:
     The line says what came, what the remote lacks, or that no remote is set. Raises FedprintError for an experiment
     without a lock, and when DVC fails otherwise.
     """
-    targets = [_locked(root, name) for name in experiments]
-    done = _start(root, "pull", "--allow-missing", *targets)
-    said = done.stdout + done.stderr
-    if done.returncode and "no remote" in said:
-        return NO_REMOTE
+    done = _start(root, "pull", "--allow-missing", *[_locked(root, name) for name in experiments])
     if done.returncode:
         raise FedprintError(f"dvc pull failed: {_reason(done)}")
-    came = [line for line in done.stdout.splitlines() if _RESULT.fullmatch(line.strip())]
-    line = came[-1].strip().rstrip(".") if came else "Everything is up to date"
-    missing = _missing(root, targets) if "Missing cache files" in said else []
+    alone = "no default remote set" in done.stderr
+    missing = _missing(root, experiments) if alone or "Missing cache files" in done.stderr else []
+    if alone and missing:
+        return NO_REMOTE
+    came = [line.strip() for line in done.stdout.splitlines() if _RESULT.fullmatch(line.strip())]
+    line = came[-1].rstrip(".") if came else "Everything is up to date"
     return f"{line}; the remote lacks {', '.join(missing)}" if missing else line
 
 
@@ -217,16 +216,11 @@ def _locked(root: Path, experiment: str) -> str:
     return str(dvc_file(root, experiment).relative_to(root))
 
 
-def _missing(root: Path, targets: Sequence[str]) -> list[str]:
-    """Return the outputs whose content is not in DVC's cache."""
+def _missing(root: Path, experiments: Sequence[str]) -> list[str]:
+    """Return the outputs (of some experiments) whose content is not in DVC's cache."""
     found: dict[str, Any] = json.loads(_dvc(root, "data", "status", "--json"))
-    folders = {Path(target).parent.as_posix() for target in targets}
-    return [path for path in found.get("not_in_cache", []) if not targets or _belongs(path, folders)]
-
-
-def _belongs(path: str, folders: Iterable[str]) -> bool:
-    names = {Path(folder).name for folder in folders}
-    return any(path.startswith((f"experiments/{name}/", f"reports/{name}")) for name in names)
+    paths = [path.rstrip("/") for path in found.get("not_in_cache", [])]
+    return [path for path in paths if not experiments or Path(path).parts[1] in experiments]
 
 
 def _link(source: str, target: str) -> None:
