@@ -1,6 +1,6 @@
 """A headless Chromium, driven through the DevTools protocol over two pipes: no package and no port is needed.
 
-``--remote-debugging-pipe`` reads commands from file descriptor 3 and answers on 4, each a JSON text ended by a zero byte.
+``--remote-debugging-pipe`` reads commands from file descriptor 3 and answers on 4, each a JSON text and a zero byte.
 """
 
 from __future__ import annotations
@@ -99,12 +99,13 @@ class Page:
             self.wait(f"document.body && document.body.innerText.includes({json.dumps(text)})", timeout_s)
 
     def click(self, selector: str, text: str | None = None) -> None:
-        """Click the first visible element of a CSS selector whose text is ``text``, as a mouse does."""
-        wanted = "true" if text is None else f"(e.innerText || \"\").trim() === {json.dumps(text)}"
+        """Click the first visible element of a CSS selector whose text is ``text``, the innermost, as a mouse does."""
+        wanted = "true" if text is None else f'(e.innerText || "").trim() === {json.dumps(text)}'
         found = self.wait(
             f"""(() => {{
-              const shown = [...document.querySelectorAll({json.dumps(selector)})].filter(e => {wanted})
-                .find(e => e.getClientRects().length && !e.disabled);
+              const all = [...document.querySelectorAll({json.dumps(selector)})]
+                .filter(e => {wanted} && e.getClientRects().length && !e.disabled);
+              const shown = all.find(e => !all.some(other => other !== e && e.contains(other)));
               if (!shown) return null;
               shown.scrollIntoView({{block: "center"}});
               const box = shown.getBoundingClientRect();

@@ -7,7 +7,6 @@ used: no tracking URI, no active run.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from urllib.parse import urlencode
 
 from filelock import FileLock
 
-from fedprint.types import FedprintError
+from fedprint.errors import FedprintError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -88,16 +87,6 @@ def page_link(number: str, page: str = PAGE, **query: str) -> str:
     """
     mode = {"compareRunsMode": "CHART", "workflowType": "machine_learning"}
     return f"{page}/#/experiments/{number}/runs?{urlencode(mode | query)}"
-
-
-def git_commit(root: Path) -> str:
-    """Return the commit of the working tree, with ``-dirty`` when tracked files differ; ``unknown`` without git."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return "unknown"
-    return done.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
+from typing import Any
 
 INTERVAL_S = 5.0
 """MLflow's default is 10 s; its variable MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL sets another."""
@@ -26,13 +24,12 @@ def system_metrics(run_id: str, uri: str, resumed: bool, write: Callable[[list[S
     MLflow's monitor measures; its own thread is not used, because it writes without the database's lock and drops what
     it measured in a run that is shorter than its interval.
     """
-    import psutil
-    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
-
-    monitor = SystemMetricsMonitor(run_id, sampling_interval=INTERVAL_S, resume_logging=resumed, tracking_uri=uri)
+    monitor = _monitor(run_id, uri, resumed)
+    if monitor is None:
+        yield
+        return
     ended = threading.Event()
     thread = threading.Thread(target=_sample, args=(monitor, ended, write), name=f"system {run_id}", daemon=True)
-    psutil.cpu_percent()  # the first call has nothing to compare with and returns 0
     thread.start()
     try:
         yield
@@ -41,7 +38,23 @@ def system_metrics(run_id: str, uri: str, resumed: bool, write: Callable[[list[S
         thread.join()
 
 
-def _sample(monitor: SystemMetricsMonitor, ended: threading.Event, write: Callable[[list[Sample]], None]) -> None:
+def _monitor(run_id: str, uri: str, resumed: bool) -> Any | None:
+    """Return MLflow's monitor, or None where the system does not tell its load (some containers)."""
+    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor as Monitor
+
+    logging.getLogger("mlflow.system_metrics").setLevel(logging.WARNING)  # it says of each run that there is no GPU
+    make: Any = Monitor
+    try:
+        return make(run_id, sampling_interval=INTERVAL_S, resume_logging=resumed, tracking_uri=uri)
+    except Exception as error:  # whatever psutil meets in /proc
+        logging.getLogger(__name__).warning("no system metrics: %s", error)
+        return None
+
+
+def _sample(monitor: Any, ended: threading.Event, write: Callable[[list[Sample]], None]) -> None:
+    import psutil
+
+    psutil.cpu_percent()  # a thread's first call has nothing to compare with and returns 0
     step, waiting = monitor._logging_step, list[Sample]()
     while True:
         last = ended.wait(monitor.sampling_interval)

@@ -5,10 +5,8 @@ Only the process that runs the stages writes here; the stages tell it what to wr
 
 from __future__ import annotations
 
-import getpass
 import json
 import math
-import os
 import re
 import sys
 import time
@@ -18,16 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedprint.lab.database import (
-    GROUP_TAG,
-    create_database,
-    database_lock,
-    experiment_id,
-    git_commit,
-    tracking_uri,
-)
+from fedprint.lab.database import GROUP_TAG, create_database, database_lock, experiment_id, tracking_uri
+from fedprint.lab.origin import canonical_key, origin_tags, param_texts, plain_name, tag_texts
 from fedprint.lab.system_metrics import Sample, system_metrics
-from fedprint.types import FedprintError
+from fedprint.errors import FedprintError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -43,8 +35,6 @@ FAILURE_TAG = "fedprint.failure"
 
 METRICS_PER_CALL = 1000
 PARAMS_PER_CALL = 100
-LONGEST_PARAM = 6000
-LONGEST_TAG = 8000
 LONGEST_DIGEST = 36
 MODEL_FILES = (".safetensors", ".json")
 
@@ -112,9 +102,9 @@ class Run:
     def log_metrics(self, points: Sequence[Point], *, model: str | None = None, data: DataUse | None = None) -> None:
         """Write points, at most 1000 a call (each call takes long, however few: collect first).
 
-        ``model`` is an id that :meth:`log_model` returned: the points show on the model's page too; ``data`` is the data
-        set that they were measured on. Points that a known run already holds are skipped, so that a repeated round does
-        not show twice.
+        ``model`` is an id that :meth:`log_model` returned: the points show on the model's page too. ``data`` is the
+        data set that they were measured on. Points that a known run already holds are skipped, so that a repeated round
+        does not show twice.
         """
         from mlflow.entities import Metric
 
@@ -131,7 +121,7 @@ class Run:
         """Write parameters as text, whole up to MLflow's limit of 6000 characters."""
         from mlflow.entities import Param
 
-        rows = [Param(name, text) for name, text in _texts(params).items()]
+        rows = [Param(name, text) for name, text in param_texts(params).items()]
         with database_lock(self.root):
             for start in range(0, len(rows), PARAMS_PER_CALL):
                 self.client.log_batch(self.run_id, params=rows[start : start + PARAMS_PER_CALL])
@@ -140,7 +130,7 @@ class Run:
         """Write tags, replacing those of the same name."""
         from mlflow.entities import RunTag
 
-        rows = [RunTag(plain_name(name), shorten(value, LONGEST_TAG)) for name, value in tags.items()]
+        rows = [RunTag(name, text) for name, text in tag_texts(tags).items()]
         with database_lock(self.root):
             for start in range(0, len(rows), PARAMS_PER_CALL):
                 self.client.log_batch(self.run_id, tags=rows[start : start + PARAMS_PER_CALL])
@@ -158,20 +148,18 @@ class Run:
     def log_model(self, folder: Path, name: str, params: Mapping[str, object] | None = None) -> str:
         """Make what is in ``folder`` the run's one model, and return its id for :meth:`log_metrics`.
 
-        It is among the run's outputs and on MLflow's page of models. A run that has a model keeps it: only its files are
-        replaced. Raises FedprintError for a file that is neither safetensors nor JSON, because others may run code.
+        It is among the run's outputs and on MLflow's page of models. A run that has a model keeps it: only its files
+        are replaced. Raises FedprintError for a file that is neither safetensors nor JSON, because others may run code.
         """
         from mlflow.entities import LoggedModelOutput
 
         if wrong := [file.name for file in folder.rglob("*") if file.is_file() and file.suffix not in MODEL_FILES]:
             raise FedprintError(f"a logged model holds safetensors and JSON alone, and {folder} has {wrong[0]}")
         with database_lock(self.root):
-            found = self._model() or self.client.create_logged_model(
-                self._experiment, plain_name(name).replace("/", "-"), self.run_id, params=_texts(params or {})
-            )
+            found = self._model() or self._new_model(name, params or {})
             self.client.log_model_artifacts(found.model_id, str(folder))
             self.client.finalize_logged_model(found.model_id, "READY")
-            if found.model_id not in [out.model_id for out in self.client.get_run(self.run_id).outputs.model_outputs]:
+            if found.model_id not in _outputs(self.client, self.run_id):
                 self.client.log_outputs(self.run_id, [LoggedModelOutput(found.model_id, step=0)])
         return str(found.model_id)
 
@@ -184,14 +172,19 @@ class Run:
         """End as KILLED, although no Ctrl-C reaches the block."""
         self.ends = "KILLED"
 
-    @property
-    def _experiment(self) -> str:
-        return str(self.client.get_run(self.run_id).info.experiment_id)
-
     def _model(self) -> LoggedModel | None:
         """Return the model of the run, also one that a killed process left unfinished."""
-        found = self.client.search_logged_models([self._experiment], f"source_run_id = '{self.run_id}'", max_results=1)
+        experiment = self.client.get_run(self.run_id).info.experiment_id
+        found = self.client.search_logged_models([experiment], f"source_run_id = '{self.run_id}'", max_results=1)
         return found[0] if found else None
+
+    def _new_model(self, name: str, params: Mapping[str, object]) -> LoggedModel:
+        run = self.client.get_run(self.run_id)
+        name = re.sub(r"[/:.%\"']", "-", name)  # what MLflow does not take in a model's name
+        tags = {tag: text for tag, text in run.data.tags.items() if tag.startswith(("mlflow.user", "mlflow.source."))}
+        return self.client.create_logged_model(
+            run.info.experiment_id, name, self.run_id, tags=tags, params=param_texts(params)
+        )
 
     def _write(self, metrics: Sequence[Metric]) -> None:
         for start in range(0, len(metrics), METRICS_PER_CALL):
@@ -217,9 +210,9 @@ def open_run(root: Path, head: RunHead, *, system: bool = True) -> Iterator[Run]
     """Open the run of the head's key, or create it, and close it with the status of the block.
 
     A run goes on when it has the same key and no parameter with another value (MLflow forbids changing one); otherwise
-    a new one starts. The tag ``fedprint.resumed`` counts how often it went on without having finished. Leaving the block
-    marks it FINISHED, or as :meth:`Run.fail` and :meth:`Run.kill` say; an exception FAILED, Ctrl-C KILLED; a killed
-    process leaves it RUNNING until its key is opened again. ``system`` adds the load of the machine.
+    a new one starts. The tag ``fedprint.resumed`` counts how often it went on without having finished. Leaving the
+    block marks it FINISHED, or as :meth:`Run.fail` and :meth:`Run.kill` say; an exception FAILED, Ctrl-C KILLED; a
+    killed process leaves it RUNNING until its key is opened again. ``system`` adds the load of the machine.
     """
     client = create_database(root)
     with database_lock(root):
@@ -255,60 +248,19 @@ def load_model(root: Path, run_id: str) -> Path:
 
     client = create_database(root)
     try:
-        outputs = client.get_run(run_id).outputs.model_outputs
+        models = _outputs(client, run_id)
     except MlflowException as error:
         raise FedprintError(f"{root / 'mlflow.db'} holds no run '{run_id}': copy its id from MLflow's page") from error
-    if not outputs:
+    if not models:
         raise FedprintError(f"run '{run_id}' has no model: it did not get as far, or is one of a report")
-    place = client.get_logged_model(outputs[0].model_id).artifact_location
+    place = client.get_logged_model(models[0]).artifact_location
     return Path(download_artifacts(artifact_uri=place, tracking_uri=tracking_uri(root)))
 
 
-def origin_tags(root: Path, source: str = "") -> dict[str, str]:
-    """Return where a run comes from: user, command, git commit (``-dirty`` when files differ), DVC's stage and root."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        user = "unknown"
-    tags = {
-        "mlflow.user": user,
-        "mlflow.source.name": source or Path(sys.argv[0]).name or "python",
-        "mlflow.source.type": "LOCAL",
-        "mlflow.source.git.commit": git_commit(root),
-    }
-    named = {"DVC_STAGE": "dvc.stage", "DVC_ROOT": "dvc.root"}
-    return tags | {tag: os.environ[variable] for variable, tag in named.items() if variable in os.environ}
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield nested settings as ``data.clients`` and their values; a list of components as ``attacks.0.name``."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
-        elif isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
-            yield from flat({str(place): each for place, each in enumerate(value)}, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def shorten(value: object, longest: int = LONGEST_PARAM) -> str:
-    """Return a value as text of at most ``longest`` characters, the last one an ellipsis when it was cut."""
-    text = str(value)
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def plain_name(name: str) -> str:
-    """Return a name that MLflow takes for metrics, parameters and tags; other characters become ``_``."""
-    return re.sub(r"[^\w./ :-]", "_", name)
-
-
-def canonical_key(key: Mapping[str, str]) -> str:
-    """Return the text by which a run is found again: equal for equal keys only, in any order."""
-    return json.dumps({name: str(value) for name, value in key.items()}, sort_keys=True)
-
-
-def _texts(params: Mapping[str, object]) -> dict[str, str]:
-    return {plain_name(name): shorten(value) for name, value in params.items()}
+def _outputs(client: MlflowClient, run_id: str) -> list[str]:
+    """Return the ids of the run's models."""
+    outputs = client.get_run(run_id).outputs
+    return [model.model_id for model in outputs.model_outputs] if outputs else []
 
 
 def _stored(value: float) -> str:
@@ -332,7 +284,7 @@ def _quoted_key(head: RunHead) -> str:
 
 def _find_run(client: MlflowClient, number: str, head: RunHead) -> StoredRun | None:
     """Return the latest run of the key that can take these parameters."""
-    texts = _texts(head.params)
+    texts = param_texts(head.params)
     runs: Sequence[StoredRun] = client.search_runs(
         [number], f"tags.`{KEY_TAG}` = '{_quoted_key(head)}'", max_results=50
     )
@@ -343,7 +295,7 @@ def _find_run(client: MlflowClient, number: str, head: RunHead) -> StoredRun | N
 
 
 def _create(client: MlflowClient, root: Path, number: str, head: RunHead) -> Run:
-    tags = {f"fedprint.{part}": str(value) for part, value in head.key.items()}
+    tags = tag_texts({f"fedprint.{part}": value for part, value in head.key.items()})
     tags |= {KEY_TAG: _quoted_key(head), **_head_tags(root, head)}
     run = client.create_run(number, run_name=head.name, tags=tags)
     return Run(run_id=run.info.run_id, root=root, client=client, known=False, resumed=False)
@@ -366,4 +318,4 @@ def _reopen(client: MlflowClient, root: Path, found: StoredRun, head: RunHead) -
 def _head_tags(root: Path, head: RunHead) -> dict[str, str]:
     own = {GROUP_TAG: head.group, "mlflow.note.content": head.description}
     given = {name: text for name, text in own.items() if text} | dict(head.tags)
-    return origin_tags(root, head.source) | {plain_name(n): shorten(v, LONGEST_TAG) for n, v in given.items()}
+    return origin_tags(root, head.source) | tag_texts(given)

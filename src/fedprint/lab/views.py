@@ -1,7 +1,7 @@
 """Views that MLflow's page lists under "Views": the runs of a group, and the charts that compare them.
 
-A view is a tag of its experiment, in the form in which the page itself saves one (MLflow 3.17): the state of the page as
-JSON, deflated, in base64. ``tests/lab/test_tracking_page.py`` opens one in a browser.
+A view is a tag of its experiment, in the form in which the page itself saves one (MLflow 3.17): the state of the page
+as JSON, deflated, in base64. ``tests/lab/test_tracking_page.py`` opens one in a browser.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def save_view(root: Path, view: View) -> str:
 
 def _state(view: View) -> Mapping[str, Any]:
     section = f"{view.key}-section"
+    columns = [f"params.`{name}`" for name in view.params] + [f"metrics.`{name}`" for name in view.metrics]
     charts = [_chart(view, "PARALLEL", section, selectedParams=[*view.params], selectedMetrics=[*view.metrics])]
     if view.scatter:
         x, y = ({"key": metric, "type": "METRIC"} for metric in view.scatter)
@@ -70,7 +71,7 @@ def _state(view: View) -> Mapping[str, Any]:
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
-        "selectedColumns": [f"params.`{name}`" for name in view.params] + [f"metrics.`{name}`" for name in view.metrics],
+        "selectedColumns": [*columns, "attributes.`Dataset`", "attributes.`Models`"],
         "runsHiddenMode": "SHOWALL",
         "compareRunCharts": charts,
         "compareRunSections": [_section(section, view.name)],
