@@ -25,12 +25,12 @@ from fedprint.lab.progress import Board, send_progress
 
 
 class JobFailed(FedprintError):
-    """A stage of a job failed; says which, why, and where its output is."""
+    """A stage of a job failed; says which, why, and where its output is. ``reason`` is what the stage itself said."""
 
-    def __init__(self, message: str, *, stage: str, exit_code: int) -> None:
-        """Keep what a command line needs."""
+    def __init__(self, message: str, *, stage: str, exit_code: int, reason: str) -> None:
+        """Keep what a command line and a report need."""
         super().__init__(message)
-        self.stage, self.exit_code = stage, exit_code
+        self.stage, self.exit_code, self.reason = stage, exit_code, reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +261,10 @@ class _Run:
         crashed = isinstance(error, Crashed)
         hint = f" (its output: {log})" if crashed else ""
         failure = JobFailed(
-            f"{self.job.label}: stage {stage.name}: {error}{hint}", stage=stage.name, exit_code=1 if crashed else 2
+            f"{self.job.label}: stage {stage.name}: {error}{hint}",
+            stage=stage.name,
+            exit_code=1 if crashed else 2,
+            reason=str(error),
         )
         if self.watch:
             self.watch.failed(failure)
