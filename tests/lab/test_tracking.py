@@ -14,11 +14,11 @@ import pytest
 from safetensors.torch import load_file
 from tiny_tracking import DATA, write_model
 
+from fedprint.errors import FedprintError
 from fedprint.lab.database import create_database, ui_hint
 from fedprint.lab.origin import canonical_key, flat, git_commit, plain_name, shorten
 from fedprint.lab.tracking import FAILURE_TAG, RESUMED_TAG, Run, RunHead, load_model, open_run
 from fedprint.lab.views import VIEW_TAG, View, save_view
-from fedprint.errors import FedprintError
 
 KEY = {"prior": "random", "seed": "0"}
 

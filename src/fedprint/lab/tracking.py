@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from fedprint.errors import FedprintError
 from fedprint.lab.database import GROUP_TAG, create_database, database_lock, experiment_id, tracking_uri
 from fedprint.lab.origin import canonical_key, origin_tags, param_texts, plain_name, tag_texts
 from fedprint.lab.system_metrics import Sample, system_metrics
-from fedprint.errors import FedprintError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
