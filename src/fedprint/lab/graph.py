@@ -120,7 +120,8 @@ class Job:
     """One unit of work: a configuration under one prior and seed.
 
     ``data`` is the digest of the data and ``data_at`` where they are, ``files`` that of the files which settings name
-    and ``files_at`` where those are. ``label`` is what progress and failures show.
+    and ``files_at`` where those are. ``label`` is what progress and failures show. ``varies`` says, for tracking alone,
+    what tells the job from others of its kind (strategy, strength, trial).
     """
 
     work: Work
@@ -132,6 +133,7 @@ class Job:
     label: str = ""
     data_at: tuple[str, ...] = ()
     files_at: tuple[str, ...] = ()
+    varies: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def item(self) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -68,7 +69,7 @@ class Lab:
     """Runs jobs of the project ``root`` in a ``pool``, ``jobs`` of them at a time.
 
     ``keep`` leaves heavy outputs (updates, scores) in the cache, for another attack. Results stay in use, so that no
-    other process drops them, until the lab is closed.
+    other process drops them, until the lab is closed. What failed for a stated reason is not tried again in a lab.
     """
 
     root: Path
@@ -78,10 +79,13 @@ class Lab:
     watcher: Watcher | None = None
     device: str = "cpu"
     _held: ExitStack = field(default_factory=ExitStack, repr=False)
+    _used: set[Path] = field(default_factory=set, repr=False)
+    _failed: dict[Path, FedprintError] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __enter__(self) -> Lab:
         """Return the lab."""
+        _allow_many_locks()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -143,8 +147,9 @@ class Lab:
             with self._lock:
                 for name in done.keys:
                     entry = run.entries[name]
-                    if entry.finished:
+                    if entry.finished and entry.folder not in self._used:
                         self._held.enter_context(self.cache.using(entry))
+                        self._used.add(entry.folder)
         return done
 
 
@@ -241,9 +246,13 @@ class _Run:
         places = {name: self.entries[graph.maker(name).name].folder / name for name in stage.inputs}
         places |= {name: entry.partial / name for name in stage.outputs}
         log = log_file(self.lab.root, self.title, self.job.label, stage.name)
+        if known := self.lab._failed.get(entry.folder):
+            raise self._failure(stage, known, log)
         try:
             self.lab.pool.run(STAGE, call_of(self.job, stage, places, entry), self._told(stage), log)
         except FedprintError as error:
+            if not isinstance(error, Crashed):
+                self.lab._failed[entry.folder] = error
             raise self._failure(stage, error, log) from None
         entry.complete()
 
@@ -341,6 +350,13 @@ def _ended(future: Future[Done]) -> Done | FedprintError:
         return future.result()
     except FedprintError as error:
         return error
+
+
+def _allow_many_locks() -> None:
+    """Let this process open as many files as the system allows: every result in use holds a lock."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # macOS names a limit that it does not grant
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def cores() -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fedprint.data.locate import data_root
 from fedprint.data.splits import Prior
@@ -21,7 +23,15 @@ def jobs_of(config: Experiment) -> list[Job]:
     ]
 
 
-def job_of(config: Experiment, prior: Prior, seed: int, *, label: str, work: Work = FEDERATION_WORK) -> Job:
+def job_of(
+    config: Experiment,
+    prior: Prior,
+    seed: int,
+    *,
+    label: str,
+    work: Work = FEDERATION_WORK,
+    varies: Mapping[str, Any] | None = None,
+) -> Job:
     """Return one job. Raises FedprintError when the data are missing."""
     root = data_root(None)
     return Job(
@@ -34,12 +44,15 @@ def job_of(config: Experiment, prior: Prior, seed: int, *, label: str, work: Wor
         files=files_sha256(config),
         files_at=tuple(str(located(path)) for path in named_files(config)),
         label=label,
+        varies=varies or {},
     )
 
 
-def point_job(config: Experiment, prior: Prior, seed: int, *, label: str) -> Job:
+def point_job(
+    config: Experiment, prior: Prior, seed: int, *, label: str, varies: Mapping[str, Any] | None = None
+) -> Job:
     """Return the job of a point of a plane or of a trial: named by what its numbers depend on and by nothing else."""
-    return job_of(canonical(config, prior, seed), prior, seed, label=label, work=POINT_WORK)
+    return job_of(canonical(config, prior, seed), prior, seed, label=label, work=POINT_WORK, varies=varies)
 
 
 def canonical(config: Experiment, prior: Prior, seed: int) -> Experiment:

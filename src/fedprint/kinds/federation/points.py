@@ -1,0 +1,82 @@
+"""Points of the privacy-utility plane: read from their results, and tracked so that they can be set side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedprint.data.files import read_json
+from fedprint.defences.secure_aggregation import server_view
+from fedprint.evaluation.rows import read_measurements
+from fedprint.evaluation.tradeoff import Point, point_from_json
+from fedprint.kinds.federation.config import Experiment
+from fedprint.kinds.federation.graph import POINT_WORK
+from fedprint.kinds.federation.tracked import data_use, parameters
+from fedprint.lab.graph import Job
+from fedprint.lab.keys import digest_of, source_digest
+from fedprint.lab.runner import Done
+from fedprint.lab.tracking import Point as Tracked
+from fedprint.lab.tracking import Run, RunHead
+from fedprint.types import Linkage
+
+STAGE = "point"
+"""The stage whose result is wanted of a point's job, and the name of that result."""
+
+
+def read_point(folder: Path) -> Point:
+    """Return a finished point."""
+    rows, analyses = (read_measurements(folder / name) for name in ("rows.jsonl", "analysis_rows.jsonl"))
+    return point_from_json(read_json(folder / "point.json"), rows, analyses)
+
+
+def code_of_points() -> str:
+    """Return a hash of all code that decides the numbers of a point."""
+    return digest_of([source_digest(stage.code) for stage in POINT_WORK.graph.stages])
+
+
+def point_head(experiment: str, base: Experiment, job: Job) -> RunHead:
+    """Return what is tracked of a point from its start: all parameters, and what varies as parameters of their own.
+
+    ``experiment`` is MLflow's; ``base`` is the undefended experiment of the plane or study, by which runs are grouped.
+    """
+    config = base.model_validate(job.config.model_dump(mode="json")).model_copy(
+        update={"name": base.name, "report": base.report, "fast": base.fast}
+    )
+    params = {**parameters(config), "prior": job.prior, "seed": job.seed, "view": server_view(config.defences)}
+    return RunHead(
+        experiment=experiment,
+        key={"group": base.name, "point": job.label, "config": job.config.digest()},
+        name=f"{base.name} {job.label}",
+        params={**params, **job.varies},
+        tags={"fast": base.fast},
+        group=base.name,
+        description=base.report.title,
+    )
+
+
+def log_point(base: Experiment, done: Done, run: Run) -> None:
+    """Track a point: utility and AP under short names, for charts over many runs, and all numbers behind them."""
+    folder = done.outputs[STAGE]
+    data = data_use(base, read_json(folder / "details.json"))
+    run.log_data([data])
+    run.log_metrics(list(_measured(read_point(folder))), data=data)
+    run.log_artifacts(folder, "point")
+
+
+def _measured(point: Point) -> Iterator[Tracked]:
+    yield "utility", point.utility.value, 0
+    yield "utility_interval/lo", point.utility.lo, 0
+    yield "utility_interval/hi", point.utility.hi, 0
+    linkages: tuple[Linkage, ...] = ("update", "device")
+    for linkage in linkages:
+        if (found := point.strongest_by(linkage)) is not None:
+            yield f"ap_{linkage}", found.value, 0
+            yield f"attack_interval/ap_{linkage}_lo", found.lo, 0
+            yield f"attack_interval/ap_{linkage}_hi", found.hi, 0
+            yield f"attack/chance_{linkage}", found.chance, 0
+    for name in sorted({number.adversary for number in point.attacks}):
+        yield f"attack/ap_{name}", point.attack(name).value, 0
+    for row in point.analyses:
+        if row.get("analysis") == "privacy" and row["metric"] == "epsilon" and row["value"] is not None:
+            yield f"privacy/epsilon_{row['protects']}_{row['accountant']}", float(row["value"]), 0
+    yield from ((f"overhead/{name}", float(value), 0) for name, value in point.overhead.items() if value is not None)
