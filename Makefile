@@ -54,6 +54,6 @@ clean: setup  ## Remove update stores and caches that no report needs
 	@# Without git (a ZIP) DVC has to be told so.
 	@test -e .git || .venv/bin/dvc config --local core.no_scm true
 	@echo "Creating the MLflow database"
-	@.venv/bin/python -m fedprint.tracking.runs .
+	@.venv/bin/python -m fedprint.lab.database .
 	@touch $@
 	@echo "Set-up is complete"

@@ -1,12 +1,15 @@
-"""Options that several commands share."""
+"""Options that mean the same in every command, and what commands do with them."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
+
+if TYPE_CHECKING:
+    from fedprint.kinds.base import Source
 
 DataDir = Annotated[
     Optional[Path], typer.Option("--data-dir", envvar="FEDPRINT_DATA", help="Folder that holds the data sets.")
@@ -14,23 +17,28 @@ DataDir = Annotated[
 Assignments = Annotated[
     Optional[list[str]], typer.Option("--set", help="Override a setting: --set federation.rounds=20 (repeatable).")
 ]
-Fast = Annotated[bool, typer.Option("--fast", help="Use the experiment's `fast` section: minutes become seconds.")]
-
+Fast = Annotated[bool, typer.Option("--fast", help="Use the file's `fast` section: minutes become seconds.")]
+Name = Annotated[
+    Optional[str],
+    typer.Option("--name", help="Name of the report (default: the file's, and what --fast and --set change)."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say how many jobs, how much time, memory and disk, and stop.")]
+Jobs = Annotated[Optional[int], typer.Option("--jobs", min=1, help="Jobs that run at a time (default: one per core).")]
 KeepUpdates = Annotated[
     bool,
     typer.Option(
         "--keep-updates",
-        help="Keep the updates of a sweep's or study's points (gigabytes): another attack needs no new federation.",
+        help="Keep the recorded updates (gigabytes): another attack on them needs no new federation.",
     ),
 ]
-
-
-def keep_updates(keep: bool) -> None:
-    """Make ``--keep-updates`` count in the processes that compute points."""
-    from fedprint.kinds.plane.points import KEEP_UPDATES
-
-    if keep:
-        os.environ[KEEP_UPDATES] = "1"
+What = Annotated[
+    str, typer.Argument(help="A name in configs/experiments or configs/studies, or a path to such a file.")
+]
+Recorded = Annotated[
+    Path,
+    typer.Argument(help="An experiment that was run with --keep-updates, with /<prior>-<seed> for one of several."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def use_data(folder: Path | None) -> None:
@@ -43,3 +51,11 @@ def data_folder() -> Path | None:
     """Return the folder of the data sets, None where none was named."""
     value = os.environ.get("FEDPRINT_DATA")
     return Path(value) if value else None
+
+
+def asked(what: str, fast: bool, assign: list[str] | None, name: str | None = None) -> Source:
+    """Return what a command is about, in the project that it is called in."""
+    from fedprint.kinds.sources import source
+    from fedprint.lab.project import find_root
+
+    return source(find_root(), what, fast=fast, assignments=assign or (), name=name)

@@ -50,7 +50,9 @@ class Difference:
 
 
 def write_comparison(a: Path, b: Path, out: Path) -> Path:
-    """Write ``out/index.html`` and ``out/comparison.csv`` from two report folders and return the page's path.
+    """Write ``out/index.html`` and ``out/comparison.csv`` from two folders of results and return the page's path.
+
+    A folder is that of a report or, as in a fresh clone, of an experiment of which only the measurements are published.
 
     Conditions match by prior, world, adversary, view, training, linkage, attack and metric: data set and defence are
     what one compares. Equal input gives equal bytes.
@@ -80,13 +82,26 @@ def write_comparison(a: Path, b: Path, out: Path) -> Path:
 
 def _single(folder: Path) -> dict[str, Any]:
     """Return the summary of one experiment's report; a suite has several."""
-    summary = read_summary(folder)
+    summary = read_summary(folder) if (folder / "summary.json").exists() else _published(folder)
     if "suite" in summary:
         names = ", ".join(f"{summary['suite']}/{member['name']}" for member in summary["members"])
         raise FedprintError(f"{folder} is the report of a suite; compare its members: {names}")
     if "plane" in summary:
         raise FedprintError(f"{folder} is the report of a sweep; compare reports of single experiments")
     return summary
+
+
+def _published(folder: Path) -> dict[str, Any]:
+    """Return what a page says of an experiment of which only the measurements are here."""
+    rows = read_measurements(folder / "measurements.jsonl")
+    if any("member" in row or "strategy" in row for row in rows):
+        raise FedprintError(f"{folder} holds measurements of several experiments; compare them with --exact")
+    names = ("dataset", "config_hash")
+    found = {name: ", ".join(sorted({str(row[name]) for row in rows if row.get(name)})) for name in names}
+    verdict = [f"Published measurements; the report is not on this machine (fedprint pull {folder.name})."]
+    return {
+        "experiment": folder.name, "title": folder.name, "verdict": verdict, "fast": False, "arguments": "", **found
+    }  # fmt: skip
 
 
 def comparable_rows(rows: Sequence[Row]) -> dict[tuple[str | None, ...], Row]:

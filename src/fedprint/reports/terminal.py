@@ -60,6 +60,24 @@ def summary_table(report_folder: Path) -> Table:
     return table
 
 
+def published_table(folder: Path) -> Table:
+    """Return the metrics of an experiment of which only what git holds is on this machine.
+
+    Raises:
+        FedprintError: the folder holds no measurements.
+    """
+    from rich.table import Table
+
+    rows = read_measurements(folder / "measurements.jsonl")
+    file = folder / "metrics.json"
+    metrics = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    caption = f"{len(rows)} published measurements: {folder / 'measurements.jsonl'}"
+    table = Table("metric", "value", title=folder.name, caption=caption, caption_justify="left")
+    for name, value in metrics.items():
+        table.add_row(str(name), f"{value:.4g}" if isinstance(value, float) else str(value))
+    return table
+
+
 def suite_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return the chosen attacker of every member and prior on single updates."""
     from rich.box import SIMPLE_HEAD

@@ -95,8 +95,11 @@ def _show_samples(name: str, data_dir: Path | None, out: Path | None, console: C
         console.print(f"Contact sheet: {target}")
 
 
-def fetch(name: str, data_dir: Path | None) -> None:
-    """Build a data set from its public source: mnist_writers, or one of torchvision's image sets without users."""
+def fetch(name: str, data_dir: Path | None) -> Path:
+    """Build a data set from its public source and return its folder.
+
+    That is mnist_writers, or one of torchvision's image sets without users.
+    """
     if name != "mnist_writers" and name not in LOADERS:
         known = ", ".join(("mnist_writers", *LOADERS))
         raise FedprintError(f"'{name}' cannot be fetched; choose one of {known} (through torchvision)")
@@ -104,3 +107,4 @@ def fetch(name: str, data_dir: Path | None) -> None:
         raise FedprintError("no data folder: give --data-dir or set FEDPRINT_DATA")
     table = fetch_mnist_writers(data_dir) if name == "mnist_writers" else fetch_images(name, data_dir)
     print(f"{table.folder}: {len(table)} examples")
+    return table.folder

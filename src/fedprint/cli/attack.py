@@ -1,0 +1,27 @@
+"""``fedprint attack``: other attacks on updates that are recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from fedprint.cli.options import Assignments, Recorded
+
+EPILOG = "Example: fedprint attack quickstart/random-0 --set attacks.1.k=5"
+
+
+def attack(
+    store: Recorded,
+    assign: Assignments = None,
+    out: Annotated[Optional[Path], typer.Option("--out", help="Where results go (default: work/attacks/...).")] = None,
+) -> None:
+    """Attack an existing update store again, without retraining, and print every attacker's AP."""
+    from rich.console import Console
+
+    from fedprint.kinds.federation.reattack import reattack
+
+    table, folder = reattack(store, assign or [], out)
+    Console().print(table)
+    print(f"Results: {folder}")

@@ -1,0 +1,101 @@
+"""``fedprint budget``: what client-level differential privacy costs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from fedprint.cli.options import Assignments, DataDir, Fast, Json, asked, use_data
+from fedprint.errors import FedprintError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedprint.kinds.base import Source
+
+EPILOG = (
+    "Examples: fedprint budget --clients 1000 --cohort 220 --rounds 54 --delta 1e-5 --epsilon 8 --plot b.png | "
+    "fedprint budget client-dp-100 --set federation.rounds=30"
+)
+
+
+def budget(
+    experiment: Annotated[
+        Optional[str], typer.Argument(help="Experiment with dp-fedavg, by name or file: what would a run of it spend?")
+    ] = None,
+    clients: Annotated[Optional[int], typer.Option("--clients", min=1, help="K: how many clients there are.")] = None,
+    cohort: Annotated[
+        Optional[int], typer.Option("--cohort", min=1, help="m: how many take part in a round (on average).")
+    ] = None,
+    rounds: Annotated[Optional[int], typer.Option("--rounds", min=1, help="T: how many rounds are planned.")] = None,
+    delta: Annotated[Optional[float], typer.Option("--delta", help="Far below 1 / clients.")] = None,
+    epsilon: Annotated[
+        Optional[float], typer.Option("--epsilon", help="A budget: how much noise does it need?")
+    ] = None,
+    sigma: Annotated[
+        Optional[float], typer.Option("--sigma", help="Noise on the sum over the clipping norm: what does it cost?")
+    ] = None,
+    sampling: Annotated[
+        Optional[str], typer.Option("--sampling", help="poisson (add/remove; the default) or fixed (replace one).")
+    ] = None,
+    as_json: Json = False,
+    plot: Annotated[
+        Optional[Path], typer.Option("--plot", help="Draw epsilon by rounds, and sigma for --epsilon, to .png or .svg.")
+    ] = None,
+    fast: Fast = False,
+    assign: Assignments = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Price client-level differential privacy: noise for a budget, epsilon of a noise, or with both the rounds.
+
+    Of one noise and cohort in all rounds, by numbers; or of an experiment, with all its schedules.
+    """
+    use_data(data_dir)
+    if experiment is not None:
+        said = {"--clients": clients, "--cohort": cohort, "--rounds": rounds, "--delta": delta, "--epsilon": epsilon,
+                "--sigma": sigma, "--sampling": sampling, "--plot": plot}  # fmt: skip
+        _price_experiment(asked(experiment, fast, assign), said, as_json)
+        return
+    from fedprint.kinds.budget import design
+
+    if fast or assign:
+        raise FedprintError("budget: --fast and --set change an experiment; name one, or leave them out")
+    if clients is None or cohort is None or rounds is None or delta is None:
+        raise FedprintError("budget: give --clients, --cohort, --rounds and --delta, or name an experiment")
+    question = design.Question(
+        clients=clients, cohort=cohort, rounds=rounds, delta=delta, epsilon=epsilon, sigma=sigma,
+        sampling=design.sampling_named(sampling or "poisson"),
+    )  # fmt: skip
+    if plot is not None:
+        design.check_plot(plot)  # before minutes of computing
+    found = design.answer(question)
+    if plot is not None:
+        design.write_plot(found, plot)
+    if as_json:
+        print(design.as_json(found))
+        return
+    _show(design.table(found), found.absent)
+
+
+def _price_experiment(source: Source, said: Mapping[str, object], as_json: bool) -> None:
+    from fedprint.kinds.budget import run as run_budget
+    from fedprint.kinds.federation.config import load_experiment
+
+    run_budget.check_alone(source.path.stem, said)
+    found = run_budget.price(load_experiment(source))
+    if as_json:
+        print(run_budget.as_json(found))
+    else:
+        _show(run_budget.table(found), found.absent)
+
+
+def _show(table: Table, absent: Sequence[str]) -> None:
+    from rich.console import Console
+
+    Console().print(table)
+    if absent:
+        print(f"not installed: dp-accounting, for {', '.join(absent)} (see constraints.txt)", file=sys.stderr)

@@ -1,0 +1,78 @@
+"""``fedprint compare``: two reports side by side, or whether two runs measured the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from fedprint.errors import FedprintError
+
+if TYPE_CHECKING:
+    from fedprint.evaluation.agreement import Agreement
+
+EPILOG = (
+    "Examples: fedprint compare quickstart mnist-writers --out comparison | "
+    "fedprint compare reports/quickstart ../before/reports/quickstart --exact"
+)
+Measured = Annotated[str, typer.Argument(help="Name of an experiment, its folder, or its measurements.jsonl.")]
+
+
+def compare(
+    first: Measured,
+    second: Measured,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the page and the table.")] = Path("comparison"),
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Compare row by row instead; exit code 1 where one is beyond its interval."),
+    ] = False,
+    ignore: Annotated[
+        Optional[list[str]],
+        typer.Option("--ignore", help="With --exact: a column that may differ (default: experiment, config_hash)."),
+    ] = None,
+) -> None:
+    """Set two reports side by side; published ones also where only their measurements are there, as in a fresh clone.
+
+    With --exact, for two runs of one experiment: how many rows agree to the byte, and which do not.
+    """
+    if exact:
+        _compare_rows(first, second, ignore)
+        return
+    if ignore:
+        raise FedprintError("--ignore names columns of --exact; add --exact, or leave it out")
+    from fedprint.cli.summary import results_of
+    from fedprint.reports.compare import write_comparison
+
+    print(write_comparison(results_of(first), results_of(second), out))
+
+
+def _compare_rows(first: str, second: str, ignore: list[str] | None) -> None:
+    from fedprint.cli.summary import results_of
+    from fedprint.evaluation.agreement import IGNORED, agreement
+    from fedprint.evaluation.rows import read_measurements
+
+    files = [
+        Path(name) if Path(name).is_file() else results_of(name) / "measurements.jsonl" for name in (first, second)
+    ]
+    columns = tuple(ignore or IGNORED)
+    found = agreement(read_measurements(files[0]), read_measurements(files[1]), columns)
+    _print_agreement(found, columns)
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+def _print_agreement(found: Agreement, ignore: tuple[str, ...]) -> None:
+    from fedprint.evaluation.agreement import described
+
+    for title, pairs in (("within", found.within), ("BEYOND", found.beyond)):
+        for a, b in pairs:
+            numbers = [f"{row['value']} [{row['lo']}, {row['hi']}]" for row in (a, b)]
+            print(f"{title}  {described(a, ignore)}: {' | '.join(numbers)}")
+    for title, rows in (("only in A", found.missing), ("only in B", found.added)):
+        for row in rows:
+            print(f"{title}  {described(row, ignore)}: {row['value']}")
+    print(
+        f"{found.same} rows agree to the byte (without {', '.join(ignore)}), {len(found.within)} within each other's"
+        f" intervals, {len(found.beyond)} beyond them; {len(found.missing)} only in A, {len(found.added)} only in B"
+    )

@@ -1,0 +1,79 @@
+"""``fedprint data``: list, describe, check, fetch and version data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from fedprint.cli.options import DataDir, data_folder, use_data
+
+app = typer.Typer(
+    help="List, describe, validate, fetch and version data sets.", no_args_is_help=True, rich_markup_mode=None
+)
+Cached = Annotated[
+    bool, typer.Option("--cache", help="Also copy the data to data/<name> and into DVC's cache, for dvc push.")
+]
+
+
+@app.command("list", epilog="Example: fedprint data list --data-dir ~/data")
+def data_list(data_dir: DataDir = None) -> None:
+    """List the data sets that fedprint knows and those found in the data folder."""
+    from rich.console import Console
+
+    from fedprint.cli.data_tables import list_table
+
+    use_data(data_dir)
+    Console().print(list_table(data_folder()))
+
+
+@app.command("describe", epilog="Example: fedprint data describe albums --out albums.png")
+def data_describe(
+    name: str,
+    data_dir: DataDir = None,
+    out: Annotated[Optional[Path], typer.Option("--out", help="File for the contact sheet (pictures only).")] = None,
+    samples: Annotated[
+        bool, typer.Option("--samples", help="Show samples of real people's data too; they stay on this machine.")
+    ] = False,
+) -> None:
+    """Show users, examples per user, columns and licence of a data set, with a contact sheet or sample text."""
+    from fedprint.cli.data_tables import describe
+
+    use_data(data_dir)
+    describe(name, data_folder(), out, samples)
+
+
+@app.command("validate", epilog="Example: fedprint data validate ~/data/mnist_writers")
+def data_validate(path: Path) -> None:
+    """Check a folder in the self-describing format; say what is wrong, or what is in it."""
+    from fedprint.data.describe import validate
+
+    table = validate(path)
+    print(f"{path}: valid, {len(table)} examples, columns {', '.join(table.columns)}")
+
+
+@app.command("fetch", epilog="Example: fedprint data fetch mnist_writers --data-dir ~/data")
+def data_fetch(name: str, data_dir: DataDir = None, cache: Cached = False) -> None:
+    """Build a data set from its public source (needs a network), and note its version in datasets/<name>.yaml."""
+    from fedprint.cli.data_tables import fetch
+    from fedprint.data.manifest import add
+    from fedprint.lab.project import find_root
+
+    use_data(data_dir)
+    root = find_root()
+    print(add(root, fetch(name, data_folder()), cache=cache).relative_to(root))
+
+
+@app.command("add", epilog="Example: fedprint data add ~/data/blog --cache")
+def data_add(
+    path: Annotated[Path, typer.Argument(help="Folder of a data set; it may lie outside the project.")],
+    name: Annotated[Optional[str], typer.Option("--name", help="Name of its version (default: the folder's).")] = None,
+    cache: Cached = False,
+) -> None:
+    """Note the version of a data set (digest, counts; no content) in datasets/<name>.yaml, which git is to hold."""
+    from fedprint.data.manifest import add
+    from fedprint.lab.project import find_root
+
+    root = find_root()
+    print(add(root, path, name, cache=cache).relative_to(root))

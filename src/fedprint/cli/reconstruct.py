@@ -1,0 +1,29 @@
+"""``fedprint reconstruct``: images from updates that are recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from fedprint.cli.options import Assignments, Recorded
+
+EPILOG = "Example: fedprint reconstruct writers-fedsgd --set updates=16 --set attack.evaluations=800"
+
+
+def reconstruct(
+    store: Recorded,
+    assign: Assignments = None,
+    out: Annotated[
+        Optional[Path], typer.Option("--out", help="Where results go (default: work/reconstructions/...).")
+    ] = None,
+) -> None:
+    """Reconstruct images from recorded updates, trace them and tell which images the updates hold."""
+    from rich.console import Console
+
+    from fedprint.kinds.inversion.recorded_command import run_recorded
+
+    table, folder = run_recorded(store, assign or [], out)
+    Console().print(table)
+    print(f"Results: {folder}")

@@ -1,0 +1,73 @@
+"""``fedprint run``: any experiment from its file to its report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedprint.cli.options import Assignments, DataDir, DryRun, Fast, Jobs, KeepUpdates, Name, What, asked, use_data
+
+if TYPE_CHECKING:
+    from fedprint.kinds.base import Source
+
+EPILOG = (
+    "Examples: fedprint run quickstart | fedprint run mnist-writers --data-dir ~/data --set split.priors=[random] | "
+    "fedprint run ~/own.yaml --fast --name own --dry-run"
+)
+
+
+def run(
+    what: What,
+    fast: Fast = False,
+    assign: Assignments = None,
+    name: Name = None,
+    dry_run: DryRun = False,
+    jobs: Jobs = None,
+    keep: KeepUpdates = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Run an experiment of any kind end to end and write its report to reports/<name>/.
+
+    What is finished is kept: a repeated command goes on where it was stopped.
+    """
+    use_data(data_dir)
+    carry_out(asked(what, fast, assign, name), dry_run=dry_run, jobs=jobs, keep=keep)
+
+
+def carry_out(source: Source, *, dry_run: bool, jobs: int | None, keep: bool) -> None:
+    """Run and print the summary, of a part too where jobs failed; or print what it would cost."""
+    from fedprint.cli.summary import show_summary
+    from fedprint.kinds import driver
+
+    if dry_run:
+        show_costs(source, jobs)
+        return
+    try:
+        driver.run(source, jobs=jobs, keep=keep)
+    except driver.SomeFailed:
+        show_summary(source.root, source.name)
+        raise
+    show_summary(source.root, source.name)
+
+
+def show_costs(source: Source, jobs: int | None) -> None:
+    """Print what a run would cost; nothing is written."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedprint.kinds.registry import kind_of
+    from fedprint.lab.runner import cores
+
+    kind = kind_of(source.values)
+    costs = kind.costs(kind.load(source))
+    at_a_time = min(jobs or cores(), max(costs.jobs, 1))
+    table = Table("what", "estimate", title=f"{source.name}: dry run, nothing written")
+    rows = {
+        "jobs": f"{costs.jobs}, {at_a_time} at a time",
+        "time": f"{costs.seconds / 60 / at_a_time:.1f} min",
+        "memory, at most": f"{costs.memory * at_a_time / 2**20:.0f} MiB",
+        "disk, with --keep-updates": f"{costs.disk / 2**20:.0f} MiB",
+        **costs.details,
+    }
+    for what, value in rows.items():
+        table.add_row(what, value)
+    Console().print(table)

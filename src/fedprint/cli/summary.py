@@ -1,0 +1,65 @@
+"""``fedprint summary``: the main numbers of an experiment, and where to look next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedprint.errors import FedprintError
+
+EPILOG = "Example: fedprint summary quickstart"
+
+
+def summary(
+    experiment: Annotated[str, typer.Argument(help="Name of an experiment that was run or published, or its folder.")],
+) -> None:
+    """Print an experiment's main numbers, where its report is, and how to open MLflow."""
+    from rich.console import Console
+
+    from fedprint.lab.project import find_root
+    from fedprint.reports.terminal import published_table
+
+    folder = results_of(experiment)
+    if (folder / "summary.json").is_file():
+        show_summary(find_root(), folder)
+        return
+    console = Console(soft_wrap=True)
+    console.print(published_table(folder))
+    console.print(f"Report: not here; fedprint pull {folder.name}, or fedprint run {folder.name}", highlight=False)
+
+
+def show_summary(root: Path, name: str | Path) -> None:
+    """Print the table of a report (a name below reports/, or its folder), its page, and how to open MLflow."""
+    from rich.console import Console
+
+    from fedprint.lab.database import ui_hint
+    from fedprint.reports.terminal import summary_table
+
+    folder = root / "reports" / name
+    console = Console(soft_wrap=True)
+    console.print(summary_table(folder))
+    console.print(f"Report: {folder / 'index.html'}", highlight=False)
+    console.print(f"MLflow: {ui_hint(root, 'fedprint', folder.name)}", highlight=False, markup=False)
+
+
+def results_of(name: str) -> Path:
+    """Return the folder of an experiment's numbers: a folder as given, its report, or what was published of it.
+
+    A fresh clone has measurements of published experiments and no report. Raises FedprintError where there are none.
+    """
+    from fedprint.lab.project import find_root
+
+    if Path(name).is_dir():
+        return Path(name).resolve()
+    root = find_root()
+    report, published = root / "reports" / name, root / "experiments" / name
+    if (report / "summary.json").is_file():
+        return report
+    if (published / "measurements.jsonl").is_file():
+        return published
+    known = sorted(path.parent.name for path in (root / "reports").glob("*/summary.json"))
+    raise FedprintError(
+        f"no results of '{name}' (there are: {', '.join(known) or 'none'}): fedprint run {name}, or give a folder"
+    )

@@ -1,0 +1,52 @@
+"""``fedprint tune``: a run of a study, with the options that only studies have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Optional
+
+import typer
+
+from fedprint.cli.options import Assignments, DataDir, DryRun, Fast, Jobs, KeepUpdates, Name, use_data
+
+EPILOG = (
+    "Examples: fedprint tune albums --strategy mm-aug --trials 10 | "
+    "fedprint tune configs/studies/albums.yaml --set ceiling.times_chance=4"
+)
+
+
+def tune(
+    study: Annotated[str, typer.Argument(help="Name of a study in configs/studies, or a path to such a file.")],
+    fast: Fast = False,
+    assign: Assignments = None,
+    name: Name = None,
+    strategy: Annotated[
+        Optional[list[str]], typer.Option("--strategy", help="Search this strategy only (repeatable; default: all).")
+    ] = None,
+    trials: Annotated[Optional[int], typer.Option("--trials", min=1, help="Trials of each strategy.")] = None,
+    timeout: Annotated[
+        Optional[float], typer.Option("--timeout", min=0.1, help="Minutes after which no further trial begins.")
+    ] = None,
+    dry_run: DryRun = False,
+    jobs: Jobs = None,
+    keep: KeepUpdates = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Find the highest utility under a ceiling on the attack; a repeated command goes on where it was stopped."""
+    from fedprint.cli.run import carry_out
+    from fedprint.kinds.sources import source
+    from fedprint.lab.project import find_root
+
+    use_data(data_dir)
+    given = source(
+        find_root(),
+        study,
+        fast=fast,
+        assignments=[*(assign or []), *([f"trials={trials}"] if trials else [])],
+        strategies=strategy or (),
+        name=name,
+        folders=("studies",),
+    )
+    # When to stop is no part of what is searched for, nor of its name.
+    limit = (f"timeout_minutes={timeout}",) if timeout else ()
+    carry_out(replace(given, assignments=(*given.assignments, *limit)), dry_run=dry_run, jobs=jobs, keep=keep)
