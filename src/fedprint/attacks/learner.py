@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from typing import Any, TypeVar, cast
 
 import lightning
+import torch
 from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
 from fedprint.models.base import quiet_trainer
@@ -35,12 +37,17 @@ class Learner(lightning.LightningModule, ABC):
         """Take a step of the optimiser, and of its schedule if there is one, for each batch of the epoch."""
         optimiser = cast(Any, self.optimizers(use_pl_optimizer=False))
         schedule = cast(Any, self.lr_schedulers())
+        losses = []
         for batch in epoch:
             optimiser.zero_grad()
-            self.loss(batch).backward()  # type: ignore[no-untyped-call]
+            loss = self.loss(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             if schedule is not None:
                 schedule.step()
+            losses.append(loss.detach())
+        if self.trainer.loggers:
+            self.log("loss", torch.stack(losses).mean(), on_step=False, on_epoch=True, batch_size=1)
 
     def validation_step(self, batch: Examples, index: int) -> None:
         """Log the held-out loss."""
@@ -50,8 +57,19 @@ class Learner(lightning.LightningModule, ABC):
 Trained = TypeVar("Trained", bound=Learner)
 
 
-def train(module: Trained, batches: ShuffledBatches, held: ShuffledBatches, *, epochs: int, patience: int) -> Trained:
-    """Train for at most ``epochs``, ending after ``patience`` without a smaller held-out loss; return it to be used."""
-    trainer = quiet_trainer(epochs, EarlyStopping("held_out", patience=patience))
+def train(
+    module: Trained,
+    batches: ShuffledBatches,
+    held: ShuffledBatches,
+    *,
+    epochs: int,
+    patience: int,
+    logger: Logger | None = None,
+) -> Trained:
+    """Train for at most ``epochs``, ending after ``patience`` without a smaller held-out loss; return it to be used.
+
+    ``logger`` takes the losses by epoch, for a fit that is reported; it changes no number.
+    """
+    trainer = quiet_trainer(epochs, EarlyStopping("held_out", patience=patience), logger=logger)
     trainer.fit(module, batches.whole_epochs(), held.loader())
     return module.eval()

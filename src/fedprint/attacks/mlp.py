@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning.pytorch.loggers import Logger
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -69,12 +70,14 @@ def fit_mlp(
     options: int,
     settings: MlpSettings,
     rng: torch.Generator,
+    logger: Logger | None = None,
 ) -> Doubles:
     """Train on prior updates ``x`` (n, d), labels ``y`` (n,), and return log-probabilities (q, options) of ``ask``.
 
     A tenth of the rows (at least one) is held out to stop early; they are prior updates as well. Where d exceeds n the
     network reads coordinates in the span of ``x``, at a fraction of the cost: gradient steps of a first layer never
-    leave that span. Only what its random start adds to ``ask`` from outside the span is left out.
+    leave that span. Only what its random start adds to ``ask`` from outside the span is left out. ``logger`` takes the
+    losses by epoch.
     """
     wide = x.shape[1]
     order = torch.randperm(len(y), generator=rng)
@@ -91,6 +94,7 @@ def fit_mlp(
         ShuffledBatches({"x": xs[held], "y": ys[held]}, len(held), rng),
         epochs=settings.epochs,
         patience=settings.patience,
+        logger=logger,
     )
     with torch.no_grad():
         scores: Doubles = module(torch.from_numpy(np.ascontiguousarray(ask))).log_softmax(1).double().numpy()

@@ -116,7 +116,7 @@ class Network(Preset):
 
         x = self.inputs(problem)
         chosen = MlpSettings(epochs=self.epochs, batch_size=self.batch_size)
-        return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng)
+        return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng, work.logger())
 
 
 class Knn(Neighbours):

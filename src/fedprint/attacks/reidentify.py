@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -37,6 +38,11 @@ from fedprint.params import select
 from fedprint.ranking import average_precision
 from fedprint.types import Doubles, Floats, Ints, Ranking, Scores
 
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
+
+    from fedprint.models.curves import Curves
+
 Settings = Mapping[str, Any]
 Block = tuple[tuple[tuple[str, ...], ...], Transform]
 """One or several layers (each a tuple of parameter names) under one transform."""
@@ -62,6 +68,20 @@ class Workspace:
         self._norms: dict[tuple[int, tuple[str, ...]], torch.Tensor] = {}
         self._settings: dict[object, Settings] = {}
         self._alive: list[Updates] = []  # an id stays unique while its object lives
+        self._curves: Curves | None = None
+
+    @contextmanager
+    def reporting(self, curves: Curves | None) -> Iterator[None]:
+        """Let ``curves`` take the losses of the fits inside the block: those of an answer that is reported."""
+        self._curves = curves
+        try:
+            yield
+        finally:
+            self._curves = None
+
+    def logger(self) -> Logger | None:
+        """Return what takes the losses of the next fit, or None: most fits choose or check something."""
+        return None if self._curves is None else self._curves.logger()
 
     def kernel(self, problem: Problem, block: Block) -> Floats:
         """Return the kernel (n, p) of one block; several layers are the sum of their products.
@@ -282,7 +302,7 @@ class MlpTuned(Component):
         kernel = combined(problem, settings["blocks"], work)
         x = kernel_coordinates(kernel, problem.fit, self.dimensions)
         chosen = MlpSettings(hidden=self.hidden, epochs=self.epochs, batch_size=64, patience=6, adam=True)
-        return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng)
+        return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng, work.logger())
 
 
 class Ridge(Component):

@@ -6,13 +6,16 @@ import copy
 import logging
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning
 import torch
 from torch import Tensor, nn
 
 from fedprint.types import Examples
+
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
 
 
 class FedModule(lightning.LightningModule, ABC):
@@ -61,7 +64,10 @@ class FedModule(lightning.LightningModule, ABC):
 
     def training_step(self, batch: Examples, batch_index: int) -> Tensor:
         """Mean loss of a batch, for the centralised baseline."""
-        return self.per_example_loss(batch).mean()
+        loss = self.per_example_loss(batch).mean()
+        if self._trainer is not None and self._trainer.loggers:
+            self.log("loss", loss, on_step=False, on_epoch=True, batch_size=len(next(iter(batch.values()))))
+        return loss
 
     def configure_optimizers(self) -> Any:
         """Plain SGD, as on the devices."""
@@ -91,16 +97,21 @@ def _draw(parameter: nn.Parameter, embedding: bool, gain: float, rng: torch.Gene
         parameter.uniform_(-bound, bound, generator=rng)
 
 
-def quiet_trainer(epochs: int, *callbacks: lightning.Callback) -> lightning.Trainer:
-    """Return a CPU Trainer that trains and says nothing: no files, no bars, no logger."""
+def quiet_trainer(
+    epochs: int, *callbacks: lightning.Callback, logger: Logger | None = None, accelerator: str = "cpu"
+) -> lightning.Trainer:
+    """Return a Trainer that trains and says nothing, unless to a ``logger``: no files, no bars.
+
+    A logger changes no number of the fit (:class:`fedprint.models.curves.PipeLogger` tells its curves).
+    """
     for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
     return lightning.Trainer(
-        accelerator="cpu",
+        accelerator=accelerator,
         max_epochs=epochs,
         callbacks=list(callbacks),
-        logger=False,
+        logger=logger or False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
