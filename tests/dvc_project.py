@@ -125,6 +125,10 @@ def work(root: Path) -> None:
     """Make all outputs without DVC, as the runner does."""
     params = yaml.safe_load((root / "params.yaml").read_text())
     items = [(str(prior), str(seed)) for prior in params["priors"] for seed in params["seeds"]]
+    # Never write into what is there: it is the very file in DVC's cache.
+    for folder in (*(root / "experiments" / "quickstart").glob("*/"), root / "reports" / "quickstart"):
+        shutil.rmtree(folder, ignore_errors=True)
+    (root / "experiments" / "quickstart" / "configured").unlink(missing_ok=True)
     check_configuration(root, "quickstart", CONFIGS, "nothing")
     for stage in GRAPH.stages:
         for item in items:

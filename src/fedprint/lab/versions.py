@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 from filelock import FileLock
 
-from fedprint.types import FedprintError
+from fedprint.errors import FedprintError
 
 UPDATES = "updates.json"
 """In an experiment's folder: digests of updates that may not leave, and so are in no cache of DVC's."""
