@@ -1,5 +1,6 @@
 """What a process that runs stages imports before it opens anything: the code of all stages."""
 
+from fedprint.kinds.audit import stage as stage
 from fedprint.kinds.federation.stages import analyse as analyse
 from fedprint.kinds.federation.stages import ask as ask
 from fedprint.kinds.federation.stages import attack as attack

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedprint.kinds.audit.kind import AuditKind
 from fedprint.kinds.base import Kind
 from fedprint.kinds.federation.kind import FederationKind
+from fedprint.kinds.inversion.kind import InversionKind
+from fedprint.kinds.plane.kind import PlaneKind
+from fedprint.kinds.study.kind import StudyKind
+from fedprint.kinds.suite.kind import SuiteKind
 
-KINDS: tuple[Kind[Any], ...] = (FederationKind(),)
+KINDS: tuple[Kind[Any], ...] = (
+    FederationKind(),
+    StudyKind(),  # before planes, whose mark studies have too
+    PlaneKind(),
+    AuditKind(),
+    SuiteKind(lambda values: kind_of(values)),
+    InversionKind(),
+)
 
 
 def kind_of(values: Mapping[str, Any]) -> Kind[Any]:

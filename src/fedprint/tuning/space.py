@@ -125,6 +125,20 @@ def placeholders(node: Any) -> Iterator[str]:
             yield from placeholders(value)
 
 
+def settings_of(node: Any, parameter: str) -> Iterator[str]:
+    """Yield the names of the settings, anywhere in a nested value, that refer to a parameter (``alpha``)."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            plain = value if isinstance(value, list | tuple) else [value]
+            if f"{MARK}{parameter}" in plain:
+                yield str(key)
+            else:
+                yield from settings_of(value, parameter)
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from settings_of(value, parameter)
+
+
 def filled(node: Any, values: Values) -> Any:
     """Return a nested value with every placeholder replaced. Raises FedprintError for one without a value."""
     if isinstance(node, str) and node.startswith(MARK):

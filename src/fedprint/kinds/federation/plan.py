@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -72,9 +72,11 @@ class Sample:
     params: Params
 
 
-def costs_of(config: Experiment) -> Costs:
+def costs_of(config: Experiment, *, attacked: bool = True) -> Costs:
     """Return what an experiment costs, with the numbers behind it."""
     e = estimate(config)
+    if not attacked:
+        e = replace(e, attack_s=0.0, disk=0)
     stopped = f" of {e.planned}: the budget ends them" if e.rounds < e.planned else ""
     return Costs(
         jobs=e.items,
@@ -258,25 +260,32 @@ POINT_SECONDS = 8.0
 """What a point costs besides training and kernels: preparing, embedding, evaluating."""
 
 
-def estimate_points(points: Sequence[tuple[Experiment, int]], jobs: int) -> float:
-    """Return about how many minutes points take, ``jobs`` at a time: of each configuration so many.
+def costs_of_points(points: Sequence[tuple[Experiment, int]], found: Sample | None = None) -> Costs:
+    """Return what points cost: of each configuration so many; ``disk`` is what they take with updates.
 
-    All are on the data and the model of the first, which are measured once.
+    All are on the data and the model of the first, which are measured once (``found``).
     """
-    return minutes_of_points(points, jobs, sample(_one(points[0][0])))
-
-
-def minutes_of_points(points: Sequence[tuple[Experiment, int]], jobs: int, found: Sample) -> float:
-    """Return :func:`estimate_points` on the data and the model of ``found``."""
-    each = [(costs(_one(config), found), count) for config, count in points]
-    return sum(count * (one.federate_s + one.attack_s + POINT_SECONDS) for one, count in each) / jobs / 60
+    measured = found or sample(_one(points[0][0]))
+    each = [(costs(_one(config), measured), count) for config, count in points]
+    attack_s = sum(count * one.attack_s for one, count in each)
+    return Costs(
+        jobs=sum(count for _, count in each),
+        seconds=sum(count * (one.federate_s + one.attack_s + POINT_SECONDS) for one, count in each),
+        disk=sum(count * one.disk for one, count in each),
+        memory=max(one.memory for one, _ in each),
+        details={
+            "rounds": f"{each[0][0].rounds}",
+            "devices": f"{each[0][0].devices}",
+            "updates per federation": f"{each[0][0].updates} of {each[0][0].parameters} parameters",
+            "time, attacks (rough)": f"{attack_s / 60:.1f} min of one core",
+        },
+    )
 
 
 def _one(config: Experiment) -> Experiment:
     """Return the configuration of one prior and seed."""
     split = config.split.model_copy(update={"priors": config.split.priors[:1]})
-    federation = config.federation.model_copy(update={"backend": "sequential"})
-    return config.model_copy(update={"seeds": config.seeds[:1], "split": split, "federation": federation})
+    return config.model_copy(update={"seeds": config.seeds[:1], "split": split})
 
 
 def _growth(config: Experiment) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedprint.data.files import read_json
@@ -14,10 +14,10 @@ from fedprint.kinds.federation.graph import POINT_WORK
 from fedprint.kinds.federation.tracked import data_use, parameters
 from fedprint.lab.graph import Job
 from fedprint.lab.keys import digest_of, source_digest
-from fedprint.lab.runner import Done
+from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking import Point as Tracked
 from fedprint.lab.tracking import Run, RunHead
-from fedprint.types import Linkage
+from fedprint.types import FedprintError, Linkage
 
 STAGE = "point"
 """The stage whose result is wanted of a point's job, and the name of that result."""
@@ -27,6 +27,16 @@ def read_point(folder: Path) -> Point:
     """Return a finished point."""
     rows, analyses = (read_measurements(folder / name) for name in ("rows.jsonl", "analysis_rows.jsonl"))
     return point_from_json(read_json(folder / "point.json"), rows, analyses)
+
+
+def wanted(lab: Lab) -> tuple[str, ...]:
+    """Return the stages whose results are wanted of points: with kept updates, those too."""
+    return (STAGE, "federate") if lab.keep else (STAGE,)
+
+
+def points_of(found: Sequence[Done | FedprintError]) -> list[Point | FedprintError]:
+    """Return the points of finished jobs, errors as they are."""
+    return [read_point(one.outputs[STAGE]) if isinstance(one, Done) else one for one in found]
 
 
 def code_of_points() -> str:

@@ -1,42 +1,32 @@
-"""A study as a value: configs/studies/<name>.yaml in, frozen and checked configuration out."""
+"""A study as a value: configs/studies/<name>.yaml in, frozen and checked configuration out.
+
+Its mark is ``ceiling``.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
+import yaml
+from pydantic import AfterValidator, Field, model_validator
 
 from fedprint.component import Component
 from fedprint.data.splits import Prior
-from fedprint.kinds.config_files import apply_assignments, experiment_file, merge, one_line, read_yaml
-from fedprint.kinds.federation.config import (
-    Experiment,
-    ReportConfig,
-    all_differ,
-    check_experiment,
-    names_differ,
-    resolved_values,
-)
-from fedprint.kinds.plane.point_keys import source_digest
+from fedprint.kinds.base import Source
+from fedprint.kinds.config_files import merge
+from fedprint.kinds.federation.config import Experiment, ReportConfig, check_experiment, names_differ
+from fedprint.kinds.federation.derived import Seeds, defended, own_settings, undefended
+from fedprint.kinds.federation.jobs import canonical
+from fedprint.lab.keys import digest_of, source_digest
 from fedprint.tuning.sampling import SamplerName
 from fedprint.tuning.space import Strategy, Values
+from fedprint.tuning.storage import without_password
 from fedprint.types import FedprintError, Linkage
 
-_COMPARED: Mapping[str, Any] = {"threat": {"learn_from": "offline"}}
-"""What sweeps and studies set beneath all files: against no defence the adversary learns as it does against one.
-
-From a few recorded updates of its own it would do worse there, and every defence would look good.
-"""
-
-_SEARCH = ("src/fedprint/tuning", "src/fedprint/pipeline/tune.py")
+SEARCH = ("tuning", "kinds/study/search.py")
 """The code that proposes, scores and judges trials."""
-
-Seeds = Annotated[tuple[int, ...], AfterValidator(all_differ), Field(min_length=1)]
 
 
 class Ceiling(Component):
@@ -61,13 +51,13 @@ class Ceiling(Component):
 
 
 class StudyConfig(Component):
-    """A study's file. Results depend on everything here but ``workers``, ``timeout_minutes`` and the storage.
+    """A study's file. Results depend on everything here but ``timeout_minutes`` and the storage.
 
     ``with`` changes the experiment, ``search`` changes it further for all seeds but the fresh ones: what trials are
     scored on, where that must not be what the result is measured on. Every trial runs the ``seeds``; ``margin_seeds``
     at the centre of a strategy's space tell how much AP varies (:func:`fedprint.tuning.score.margin_of`); the result is
     measured on ``fresh_seeds``, at most ``candidates`` times per strategy. ``storage`` is the path of a journal file or
-    a database URL, by default work/studies/<name>.log.
+    a database URL, by default work/studies/<file>.log, which variants share.
     """
 
     report: ReportConfig
@@ -85,7 +75,6 @@ class StudyConfig(Component):
     candidates: int = Field(default=3, ge=1)
     sampler: SamplerName = "auto"
     seed: int = 0
-    workers: int | None = Field(default=None, ge=1)
     storage: str | None = None
 
     @model_validator(mode="after")
@@ -102,19 +91,19 @@ class StudyConfig(Component):
 class Study:
     """A study ready to run: ``config`` is the undefended experiment on fresh seeds, ``searched`` that of the search.
 
-    ``only`` names strategies that were asked for.
+    Trials are kept under the name of its ``file``, so that variants which search alike share them.
     """
 
     name: str
+    file: str
     settings: StudyConfig
     config: Experiment
     searched: Experiment
-    only: tuple[str, ...] = ()
 
     @property
-    def label(self) -> str:
-        """Name of the report: neither a part of the strategies nor a quick try replaces the report of the whole."""
-        return "-".join([self.name, *self.only, *(["fast"] if self.config.fast else [])])
+    def fast(self) -> bool:
+        """Whether its ``fast`` section was used."""
+        return self.config.fast
 
     @property
     def points(self) -> list[tuple[Experiment, int]]:
@@ -131,57 +120,57 @@ class Study:
     def defended(self, strategy: Strategy, values: Values, seed: int) -> Experiment:
         """Return what a seed runs under a strategy at ``values``, rounded. FedprintError for impossible ones."""
         values = strategy.rounded(values)
-        origin = f"{self.name}: {strategy.name} at {dict(values)}"
+        origin = f"{self.file}: {strategy.name} at {dict(values)}"
         base = merge(self.undefended(seed).model_dump(mode="json"), strategy.changed(values))
         return defended(check_experiment(base, origin), strategy.filled(values), origin)
 
-    def digest(self, strategy: Strategy, code: str) -> str:
+    def trials_digest(self, strategy: Strategy, code: str) -> str:
         """Return 8 hex digits of all that a trial's values depend on; ``code`` identifies the data and a point's code.
 
         The code of the search counts too: trials judged by different margins must not mix.
         """
         kept = self.settings.model_dump(mode="json", include={"prior", "ceiling", "seeds", "margin_seeds", "seed"})
         kept |= {"fresh": len(self.settings.fresh_seeds), "sampler": self.settings.sampler, "code": code}
-        kept["search"] = source_digest(_SEARCH)
-        text = json.dumps([kept, strategy.model_dump(mode="json"), self.searched.digest()], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
+        kept["search"] = source_digest(SEARCH)
+        searched = canonical(self.searched, self.settings.prior, self.settings.seeds[0])
+        return digest_of([kept, strategy.model_dump(mode="json"), searched.digest()])[:8]
+
+    def digest(self) -> str:
+        """Return a hash of everything that numbers depend on."""
+        settings = self.settings.model_dump(mode="json", exclude={"report", "timeout_minutes", "storage"})
+        return digest_of([settings, self.config.digest()])
+
+    def text(self) -> str:
+        """Return the study and its experiment as YAML, without the password of its storage: pages are shared."""
+        settings = self.settings
+        if settings.storage is not None:
+            settings = settings.model_copy(update={"storage": without_password(settings.storage)})
+        content = {
+            "study": settings.model_dump(mode="json", by_alias=True),
+            "experiment": self.config.model_dump(mode="json"),
+        }
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
-def load_study(
-    root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = (), only: Sequence[str] = ()
-) -> Study:
-    """Read configs/studies/<name>.yaml and the experiment it is about.
+def load_study(source: Source) -> Study:
+    """Resolve a study and the experiment it is about.
 
-    ``assignments`` whose first key is one of the study's (``trials=10``, ``strategies.0.space.alpha.high=4``) change
-    the study, all others the experiment. ``only`` names the strategies to search, by default all of them; a strategy's
-    trials do not depend on its neighbours. Raises FedprintError (one line) for what does not fit.
+    Assignments whose first key is one of the study's (``trials=10``, ``strategies.0.space.alpha.high=4``) change the
+    study, all others the experiment. ``source.strategies`` names the strategies to search, by default all of them; a
+    strategy's trials do not depend on its neighbours. Raises FedprintError (one line) for what does not fit.
     """
-    path = study_file(root, name)
-    own = read_yaml(path)
-    quick = own.pop("fast", None) or {}
-    mine, others = parted(assignments, StudyConfig)
-    values = apply_assignments(merge(own, quick) if fast else own, mine)
-    try:
-        settings = _only(StudyConfig.model_validate(values), only)
-    except ValidationError as error:
-        raise FedprintError(one_line(error, str(path), StudyConfig)) from None
-    both = (settings.changes, merge(settings.changes, settings.search))
+    settings, others = own_settings(source, StudyConfig)
+    settings = _only(settings, source.strategies)
     config, searched = (
-        base_experiment(root, name, (settings.experiment, changes), (fast, others), settings.report.title)
-        for changes in both
+        undefended(source, settings.experiment, changes, others, settings.report.title)
+        for changes in (settings.changes, merge(settings.changes, settings.search))
     )
     if settings.ceiling.linkage not in config.selection.linkages:
         raise FedprintError(
-            f"{name}: ceiling.linkage: '{settings.ceiling.linkage}' is not measured; selection.linkages has "
-            f"{list(config.selection.linkages)}: add it there"
+            f"{source.path.stem}: ceiling.linkage: '{settings.ceiling.linkage}' is not measured; selection.linkages "
+            f"has {list(config.selection.linkages)}: add it there"
         )
-    study = Study(
-        name=name,
-        settings=settings,
-        config=config,
-        searched=searched,
-        only=tuple(strategy.name for strategy in settings.strategies if only),
-    )
+    study = Study(name=source.name, file=source.path.stem, settings=settings, config=config, searched=searched)
     for strategy in settings.strategies:
         for end in ("low", "high"):
             ends = {key: getattr(p, end) for key, p in strategy.space.items()}
@@ -197,58 +186,3 @@ def _only(settings: StudyConfig, names: Sequence[str]) -> StudyConfig:
         raise FedprintError(f"unknown strategy '{unknown[0]}'; choose among {', '.join(known)}")
     chosen = tuple(strategy for name, strategy in known.items() if not names or name in names)
     return settings.model_copy(update={"strategies": chosen})
-
-
-def study_file(root: Path, name: str) -> Path:
-    """Return the YAML file of a study."""
-    folder = root / "configs" / "studies"
-    path = folder / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(each.stem for each in folder.glob("*.yaml"))) or "none yet"
-        raise FedprintError(f"unknown study '{name}' ({path} does not exist); choose one of {known}")
-    return path
-
-
-def defended(config: Experiment, defences: Sequence[Mapping[str, Any]], origin: str) -> Experiment:
-    """Return the experiment under ``defences``; ``origin`` is named in the one-line error."""
-    return check_experiment({**config.model_dump(mode="json"), "defences": list(defences)}, origin)
-
-
-def base_experiment(
-    root: Path, name: str, changed: tuple[str, Mapping[str, Any]], line: tuple[bool, Sequence[str]], title: str
-) -> Experiment:
-    """Return the undefended experiment ``changed`` (its name and what it is merged with) under a new ``name``.
-
-    ``line`` are --fast and assignments. The experiment's own ``fast`` section comes before what it is merged with. Its
-    defences and analyses are left out: strategies defend, and a point needs no analysis. Where none of these says
-    otherwise, ``threat.learn_from`` is ``offline``.
-    """
-    experiment, changes = changed
-    fast, assignments = line
-    _check_left_alone(name, [*changes, *(text.partition("=")[0] for text in assignments)])
-    own = read_yaml(experiment_file(root, experiment))
-    if "data" not in own:
-        raise FedprintError(f"{name}: '{experiment}' is no single experiment; name one that is")
-    quick = own.pop("fast", None) or {}
-    own = merge(_COMPARED, merge(own, quick) if fast else own)
-    values = resolved_values(root, merge(own, changes), False, assignments)
-    content = {**values, "name": name, "fast": fast, "defences": [], "analyses": [], "report": {"title": title}}
-    return check_experiment(content, f"{name}: experiment {experiment}")
-
-
-def _check_left_alone(name: str, keys: Sequence[str]) -> None:
-    """Refuse what would be left out without a word."""
-    reasons = {
-        "defences": "strategies defend; write defences into one of them",
-        "analyses": "a study has none, a sweep has them beside its strategies",
-    }
-    for key in keys:
-        if reason := reasons.get(key.split(".")[0]):
-            raise FedprintError(f"{name}: {key}: {reason}")
-
-
-def parted(assignments: Sequence[str], own: type[BaseModel]) -> tuple[list[str], list[str]]:
-    """Return the assignments to the settings of ``own``, by their first key, and all others."""
-    keys = {field.alias or name for name, field in own.model_fields.items()}
-    mine = [text for text in assignments if text.partition("=")[0].split(".")[0] in keys]
-    return mine, [text for text in assignments if text not in mine]

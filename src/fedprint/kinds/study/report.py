@@ -1,45 +1,43 @@
-"""A finished study on a page: reports/study-<label>/, and the same in MLflow."""
+"""A finished study on a page, with the numbers behind its operating points."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-import yaml
-
 from fedprint.evaluation.planes import strongest_row
-from fedprint.kinds.federation.stages.tracking import flat
-from fedprint.kinds.study.config import Ceiling, Study
+from fedprint.evaluation.rows import Row, read_measurements, write_measurements
+from fedprint.kinds.federation.points import STAGE
+from fedprint.kinds.study.config import Ceiling
 from fedprint.kinds.study.search import Tuned, ceiling_of
-from fedprint.kinds.study.tracking import EXPERIMENT, log_study
-from fedprint.reports.study import LINKED, StudyHead, parameters, write_study
-from fedprint.tuning.storage import without_password
+from fedprint.lab.tracking import flat
+from fedprint.reports.study import LINKED, StudyHead, write_study
 
 
-def publish(root: Path, tuned: Tuned) -> Path:
-    """Write and log the report; return its folder."""
-    folder = root / "reports" / f"study-{tuned.study.label}"
+def publish(tuned: Tuned, out: Path) -> None:
+    """Write the report to ``out``, with all rows of the points on fresh seeds."""
     write_study(
         head=head_of(tuned),
         searches=tuned.searches,
         points=tuned.operating_points,
-        config_text=dump_study(tuned.study),
-        out=folder,
+        config_text=tuned.study.text(),
+        out=out,
     )
-    log_study(root, tuned.study, folder, tuned.operating_points)
-    return folder
+    write_measurements(out / "measurements.jsonl", out / "measurements.csv", list(rows_of(tuned)))
 
 
-def dump_study(study: Study) -> str:
-    """Return the resolved study and its experiment as YAML, without the password of its storage: pages are shared."""
-    settings = study.settings
-    if settings.storage is not None:
-        settings = settings.model_copy(update={"storage": without_password(settings.storage)})
-    content = {
-        "study": settings.model_dump(mode="json", by_alias=True),
-        "experiment": study.config.model_dump(mode="json"),
-    }
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+def rows_of(tuned: Tuned) -> Iterator[Row]:
+    """Yield all measurements on fresh seeds: without a defence, and of every candidate, with its parameters."""
+    for done in sorted(tuned.done, key=lambda done: done.job.label):
+        if done.job.seed in tuned.study.settings.fresh_seeds:
+            varies = {key: value for key, value in done.job.varies.items() if key != "strategy"}
+            told = {
+                "strategy": done.job.varies["strategy"],
+                "parameters": ", ".join(f"{k}={v:g}" for k, v in varies.items()),
+            }
+            for row in read_measurements(done.outputs[STAGE] / "rows.jsonl"):
+                yield {**row, "experiment": tuned.study.name, **told}
 
 
 def head_of(tuned: Tuned) -> StudyHead:
@@ -76,28 +74,3 @@ def ceiling_text(ceiling: Ceiling) -> str:
     """Say what the ceiling is, and on which AP."""
     level = f"AP {100 * ceiling.ap:g} %" if ceiling.ap is not None else f"{ceiling.times_chance:g} times chance"
     return f"{level}, {LINKED[ceiling.linkage]}"
-
-
-def print_operating_points(root: Path, folder: Path, tuned: Tuned) -> None:
-    """Print the result as a table, where the report is, and how to look at the trials."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from fedprint.tracking.runs import ui_hint
-
-    columns = ("strategy", "parameters", "keeps below", "utility", "AP, %", "linked AP, %", "ceiling, %")
-    about = LINKED[tuned.study.settings.ceiling.linkage]
-    table = Table(*columns, title=f"study {tuned.study.name} (ceiling on {about})")
-    for point in tuned.operating_points:
-        utility = "-" if point.utility is None else f"{point.utility:.3f}"
-        shares = (point.attack_ap, point.linked_ap, point.ceiling)
-        numbers = ["-" if share is None else f"{100 * share:.1f}" for share in shares]
-        keeps = "yes" if point.feasible else "no"
-        table.add_row(point.strategy, parameters(point.parameters), keeps, utility, *numbers)
-    console = Console(soft_wrap=True)
-    console.print(table)
-    for point in tuned.operating_points:
-        if not point.feasible:
-            console.print(f"{point.strategy}: {point.note}", highlight=False, markup=False)
-    console.print(f"Report: {folder / 'index.html'}", highlight=False)
-    console.print(f"MLflow: {ui_hint(root, EXPERIMENT)}", highlight=False, markup=False)

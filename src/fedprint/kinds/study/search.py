@@ -2,56 +2,111 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from fedprint.data.locate import data_root
+import torch
+
 from fedprint.evaluation.tradeoff import AttackNumber, Point, normalised_utility
-from fedprint.kinds.plane.point_keys import canonical, stage_keys
-from fedprint.kinds.plane.point_pool import PointRequest, one_thread, run_points, start_worker
-from fedprint.kinds.plane.points import run_point
+from fedprint.kinds.federation.jobs import point_job
+from fedprint.kinds.federation.points import code_of_points, points_of, read_point, wanted
 from fedprint.kinds.study.config import Study
-from fedprint.lab.progress import meter
+from fedprint.lab.graph import Job
+from fedprint.lab.keys import digest_of
+from fedprint.lab.progress import Board
+from fedprint.lab.runner import Done, JobFailed, Lab
 from fedprint.tuning.result import OperatingPoint, SearchResult, nothing_found, operating_point
 from fedprint.tuning.score import ROUNDS, Finished, Score, margin_of, ranked
 from fedprint.tuning.space import Strategy, Values
 from fedprint.tuning.storage import open_storage, open_study
-from fedprint.tuning.worker import Budget, StudyPlan, Task, finished, records, recover, work
+from fedprint.tuning.worker import Budget, StudyPlan, Task, Told, finished, records, recover, work
 from fedprint.types import FedprintError
 
 POLL_S = 1.0
+UNDEFENDED = "no defence"
+
+Measure = Callable[[Job], Point]
+"""Returns the point of a job. Raises FedprintError where training diverges, anything else where it was cut short."""
+
+
+class CutShort(RuntimeError):
+    """A point was not measured for a reason that says nothing of its trial: another worker takes the trial again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PointObjective:
-    """Measures a strategy on the study's seeds, one federation each; cached points cost nothing."""
+    """Measures a strategy on the study's seeds, one federation each; known points cost nothing."""
 
     study: Study
     strategy: Strategy
     undefended: Mapping[int, Point]
+    measure: Measure
 
     def __call__(self, values: Values) -> Iterator[Score]:
         """Yield the score over the seeds so far."""
         points: list[Point] = []
         for seed in self.study.settings.seeds:
-            config = self.study.defended(self.strategy, values, seed)
-            points.append(run_point(config, self.study.settings.prior, seed))
+            points.append(self.measure(job_of(self.study, self.strategy, values, seed)))
             yield score_of(self.study, points, self.undefended)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """All that a study's report shows; ``undefended`` are the points without a defence, by seed."""
+    """All that a study's report shows; ``undefended`` are the points without a defence, by seed.
+
+    ``done`` are the jobs that every run of the study has: without a defence, at the centres, and on fresh seeds.
+    """
 
     study: Study
     searches: tuple[SearchResult, ...]
     operating_points: tuple[OperatingPoint, ...]
     undefended: Mapping[int, Point]
+    done: tuple[Done, ...] = ()
+
+
+@dataclass
+class Points:
+    """Points of a study in a lab; remembers the finished jobs."""
+
+    lab: Lab
+    done: dict[str, Done] = field(default_factory=dict)
+
+    def run(self, jobs: Sequence[Job], title: str) -> list[Point | FedprintError]:
+        """Return the points of several jobs, or why there are none; raises the error of one that crashed.
+
+        A margin or a choice of what is left would be another one after the next run.
+        """
+        found = self.lab.run(jobs, title=title, want=wanted(self.lab)) if jobs else []
+        if crashed := next((one for one in found if isinstance(one, JobFailed) and one.exit_code == 1), None):
+            raise crashed
+        self.done |= {one.job.label: one for one in found if isinstance(one, Done)}
+        return points_of(found)
+
+    def one(self, job: Job, title: str) -> Point:
+        """Return the point of a trial's job; several threads may call it."""
+        try:
+            return read_point(self.lab.one(job, title=title, want=wanted(self.lab)).outputs["point"])
+        except JobFailed as error:
+            if error.exit_code == 1:
+                raise CutShort(str(error)) from error
+            raise FedprintError(error.reason) from None
+
+
+def job_of(study: Study, strategy: Strategy | None, values: Values, seed: int) -> Job:
+    """Return the job of a point of a study; equal ones have equal labels."""
+    if strategy is None:
+        varies: dict[str, float | str] = {"strategy": UNDEFENDED}
+        config, label = study.undefended(seed), UNDEFENDED
+    else:
+        rounded = strategy.rounded(values)
+        varies = {"strategy": strategy.name, **rounded}
+        config = study.defended(strategy, values, seed)
+        label = " ".join([strategy.name, *(f"{name}={value:g}" for name, value in rounded.items())])
+    return point_job(config, study.settings.prior, seed, label=f"{label} seed {seed}", varies=varies)
 
 
 def score_of(study: Study, points: Sequence[Point], undefended: Mapping[int, Point]) -> Score:
@@ -93,72 +148,70 @@ def ceiling_of(study: Study, points: Sequence[Point]) -> float:
     return fmean(study.settings.ceiling.of(judged(study, point).chance) for point in points)
 
 
-def tune(root: Path, study: Study, *, workers: int | None = None, timeout_s: float | None = None) -> Tuned:
+def tune(study: Study, lab: Lab, told: Told = lambda plan, trial: None) -> Tuned:
     """Run or resume a study to its end and measure its best points on fresh seeds.
 
-    ``timeout_s`` limits the search, not what comes before and after. Raises FedprintError when the workers end before
-    the budget does.
+    The study's ``timeout_minutes`` limit the search, not what comes before and after. Raises FedprintError when the
+    search is cut short before its budget is spent.
     """
-    jobs = workers or study.settings.workers or os.cpu_count() or 1
-    open_storage(_storage_url(root, study))  # raises now rather than after minutes of work
-    undefended, margins = measure_spread(study, jobs)
-    limit = timeout_s or (study.settings.timeout_minutes or 0) * 60
-    deadline = time.time() + limit if limit else float("inf")
-    plans = make_plans(root, study, margins, deadline)
-    tasks = [
-        Task(plan=plan, objective=PointObjective(study=study, strategy=plan.strategy, undefended=undefended))
-        for plan in plans
-    ]
-    search(root, study, tasks, jobs)
+    open_storage(storage_url(lab.root, study))  # raises now rather than after minutes of work
+    points = Points(lab)
+    undefended, margins = measure_spread(study, points)
+    limit = (study.settings.timeout_minutes or 0) * 60
+    plans = make_plans(lab, study, margins, time.time() + limit if limit else float("inf"))
+    search(study, lab, plans, undefended, told)
     searches = tuple(searched(plan) for plan in plans)
+    operating_points = tuple(measure_afresh(study, searches, undefended, points))
     return Tuned(
         study=study,
         searches=searches,
-        operating_points=tuple(measure_afresh(study, searches, undefended, jobs)),
+        operating_points=operating_points,
         undefended=undefended,
+        done=tuple(points.done.values()),
     )
 
 
-def measure_spread(study: Study, jobs: int) -> tuple[dict[int, Point], dict[str, float]]:
+def spread_jobs(study: Study) -> tuple[list[Job], list[tuple[str, Job]]]:
+    """Return the undefended jobs, seed by seed, and those at the centre of each strategy's space, with its name."""
+    settings = study.settings
+    plain = [job_of(study, None, {}, seed) for seed in dict.fromkeys([*settings.seeds, *settings.fresh_seeds])]
+    return plain, [
+        (strategy.name, job_of(study, strategy, strategy.centre(), seed))
+        for strategy in settings.strategies
+        for seed in settings.margin_seeds
+    ]
+
+
+def measure_spread(study: Study, points: Points) -> tuple[dict[int, Point], dict[str, float]]:
     """Return the undefended points by seed, and each strategy's margin from the AP at its centre over repeat seeds.
 
     Where the centre diverges on all but one seed, the undefended AP takes its place.
     """
-    settings = study.settings
-    seeds = [*dict.fromkeys([*settings.seeds, *settings.fresh_seeds])]
-    plain = [_request(study, None, {}, seed) for seed in seeds]
-    centres = [
-        (strategy.name, _request(study, strategy, strategy.centre(), seed))
-        for strategy in settings.strategies
-        for seed in settings.margin_seeds
-    ]
-    found = run_points([*plain, *(request for _, request in centres)], jobs=jobs, title=f"{study.name}: spread")
-    undefended = {seed: _known(point) for seed, point in zip(seeds, found[: len(seeds)], strict=True)}
-    repeats: dict[str, list[float]] = {strategy.name: [] for strategy in settings.strategies}
-    for (name, _), point in zip(centres, found[len(seeds) :], strict=True):
+    plain, centres = spread_jobs(study)
+    found = points.run([*plain, *(job for _, job in centres)], title=f"{study.name}: spread")
+    undefended = {job.seed: _known(point) for job, point in zip(plain, found[: len(plain)], strict=True)}
+    repeats: dict[str, list[float]] = {strategy.name: [] for strategy in study.settings.strategies}
+    for (name, _), point in zip(centres, found[len(plain) :], strict=True):
         if isinstance(point, Point):
             repeats[name].append(judged(study, point).value)
     instead = [judged(study, point).value for point in undefended.values()]
     ceiling = ceiling_of(study, [*undefended.values()])
-    sizes = len(settings.seeds), len(settings.fresh_seeds)
+    sizes = len(study.settings.seeds), len(study.settings.fresh_seeds)
     return undefended, {
         name: margin_of(values if len(values) > 1 else instead, ceiling, *sizes) for name, values in repeats.items()
     }
 
 
-def make_plans(
-    root: Path, study: Study, margins: Mapping[str, float], deadline: float = float("inf")
-) -> list[StudyPlan]:
+def make_plans(lab: Lab, study: Study, margins: Mapping[str, float], deadline: float = float("inf")) -> list[StudyPlan]:
     """Return one plan per strategy; its name holds a hash, so that trials under other settings or code never mix."""
     settings = study.settings
-    base = canonical(study.searched, settings.prior, settings.seeds[0])
-    code = stage_keys(root, base, base.data.fingerprint(data_root(None)))["evaluate"]
-    url = _storage_url(root, study)
+    base = job_of(study, None, {}, settings.seeds[0])
+    code = digest_of([code_of_points(), base.data, base.files, lab.device])
     return [
         StudyPlan(
-            name=f"{study.name} {strategy.name} {study.digest(strategy, code)}",
-            url=url,
-            locks=root / "work" / "studies" / ".locks",
+            name=f"{study.file} {strategy.name} {study.trials_digest(strategy, code)}",
+            url=storage_url(lab.root, study),
+            locks=lab.root / "work" / "studies" / ".locks",
             strategy=strategy,
             budget=Budget(trials=settings.trials, deadline=deadline),
             margin=margins[strategy.name],
@@ -170,37 +223,69 @@ def make_plans(
     ]
 
 
-def _storage_url(root: Path, study: Study) -> str:
-    return study.settings.storage or str(root / "work" / "studies" / f"{study.name}.log")
+def storage_url(root: Path, study: Study) -> str:
+    """Return where the study's trials are kept."""
+    return study.settings.storage or str(root / "work" / "studies" / f"{study.file}.log")
 
 
-def search(root: Path, study: Study, tasks: Sequence[Task], jobs: int) -> None:
-    """Let ``jobs`` worker processes spend the budgets; their output goes to work/logs."""
-    log = root / "work" / "logs" / f"study-{study.name}"
-    for plan in (task.plan for task in tasks):
+def search(study: Study, lab: Lab, plans: Sequence[StudyPlan], undefended: Mapping[int, Point], told: Told) -> None:
+    """Let ``lab.jobs`` threads spend the budgets: each asks for a trial, has its points computed, and tells them."""
+    for plan in plans:
         recover(plan)
-    if not _left(tasks):
+    if not _left(plans):
         return
-    context = multiprocessing.get_context("spawn")
-    with one_thread():
-        processes = [
-            context.Process(target=_worker, args=(tasks, study, str(root), str(log)), daemon=True)
-            for _ in range(min(jobs, _left(tasks)))
-        ]
-        for process in processes:
-            process.start()
-    total = sum(task.plan.budget.trials for task in tasks)
-    with meter(f"{study.name}: trials", total) as bar:
-        while any(process.is_alive() for process in processes):
-            time.sleep(POLL_S)
-            if left := _left(tasks):
-                bar.update(total - left, _standing(tasks))
-        bar.update(total - _left(tasks), _standing(tasks))
-    if _left(tasks) and time.time() < tasks[0].plan.budget.deadline:
+    title, points = f"{study.name}: trials", Points(lab)
+    tasks = [
+        Task(
+            plan=plan,
+            objective=PointObjective(
+                study=study, strategy=plan.strategy, undefended=undefended, measure=lambda job: points.one(job, title)
+            ),
+        )
+        for plan in plans
+    ]
+    torch.set_num_threads(1)  # of the Gaussian process: processes are what is parallel
+    total = sum(plan.budget.trials for plan in plans)
+    with Board(title, total) as board:
+        for _ in range(total - _left(plans)):
+            board.ended("", failed=False, known=True)
+
+        def heard(plan: StudyPlan, trial: Finished) -> None:
+            _show(board, plan, trial)
+            told(plan, trial)
+
+        _work(lab, tasks, heard)
+    if _left(plans) and time.time() < plans[0].budget.deadline:
         raise FedprintError(
-            f"study {study.name}: all workers ended with {_left(tasks)} trials to go; see {log}.*.log, "
+            f"study {study.name}: the search ended with {_left(plans)} trials to go; "
             "mend the cause and repeat the command (finished trials are kept)"
         )
+
+
+def _work(lab: Lab, tasks: Sequence[Task], told: Told) -> None:
+    """Run a worker in each of several threads; raise what cut one short, where trials are left."""
+    workers = min(lab.jobs, _left([task.plan for task in tasks]))
+    threads = ThreadPoolExecutor(workers)
+    pending = [threads.submit(work, tasks, told) for _ in range(workers)]
+    try:
+        wait(pending)
+    except BaseException:
+        lab.pool.stop()
+        raise
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+    errors = [error for future in pending if (error := future.exception()) is not None]
+    if errors and _left([task.plan for task in tasks]):
+        raise FedprintError(str(errors[0])) if isinstance(errors[0], CutShort) else errors[0]
+
+
+def _show(board: Board, plan: StudyPlan, trial: Finished) -> None:
+    """Count a trial, and show how its strategy stands."""
+    trials = [*records(open_study(plan.url, plan.name)), trial]
+    best = next((each for each in ranked(trials) if each.feasible), None)
+    shown = f"best {best.utility:.3f}" if best and best.utility is not None else "none feasible"
+    board.ended(f"{plan.strategy.name} trial {trial.number}", failed=False, known=False)
+    board.running(plan.strategy.name, f"{len(trials)} trials, {shown}")
 
 
 def searched(plan: StudyPlan) -> SearchResult:
@@ -213,7 +298,7 @@ def searched(plan: StudyPlan) -> SearchResult:
 
 
 def measure_afresh(
-    study: Study, searches: Sequence[SearchResult], undefended: Mapping[int, Point], jobs: int
+    study: Study, searches: Sequence[SearchResult], undefended: Mapping[int, Point], points: Points
 ) -> list[OperatingPoint]:
     """Measure each strategy's candidates on fresh seeds until one keeps below the ceiling.
 
@@ -229,11 +314,11 @@ def measure_afresh(
     linkage = study.settings.ceiling.linkage
     for place in range(study.settings.candidates):
         pending = [s for s in searches if len(chosen[s.strategy]) > place and not _settled(found[s.strategy])]
-        batches = _measure_candidates(study, [(s, chosen[s.strategy][place]) for s in pending], jobs)
-        for one, points in zip(pending, batches, strict=True):
-            if points:
-                ceiling = ceiling_of(study, points)
-                made = operating_point(one, chosen[one.strategy][place], points, undefended, ceiling, linkage)
+        batches = _measure_candidates(study, [(s, chosen[s.strategy][place]) for s in pending], points)
+        for one, batch in zip(pending, batches, strict=True):
+            if batch:
+                ceiling = ceiling_of(study, batch)
+                made = operating_point(one, chosen[one.strategy][place], batch, undefended, ceiling, linkage)
                 found[one.strategy].append(replace(made, measured=place + 1))
     seeds = study.settings.fresh_seeds
     ceiling = ceiling_of(study, [undefended[seed] for seed in seeds])
@@ -241,18 +326,16 @@ def measure_afresh(
 
 
 def _measure_candidates(
-    study: Study, candidates: Sequence[tuple[SearchResult, Finished]], jobs: int
+    study: Study, candidates: Sequence[tuple[SearchResult, Finished]], points: Points
 ) -> list[list[Point]]:
     """Return each candidate's points on the fresh seeds, none where one of them could not be measured."""
-    if not candidates:
-        return []
     strategies = {strategy.name: strategy for strategy in study.settings.strategies}
     seeds = study.settings.fresh_seeds
-    requests = [_request(study, strategies[s.strategy], t.values, seed) for s, t in candidates for seed in seeds]
-    found = run_points(requests, jobs=jobs, title=f"{study.name}: fresh seeds")
+    jobs = [job_of(study, strategies[s.strategy], t.values, seed) for s, t in candidates for seed in seeds]
+    found = points.run(jobs, title=f"{study.name}: fresh seeds")
     batches = [found[start : start + len(seeds)] for start in range(0, len(found), len(seeds))]
-    points = [[point for point in batch if isinstance(point, Point)] for batch in batches]
-    return [batch if len(batch) == len(seeds) else [] for batch in points]
+    whole = [[point for point in batch if isinstance(point, Point)] for batch in batches]
+    return [batch if len(batch) == len(seeds) else [] for batch in whole]
 
 
 def _settled(found: Sequence[OperatingPoint]) -> bool:
@@ -267,41 +350,15 @@ def _best(found: Sequence[OperatingPoint]) -> OperatingPoint | None:
     return replace(best, measured=max(point.measured for point in found))
 
 
-def _request(study: Study, strategy: Strategy | None, values: Values, seed: int) -> PointRequest:
-    config = study.defended(strategy, values, seed) if strategy else study.undefended(seed)
-    label = f"{strategy.name if strategy else 'no defence'} seed {seed}"
-    return PointRequest(config=config, prior=study.settings.prior, seed=seed, label=label)
-
-
 def _known(point: Point | FedprintError) -> Point:
     if isinstance(point, FedprintError):
         raise point
     return point
 
 
-def _left(tasks: Sequence[Task]) -> int:
+def _left(plans: Sequence[StudyPlan]) -> int:
     """Return how many trials are still to be finished."""
-    plans = [task.plan for task in tasks]
     return sum(max(plan.budget.trials - len(finished(open_study(plan.url, plan.name))), 0) for plan in plans)
-
-
-def _standing(tasks: Sequence[Task]) -> str:
-    """Return each strategy's number of trials and its best feasible utility so far."""
-    notes = []
-    for plan in (task.plan for task in tasks):
-        trials = records(open_study(plan.url, plan.name))
-        best = next((t for t in ranked(trials) if t.feasible), None)
-        shown = f"{best.utility:.3f}" if best and best.utility is not None else "none feasible"
-        notes.append(f"{plan.strategy.name} {len(trials)} ({shown})")
-    return ", ".join(notes)
-
-
-def _worker(tasks: Sequence[Task], study: Study, root: str, log: str) -> None:
-    """Be one worker process; its last trial is taken over at the next start."""
-    from fedprint.kinds.study.tracking import log_trial
-
-    start_worker(root, log)
-    work(tasks, lambda plan, trial: log_trial(Path(root), study, plan, trial))
 
 
 def _importances(plan: StudyPlan) -> dict[str, float]:

@@ -66,11 +66,15 @@ def run(task: Task) -> None:
 
 def condition(task: Task, adversary: AdversaryName | None = None) -> dict[str, Any]:
     """Return the columns that all rows of this task share; the adversary is by default the one of the headlines."""
-    config = task.config
+    return condition_of(task.config, task.prior, task.seed, adversary)
+
+
+def condition_of(config: Experiment, prior: str, seed: int, adversary: AdversaryName | None = None) -> dict[str, Any]:
+    """Return the columns that all rows of a prior and seed share."""
     return {
         "experiment": config.name,
         "dataset": config.data.name,
-        "prior": task.prior,
+        "prior": prior,
         "world": "closed",
         "training": "federated",
         "defence": "+".join(d.name for d in config.defences) or "none",
@@ -78,7 +82,7 @@ def condition(task: Task, adversary: AdversaryName | None = None) -> dict[str, A
         "defended": config.threat.defended if config.defences else None,
         "adversary": adversary or config.adversaries[-1],
         "view": server_view(config.defences),
-        "seed": task.seed,
+        "seed": seed,
     }
 
 

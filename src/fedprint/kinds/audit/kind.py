@@ -1,0 +1,99 @@
+"""The kind of experiment that bounds epsilon from below: a training once more, with canaries among the devices."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedprint.data.files import read_json, write_json
+from fedprint.data.sources import may_be_shared
+from fedprint.evaluation.rows import write_measurements
+from fedprint.kinds.audit.config import ExperimentAudit, load_audit
+from fedprint.kinds.audit.found import as_values, audit_from, audit_row, verdict
+from fedprint.kinds.audit.graph import STAGE, audit_job
+from fedprint.kinds.audit.stage import FILE
+from fedprint.kinds.base import Costs, Findings, Source
+from fedprint.kinds.federation.plan import costs_of
+from fedprint.kinds.federation.tracked import parameters
+from fedprint.lab.graph import Job
+from fedprint.lab.runner import Done, Lab
+from fedprint.lab.tracking import Run, RunHead
+from fedprint.reports.page import fresh_folder, swap
+
+EXPERIMENT = "fedprint audits"
+
+
+class AuditKind:
+    """Audits of one experiment, one for each seed."""
+
+    name = "audit"
+    mark = "canaries"
+
+    def load(self, source: Source) -> ExperimentAudit:
+        """Return the audits of a file, or of an experiment (:func:`fedprint.kinds.audit.config.audit_of`)."""
+        return load_audit(source)
+
+    def jobs(self, config: ExperimentAudit) -> Sequence[Job]:
+        """Return one job for each seed."""
+        return [audit_job(config.config, config.prior, seed, label=f"seed {seed}") for seed in config.seeds]
+
+    def carry_out(self, config: ExperimentAudit, lab: Lab, out: Path) -> Findings:
+        """Audit at every seed and write what was found; one that fails fails the whole."""
+        done = []
+        for one in lab.run(self.jobs(config), title=config.name, want=[STAGE]):
+            if not isinstance(one, Done):
+                raise one
+            done.append(one)
+        found = [audit_from(read_json(one.outputs["audit"] / FILE)) for one in done]
+        rows = [audit_row(config.config, config.prior, one.job.seed, f) for one, f in zip(done, found, strict=True)]
+        partial = fresh_folder(out)
+        try:
+            write_json(
+                partial / FILE, [{**as_values(one), "holds": one.holds, "verdict": verdict(one)} for one in found]
+            )
+            write_measurements(partial / "measurements.jsonl", partial / "measurements.csv", rows)
+            (partial / "config.yaml").write_text(config.text(), encoding="utf-8")
+            swap(partial, out)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        metrics = {"epsilon_lower": max(one.bound for one in found)}
+        promised = [one.accounted.value for one in found if as_values(one)["accounted"]["value"] is not None]
+        return Findings(metrics=metrics | ({"epsilon_accounted": max(promised)} if promised else {}), done=done)
+
+    def costs(self, config: ExperimentAudit) -> Costs:
+        """Return about what it costs: the experiment's federations, of which nothing is recorded."""
+        seeds = config.config.model_copy(update={"seeds": config.seeds})
+        split = config.config.split.model_copy(update={"priors": (config.prior,)})
+        return costs_of(seeds.model_copy(update={"split": split}), attacked=False)
+
+    def head(self, config: ExperimentAudit, job: Job) -> RunHead:
+        """Return what is tracked of an audit from its start."""
+        return RunHead(
+            experiment=EXPERIMENT,
+            key={"audit": config.name, "seed": str(job.seed), "config": job.config.digest()},
+            name=f"{config.name} {job.label}",
+            params={**parameters(config.config), "prior": job.prior, "seed": job.seed},
+            tags={"fast": config.fast},
+            group=config.name,
+            description=config.config.report.title,
+        )
+
+    def log(self, config: ExperimentAudit, done: Done, run: Run) -> None:
+        """Track both epsilons and what the bound rests on."""
+        log_audit(done, run)
+
+    def shareable(self, config: ExperimentAudit) -> bool:
+        """Return whether the data set declares that its samples may be shown."""
+        return may_be_shared(config.config.data, None)
+
+
+def log_audit(done: Done, run: Run) -> None:
+    """Track both epsilons and what the bound rests on."""
+    found = audit_from(read_json(done.outputs["audit"] / FILE))
+    numbers = {"epsilon_lower": found.bound, "epsilon_accounted": found.accounted.value}
+    counts = {"rounds": found.rounds, "canaries": found.canaries, "guesses": found.guesses, "correct": found.correct}
+    points = {**{f"privacy/{name}": value for name, value in numbers.items()}, **counts}
+    run.log_metrics([(name, float(value), 0) for name, value in points.items()])
+    run.set_tags({"holds": found.holds, "verdict": verdict(found), "delta": found.accounted.delta})
+    run.log_artifacts(done.outputs["audit"])

@@ -1,0 +1,161 @@
+"""A plane as a value: strategies of defence at several strengths and seeds (papers.md 2.6).
+
+A plane is a file in configs/experiments with ``strategies``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any
+
+import yaml
+from pydantic import AfterValidator, Field, model_validator
+
+from fedprint.component import Component
+from fedprint.data.splits import Prior
+from fedprint.federation.privacy import private_defence
+from fedprint.kinds.audit.config import Audited, AuditSetting, auditable, audited
+from fedprint.kinds.base import Source
+from fedprint.kinds.federation.config import Experiment, ReportConfig, all_differ, check_experiment, names_differ
+from fedprint.kinds.federation.derived import Seeds, defended, own_settings, undefended
+from fedprint.lab.keys import digest_of
+from fedprint.tuning.space import filled, placeholders, settings_of
+
+STRENGTH = "strength"
+"""The one parameter of a strategy in a plane: ``alpha: $strength``."""
+
+
+class SweptStrategy(Component):
+    """A way to defend at several ``strengths``, which take the place of ``$strength`` in ``defences``."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+    defences: Annotated[tuple[Mapping[str, Any], ...], Field(min_length=1)]
+    strengths: Annotated[tuple[float | int, ...], AfterValidator(all_differ), Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _strength_is_used(self) -> SweptStrategy:
+        if set(placeholders(self.defences)) != {STRENGTH}:
+            raise ValueError(
+                f"strategy '{self.name}': write ${STRENGTH} where the strength goes, and no other parameter"
+            )
+        return self
+
+
+class AuditConfig(Component):
+    """Every place with dp-fedavg and a budget's delta is audited at every seed, by this many ``canaries``."""
+
+    canaries: int = Field(default=500, ge=10)
+    confidence: float = Field(default=0.95, gt=0, lt=1)
+
+
+class PlaneConfig(Component):
+    """A plane's file: the ``experiment`` with what it is changed by, and what defends it at which strengths.
+
+    ``analyses`` run at every place. With ``audit`` the mechanism of every private place is audited.
+    """
+
+    report: ReportConfig
+    experiment: str
+    changes: Mapping[str, Any] = Field(default_factory=dict, alias="with")
+    prior: Prior = "random"
+    seeds: Seeds = (0, 1, 2)
+    strategies: Annotated[tuple[SweptStrategy, ...], AfterValidator(names_differ)] = Field(min_length=1)
+    analyses: tuple[Mapping[str, Any], ...] = ()
+    audit: AuditConfig | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One strategy at one strength; no strategy is no defence. ``settings`` are what the strength is called there."""
+
+    strategy: str | None
+    strength: float | None
+    config: Experiment
+    settings: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What progress, failures and runs show."""
+        return f"{self.strategy} {self.strength:g}" if self.strategy else "no defence"
+
+    @property
+    def varies(self) -> dict[str, Any]:
+        """What tells it from other places: strategy, strength, and the strategy's own name of the strength."""
+        if self.strategy is None:
+            return {"strategy": "no defence"}
+        return {"strategy": self.strategy, **dict.fromkeys((STRENGTH, *self.settings), self.strength)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plane:
+    """A plane ready to run; the first place has no defence."""
+
+    name: str
+    settings: PlaneConfig
+    places: tuple[Place, ...]
+
+    @property
+    def config(self) -> Experiment:
+        """The undefended experiment."""
+        return self.places[0].config
+
+    @property
+    def fast(self) -> bool:
+        """Whether its ``fast`` section was used."""
+        return self.config.fast
+
+    @property
+    def points(self) -> list[tuple[Place, int]]:
+        """Every place at every seed; seed by seed, so that a stopped run has whole planes."""
+        return [(place, seed) for seed in self.settings.seeds for place in self.places]
+
+    @cached_property
+    def audits(self) -> list[tuple[Place, Audited, int]]:
+        """Every private place at every seed, with the experiment that is trained once more to audit it."""
+        return [(place, config, seed) for place, config in self._audited() for seed in self.settings.seeds]
+
+    def _audited(self) -> Iterator[tuple[Place, Audited]]:
+        asked = self.settings.audit
+        for place in self.places if asked is not None else ():
+            defence = private_defence(place.config.defences)
+            if asked is not None and defence is not None and defence.z and defence.budget is not None:
+                auditable(place.config)
+                setting = AuditSetting(canaries=asked.canaries, confidence=asked.confidence, delta=defence.budget.delta)
+                yield place, audited(place.config, setting)
+
+    def digest(self) -> str:
+        """Return a hash of everything that numbers depend on."""
+        sweep = self.settings.model_dump(mode="json", exclude={"report"})
+        return digest_of([sweep, self.config.digest()])
+
+    def text(self) -> str:
+        """Return the resolved plane and its undefended experiment as YAML."""
+        content = {
+            "sweep": self.settings.model_dump(mode="json", by_alias=True),
+            "experiment": self.config.model_dump(mode="json"),
+        }
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def load_plane(source: Source) -> Plane:
+    """Resolve every place of a plane.
+
+    Assignments whose first key is one of the plane's (``seeds=[0]``) change the plane, others the experiment. Raises
+    FedprintError (one line) for settings that do not fit.
+    """
+    settings, others = own_settings(source, PlaneConfig)
+    config = undefended(source, settings.experiment, settings.changes, others, settings.report.title)
+    analyses = {"analyses": list(settings.analyses)}
+    config = check_experiment({**config.model_dump(mode="json"), **analyses}, str(source.path))
+    places = [Place(strategy=None, strength=None, config=config)]
+    for strategy in settings.strategies:
+        named = tuple(dict.fromkeys(settings_of(strategy.defences, STRENGTH)))
+        for strength in strategy.strengths:
+            defences = [filled(defence, {STRENGTH: strength}) for defence in strategy.defences]
+            made = defended(config, defences, f"{source.path.stem}: {strategy.name} at {strength:g}")
+            places.append(Place(strategy=strategy.name, strength=float(strength), config=made, settings=named))
+    plane = Plane(name=source.name, settings=settings, places=tuple(places))
+    _ = plane.audits  # raises now for a place that cannot be audited, and not after all have trained
+    return plane

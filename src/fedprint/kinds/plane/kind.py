@@ -1,0 +1,198 @@
+"""The kind of experiment that sweeps the privacy-utility plane: one point per strategy, strength and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fedprint.data.files import read_json
+from fedprint.data.sources import may_be_shared
+from fedprint.evaluation.planes import STRONGEST
+from fedprint.evaluation.rows import Row
+from fedprint.evaluation.tradeoff import Point
+from fedprint.kinds.audit.found import audit_from, audit_row
+from fedprint.kinds.audit.graph import AUDIT_WORK, audit_job
+from fedprint.kinds.audit.graph import STAGE as AUDIT
+from fedprint.kinds.audit.kind import log_audit
+from fedprint.kinds.audit.stage import FILE
+from fedprint.kinds.base import Costs, Drawn, Findings, Source
+from fedprint.kinds.federation.jobs import point_job
+from fedprint.kinds.federation.plan import costs_of_points
+from fedprint.kinds.federation.points import log_point, point_head, points_of, wanted
+from fedprint.kinds.federation.tracked import data_use
+from fedprint.kinds.plane.config import Place, Plane, load_plane
+from fedprint.lab.dvc_yaml import Plot
+from fedprint.lab.graph import Job
+from fedprint.lab.runner import Done, JobFailed, Lab
+from fedprint.lab.tracking import Run, RunHead
+from fedprint.reports.plane import PlaneHead, write_plane
+from fedprint.reports.plane_numbers import Entry, headline
+from fedprint.types import FedprintError
+
+EXPERIMENT = "fedprint planes"
+
+
+class PlaneKind:
+    """Strategies at several strengths and seeds, beside no defence."""
+
+    name = "plane"
+    mark = "strategies"
+
+    def load(self, source: Source) -> Plane:
+        """Return the plane of a file."""
+        return load_plane(source)
+
+    def jobs(self, config: Plane) -> Sequence[Job]:
+        """Return one job per point, and one per audit."""
+        return [*point_jobs(config), *audit_jobs(config)]
+
+    def carry_out(self, config: Plane, lab: Lab, out: Path) -> Findings:
+        """Compute all points and audits, and write one page about them.
+
+        A place whose training diverges is reported as such. Raises FedprintError when the undefended one does.
+        """
+        jobs = self.jobs(config)
+        found = lab.run(jobs, title=config.name, want=[*wanted(lab), AUDIT])
+        count = len(config.points)
+        entries = make_entries(config, points_of(found[:count]), audit_rows(config, found[count:]))
+        write_plane(head=head_of(config, entries), entries=entries, config_text=config.text(), out=out)
+        done = [one for one in found if isinstance(one, Done)]
+        details = read_json(done[0].outputs["point"] / "details.json")
+        return Findings(
+            metrics=metrics_of(entries),
+            done=done,
+            failures=failures_of(jobs, found, count),
+            data=(data_use(config.config, details),),
+            plots=(_plane_plot(entries),),
+        )
+
+    def costs(self, config: Plane) -> Costs:
+        """Return what the points cost; audits, of which nothing is recorded, are left out."""
+        return costs_of_points([(place.config, len(config.settings.seeds)) for place in config.places])
+
+    def head(self, config: Plane, job: Job) -> RunHead:
+        """Return what is tracked of a point or an audit from its start."""
+        return point_head(EXPERIMENT, config.config, job)
+
+    def log(self, config: Plane, done: Done, run: Run) -> None:
+        """Track what a point or an audit found."""
+        if done.job.work is AUDIT_WORK:
+            log_audit(done, run)
+        else:
+            log_point(config.config, done, run)
+
+    def shareable(self, config: Plane) -> bool:
+        """Return whether the data set declares that its samples may be shown."""
+        return may_be_shared(config.config.data, None)
+
+
+def point_jobs(plane: Plane) -> list[Job]:
+    """Return one job per place and seed, in the order of the plane's points."""
+    return [
+        point_job(place.config, plane.settings.prior, seed, label=f"{place.label} seed {seed}", varies=place.varies)
+        for place, seed in plane.points
+    ]
+
+
+def audit_jobs(plane: Plane) -> list[Job]:
+    """Return one job per private place and seed, in the order of the plane's audits."""
+    return [
+        audit_job(config, plane.settings.prior, seed, label=f"{place.label} audit seed {seed}", varies=place.varies)
+        for place, config, seed in plane.audits
+    ]
+
+
+def audit_rows(plane: Plane, found: Sequence[Done | FedprintError]) -> dict[str, tuple[Row, ...]]:
+    """Return the audits of every private place, a row per seed, by the place's label."""
+    rows: dict[str, tuple[Row, ...]] = {}
+    for (place, config, seed), one in zip(plane.audits, found, strict=True):
+        if isinstance(one, Done):
+            audit = audit_from(read_json(one.outputs["audit"] / FILE))
+            rows[place.label] = (*rows.get(place.label, ()), audit_row(config, plane.settings.prior, seed, audit))
+    return rows
+
+
+def make_entries(
+    plane: Plane, found: Sequence[Point | FedprintError], audited: Mapping[str, tuple[Row, ...]] | None = None
+) -> list[Entry]:
+    """Return one entry per place, the undefended one first; ``found`` in the order of the plane's points."""
+    count = len(plane.places)
+    return [
+        _entry(place, found[position::count], (audited or {}).get(place.label, ()))
+        for position, place in enumerate(plane.places)
+    ]
+
+
+def _entry(place: Place, results: Sequence[Point | FedprintError], audits: tuple[Row, ...]) -> Entry:
+    errors = [result for result in results if isinstance(result, FedprintError)]
+    if errors and place.strategy is None:
+        raise errors[0]
+    first = getattr(errors[0], "reason", errors[0]) if errors else None
+    return Entry(
+        strategy=place.strategy,
+        strength=place.strength,
+        points=tuple(result for result in results if isinstance(result, Point)),
+        error=f"{len(errors)} of {len(results)} seeds: {first}" if errors else None,
+        audits=audits,
+    )
+
+
+def failures_of(jobs: Sequence[Job], found: Sequence[Done | FedprintError], points: int) -> dict[str, str]:
+    """Return what is missing without being a finding: all but points (the first ones) whose stage said why."""
+    return {
+        job.label: str(one)
+        for place, (job, one) in enumerate(zip(jobs, found, strict=True))
+        if isinstance(one, FedprintError) and (place >= points or not told_why(one))
+    }
+
+
+def told_why(error: FedprintError) -> bool:
+    """Return whether a stage itself refused to go on, as where training diverges; it did not crash."""
+    return not isinstance(error, JobFailed) or error.exit_code != 1
+
+
+def metrics_of(entries: Sequence[Entry]) -> dict[str, float]:
+    """Return the few numbers of every place that compare from run to run; no times."""
+    return {
+        f"{entry.place}/{name.replace('/', '_')}": value
+        for entry in entries
+        for name, value in headline(entry, entries[0]).items()
+        if not name.startswith("overhead/")
+    }
+
+
+def _plane_plot(entries: Sequence[Entry]) -> Drawn:
+    """Return the plane: the strongest adversary's AP over chance, and normalised utility."""
+    rows = [
+        {
+            "strategy": entry.label,
+            "strength": entry.strength,
+            "ap_over_chance": entry.over_chance(STRONGEST)["value"],
+            "utility": entry.utility(entries[0])["value"],
+        }
+        for entry in entries
+        if entry.points
+    ]
+    title = "Utility, normalised to no defence, by the strongest adversary's AP over chance"
+    plot = Plot(file="plane.csv", template="scatter", x="ap_over_chance", y="utility", title=title)
+    return Drawn(plot=plot, rows=rows)
+
+
+def head_of(plane: Plane, entries: Sequence[Entry]) -> PlaneHead:
+    """Return what holds for the whole page."""
+    plain = entries[0].points[0]
+    attacked = [number for entry in entries for point in entry.points for number in point.attacks]
+    return PlaneHead(
+        name=plane.name,
+        title=plane.config.report.title,
+        dataset=plain.dataset,
+        prior=plane.settings.prior,
+        seeds=plane.settings.seeds,
+        defended=plane.config.threat.defended,
+        learn_from=plane.config.threat.learn_from,
+        views=tuple(sorted({number.view for number in attacked})),
+        adversaries=tuple(sorted({number.adversary for number in attacked}, reverse=True)),
+        utility_metric=plain.utility.metric,
+        fast=plane.fast,
+        config_hash=plane.config.digest(),
+    )

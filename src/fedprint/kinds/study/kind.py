@@ -1,0 +1,126 @@
+"""The kind of experiment that tunes: the best strength of each strategy under a ceiling on the attack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from fedprint.data.files import read_json
+from fedprint.data.sources import may_be_shared
+from fedprint.defences.secure_aggregation import server_view
+from fedprint.kinds.base import Costs, Drawn, Findings, Source
+from fedprint.kinds.federation.plan import costs_of_points
+from fedprint.kinds.federation.points import STAGE, log_point, point_head
+from fedprint.kinds.federation.tracked import data_use, parameters
+from fedprint.kinds.study.config import Study, load_study
+from fedprint.kinds.study.report import publish
+from fedprint.kinds.study.search import Tuned, spread_jobs, tune
+from fedprint.lab.dvc_yaml import Plot
+from fedprint.lab.graph import Job
+from fedprint.lab.runner import Done, Lab
+from fedprint.lab.tracking import Point, Run, RunHead, open_run
+from fedprint.tuning.score import Finished
+from fedprint.tuning.worker import StudyPlan
+from fedprint.types import Linkage
+
+TRIALS, POINTS = "fedprint studies", "fedprint study points"
+"""MLflow's experiments: a run per trial, and a run per point behind them."""
+
+
+class StudyKind:
+    """Strategies that are searched for the highest utility under a ceiling."""
+
+    name = "study"
+    mark = "ceiling"
+
+    def load(self, source: Source) -> Study:
+        """Return the study of a file."""
+        return load_study(source)
+
+    def jobs(self, config: Study) -> Sequence[Job]:
+        """Return the jobs that are known before the search: without a defence, and at the centre of each space."""
+        plain, centres = spread_jobs(config)
+        return [*plain, *(job for _, job in centres)]
+
+    def carry_out(self, config: Study, lab: Lab, out: Path) -> Findings:
+        """Search, measure the best afresh and write one page about it; a killed study goes on."""
+        tuned = tune(config, lab, partial(log_trial, lab.root, config))
+        publish(tuned, out)
+        return Findings(
+            metrics=dict(_headline(tuned)),
+            done=tuned.done,
+            data=(data_use(config.config, read_json(tuned.done[0].outputs[STAGE] / "details.json")),),
+            plots=(_operating_points(tuned),),
+        )
+
+    def costs(self, config: Study) -> Costs:
+        """Return what the points cost at most, each strategy's at the middle of its space."""
+        return costs_of_points(config.points)
+
+    def head(self, config: Study, job: Job) -> RunHead:
+        """Return what is tracked of a point from its start."""
+        return point_head(POINTS, config.config, job)
+
+    def log(self, config: Study, done: Done, run: Run) -> None:
+        """Track what a point found."""
+        log_point(config.config, done, run)
+
+    def shareable(self, config: Study) -> bool:
+        """Return whether the data set declares that its samples may be shown."""
+        return may_be_shared(config.config.data, None)
+
+
+def log_trial(root: Path, study: Study, plan: StudyPlan, trial: Finished) -> None:
+    """Track a trial; one that is measured again, for a worker that was killed, has the same run."""
+    with open_run(root, trial_head(study, plan, trial), system=False) as run:
+        run.log_metrics(_numbers(trial, study.settings.ceiling.linkage))
+
+
+def trial_head(study: Study, plan: StudyPlan, trial: Finished) -> RunHead:
+    """Return what is tracked of a trial: all parameters, and those that were searched under their own names."""
+    key = {"study": study.name, "strategy": plan.strategy.name, "config": plan.name.rpartition(" ")[2]}
+    key["trial"] = str(trial.number if trial.retry_of is None else trial.retry_of)
+    config = study.searched
+    if trial.error is None:
+        config = study.defended(plan.strategy, trial.values, study.settings.seeds[0])
+    view = {"view": server_view(config.defences)} if trial.error is None else {}
+    return RunHead(
+        experiment=TRIALS,
+        key=key,
+        name=f"{study.name} {plan.strategy.name} trial {trial.number}",
+        params={**parameters(config), "strategy": plan.strategy.name, **view, **trial.values},
+        tags={"state": trial.state, "feasible": trial.feasible, "trial": trial.number, "error": trial.error or ""},
+        group=study.name,
+        description=study.config.report.title,
+    )
+
+
+def _numbers(trial: Finished, linkage: Linkage) -> list[Point]:
+    """Return the numbers of a trial; AP of the kind that the ceiling is about is the strongest of any attack."""
+    known = {name: value for name, value in trial.details.items() if name.startswith("ap_")}
+    linked = known.pop("ap_linked", None)
+    ap = {"ap_update": max(known.values(), default=None), "ap_device": linked, f"ap_{linkage}": trial.attack_ap}
+    numbers = {"utility": trial.utility, **ap, "attack/ceiling": trial.ceiling}
+    numbers |= {"attack/excess_over_ceiling": trial.excess, **{f"attack/{name}": ap for name, ap in known.items()}}
+    named = {f"utility/{name}": value for name, value in trial.details.items() if not name.startswith("ap_")}
+    return [(name, float(value), 0) for name, value in {**numbers, **named}.items() if value is not None]
+
+
+def _headline(tuned: Tuned) -> Iterator[tuple[str, float]]:
+    for point in tuned.operating_points:
+        numbers = {"utility": point.utility, "ap_update": point.attack_ap, "ap_device": point.linked_ap}
+        yield f"{point.strategy}/feasible", float(point.feasible)
+        yield from ((f"{point.strategy}/{name}", value) for name, value in numbers.items() if value is not None)
+
+
+def _operating_points(tuned: Tuned) -> Drawn:
+    """Return the operating points: AP and utility, on fresh seeds."""
+    rows = [
+        {"strategy": point.strategy, "ap": point.judged_ap, "utility": point.utility, "ceiling": point.ceiling}
+        for point in tuned.operating_points
+        if point.utility is not None
+    ]
+    title = "Utility, normalised to no defence, by the AP that the ceiling is about"
+    plot = Plot(file="operating-points.csv", template="scatter", x="ap", y="utility", title=title)
+    return Drawn(plot=plot, rows=rows)

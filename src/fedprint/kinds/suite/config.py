@@ -1,0 +1,149 @@
+"""A suite as a value: several experiments of any kind under changed settings, reported together.
+
+A suite is a file in configs/experiments with ``members``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+
+from fedprint.component import Component
+from fedprint.kinds.base import Kind, Resolved, Source
+from fedprint.kinds.config_files import merge, one_line, read_yaml
+from fedprint.kinds.federation.config import ReportConfig
+from fedprint.kinds.sources import file_of
+from fedprint.lab.keys import digest_of
+from fedprint.types import FedprintError
+
+KindOf = Callable[[Mapping[str, Any]], Kind[Any]]
+"""Says of which kind a file's values are."""
+
+
+class MemberConfig(Component):
+    """One member: an ``experiment``, settings ``with`` which it differs, and entries that ``plus`` adds to its lists.
+
+    ``name`` tells two members of one experiment apart; by default it is the experiment's.
+    """
+
+    experiment: str
+    name: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+    changes: Mapping[str, Any] = Field(default_factory=dict, alias="with")
+    plus: Mapping[str, list[Any]] = Field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """The member's folder below reports/<suite>/."""
+        return self.name or self.experiment
+
+
+class SuiteConfig(Component):
+    """A suite's file: a title, settings ``with`` which all members differ from their own files, and the members."""
+
+    report: ReportConfig
+    changes: Mapping[str, Any] = Field(default_factory=dict, alias="with")
+    members: tuple[MemberConfig, ...] = Field(min_length=1)
+
+    @field_validator("members")
+    @classmethod
+    def _members_have_their_own_names(cls, members: tuple[MemberConfig, ...]) -> tuple[MemberConfig, ...]:
+        labels = [member.label for member in members]
+        if len(set(labels)) < len(labels):
+            raise ValueError(f"names must differ, got {labels}; give the second one a name")
+        return members
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A member ready to run, named ``<suite>.<label>``: a plain run of its ``experiment`` stays what it was."""
+
+    label: str
+    experiment: str
+    kind: Kind[Any]
+    config: Resolved
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """A suite with all its members resolved; ``fast`` is set when they use their ``fast`` sections."""
+
+    name: str
+    title: str
+    members: tuple[Member, ...]
+    fast: bool
+
+    def digest(self) -> str:
+        """Return a hash of everything that numbers depend on."""
+        return digest_of({member.label: member.config.digest() for member in self.members})
+
+    def text(self) -> str:
+        """Return the resolved members as YAML."""
+        members = {member.label: yaml.safe_load(member.config.text()) for member in self.members}
+        content = {"report": {"title": self.title}, "members": members}
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def load_suite(source: Source, kind_of: KindOf) -> Suite:
+    """Resolve every member of a suite.
+
+    Assignments change all members, or one: ``mnist-writers.federation.rounds=20``. Raises FedprintError (one line) for
+    an unknown member, a member that is itself a suite, or settings that a member does not have.
+    """
+    try:
+        config = SuiteConfig.model_validate(source.values)
+    except ValidationError as error:
+        raise FedprintError(one_line(error, str(source.path), SuiteConfig)) from None
+    labels = [member.label for member in config.members]
+    members = [
+        _resolve(source, config, member, _assignments_of(member.label, labels, source.assignments), kind_of)
+        for member in config.members
+    ]
+    return Suite(name=source.name, title=config.report.title, members=tuple(members), fast=source.fast)
+
+
+def _resolve(
+    source: Source, config: SuiteConfig, member: MemberConfig, assignments: Sequence[str], kind_of: KindOf
+) -> Member:
+    path = file_of(source.root, member.experiment)
+    own = read_yaml(path)
+    if "members" in own:
+        raise FedprintError(f"{source.path.stem}: member '{member.label}' is itself a suite; list its members instead")
+    values = _extended(source, merge(merge(own, config.changes), member.changes), member)
+    kind = kind_of(values)
+    asked = replace(
+        source, path=path, values=values, name=f"{source.name}.{member.label}", assignments=tuple(assignments)
+    )
+    try:
+        resolved = kind.load(asked)
+    except FedprintError as error:
+        told = str(error).removeprefix(f"{path}: ")
+        raise FedprintError(f"{source.path.stem}: member {member.label}: {told}") from None
+    return Member(label=member.label, experiment=path.stem, kind=kind, config=resolved)
+
+
+def _extended(source: Source, settings: Mapping[str, Any], member: MemberConfig) -> dict[str, Any]:
+    """Return the settings with the entries of ``plus`` appended to their lists, or to those of the defaults.
+
+    A list that the ``fast`` section has in place of another gets them too.
+    """
+    base = merge(read_yaml(source.root / "configs" / "defaults.yaml"), settings) if member.plus else {}
+    found = {**settings, **{key: [*(base.get(key) or []), *more] for key, more in member.plus.items()}}
+    fast = settings.get("fast") or {}
+    replaced = {key: [*(fast[key] or []), *more] for key, more in member.plus.items() if key in fast}
+    return {**found, "fast": {**fast, **replaced}} if replaced else found
+
+
+def _assignments_of(label: str, labels: Sequence[str], assignments: Sequence[str]) -> list[str]:
+    """Return the assignments that concern a member, without its name in front."""
+    found = []
+    for text in assignments:
+        head, _, rest = text.partition(".")
+        if head not in labels:
+            found.append(text)
+        elif head == label:
+            found.append(rest)
+    return found

@@ -1,0 +1,161 @@
+"""The kind of experiment that is several others: their jobs side by side, a report of each and one of all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedprint.kinds.base import Costs, Findings, Source
+from fedprint.kinds.suite.config import KindOf, Member, Suite, load_suite
+from fedprint.lab.graph import Job
+from fedprint.lab.runner import Done, Lab
+from fedprint.lab.tracking import Run, RunHead
+from fedprint.reports.page import fresh_folder, swap
+from fedprint.reports.suite import MemberReport, write_suite
+from fedprint.types import FedprintError
+
+BETWEEN = ": "
+"""Stands between a member's label and its job's."""
+
+
+class SuiteKind:
+    """Several experiments of any kind; ``kind_of`` says of which kind a member's values are."""
+
+    name = "suite"
+    mark = "members"
+
+    def __init__(self, kind_of: KindOf) -> None:
+        """Keep it."""
+        self._kind_of = kind_of
+
+    def load(self, source: Source) -> Suite:
+        """Return the suite of a file, all members resolved."""
+        return load_suite(source, self._kind_of)
+
+    def jobs(self, config: Suite) -> Sequence[Job]:
+        """Return the jobs of all members, each under its member's name."""
+        return [job for member in config.members for job in _jobs_of(member)]
+
+    def carry_out(self, config: Suite, lab: Lab, out: Path) -> Findings:
+        """Run all members' jobs side by side, then write each member's report and that of all.
+
+        A member that fails does not stop the others. Raises FedprintError where all of them do.
+        """
+        ran = dict(zip(_labels(jobs := self.jobs(config)), lab.run(jobs, title=config.name), strict=True))
+        found: dict[str, Findings] = {}
+        failures: dict[str, str] = {}
+        partial = fresh_folder(out)
+        try:
+            for member in config.members:
+                try:
+                    made = member.kind.carry_out(member.config, _lab_of(lab, member, ran), partial / member.label)
+                except FedprintError as error:
+                    failures[member.label] = str(error)
+                    continue
+                found[member.label] = made
+                failures |= {f"{member.label}{BETWEEN}{job}": reason for job, reason in made.failures.items()}
+            if not found:
+                raise FedprintError("; ".join(f"{label}{BETWEEN}{reason}" for label, reason in failures.items()))
+            _write(config, partial, list(found), failures)
+            swap(partial, out)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        metrics = {f"{label}/{name}": value for label, one in found.items() for name, value in one.metrics.items()}
+        done = tuple(_named(label, each) for label, one in found.items() for each in one.done)
+        data = tuple({use.digest: use for one in found.values() for use in one.data}.values())
+        return Findings(metrics=metrics, done=done, failures=failures, data=data)
+
+    def costs(self, config: Suite) -> Costs:
+        """Return what all members cost together, and the time of each."""
+        each = {member.label: member.kind.costs(member.config) for member in config.members}
+        return Costs(
+            jobs=sum(one.jobs for one in each.values()),
+            seconds=sum(one.seconds for one in each.values()),
+            disk=sum(one.disk for one in each.values()),
+            memory=max(one.memory for one in each.values()),
+            details={
+                label: f"{one.jobs} jobs, {one.seconds / 60:.1f} min of one core, {one.disk / 2**20:.0f} MiB"
+                for label, one in each.items()
+            },
+        )
+
+    def head(self, config: Suite, job: Job) -> RunHead:
+        """Return what is tracked of a member's job, grouped by the suite."""
+        member, own = _owner(config, job)
+        return replace(member.kind.head(member.config, own), group=config.name)
+
+    def log(self, config: Suite, done: Done, run: Run) -> None:
+        """Track what a member's job found."""
+        member, own = _owner(config, done.job)
+        member.kind.log(member.config, replace(done, job=own), run)
+
+    def shareable(self, config: Suite) -> bool:
+        """Return whether the data of all members may leave this machine."""
+        return all(member.kind.shareable(member.config) for member in config.members)
+
+
+@dataclass(kw_only=True)
+class _MemberLab(Lab):
+    """The lab as a member sees it: what the suite ``ran`` is known, other jobs run under the member's name."""
+
+    whole: Lab
+    member: str
+    ran: Mapping[str, Done | FedprintError]
+
+    def run(self, jobs: Sequence[Job], *, title: str, want: Sequence[str] | None = None) -> list[Done | FedprintError]:
+        """Return how each job ended (:meth:`Lab.run`)."""
+        named = {job.label: replace(job, label=_label(self.member, job)) for job in jobs}
+        new = [job for job in named.values() if job.label not in self.ran]
+        fresh = dict(zip(_labels(new), self.whole.run(new, title=title, want=want) if new else [], strict=True))
+        found = [{**self.ran, **fresh}[named[job.label].label] for job in jobs]
+        return [replace(one, job=job) if isinstance(one, Done) else one for job, one in zip(jobs, found, strict=True)]
+
+    def one(self, job: Job, *, title: str, want: Sequence[str] | None = None) -> Done:
+        """Run one job without a display; raise its error."""
+        done = self.whole.one(replace(job, label=_label(self.member, job)), title=title, want=want)
+        return replace(done, job=job)
+
+
+def _lab_of(lab: Lab, member: Member, ran: Mapping[str, Done | FedprintError]) -> _MemberLab:
+    shared = {name: getattr(lab, name) for name in ("root", "pool", "jobs", "keep", "watcher", "device")}
+    return _MemberLab(**shared, whole=lab, member=member.label, ran=ran)
+
+
+def _write(suite: Suite, folder: Path, members: Sequence[str], failures: Mapping[str, str]) -> None:
+    """Write the suite's own files beside its members' folders."""
+    reports = [
+        MemberReport(name=member.label, experiment=member.experiment, folder=folder / member.label)
+        for member in suite.members
+        if member.label in members
+    ]
+    own = folder / ".own"
+    write_suite(suite=suite.name, title=suite.title, fast=suite.fast, members=reports, failures=failures, out=own)
+    for path in own.iterdir():
+        path.rename(folder / path.name)
+    own.rmdir()
+    (folder / "config.yaml").write_text(suite.text(), encoding="utf-8")
+
+
+def _label(member: str, job: Job) -> str:
+    return f"{member}{BETWEEN}{job.label}"
+
+
+def _labels(jobs: Sequence[Job]) -> list[str]:
+    return [job.label for job in jobs]
+
+
+def _owner(suite: Suite, job: Job) -> tuple[Member, Job]:
+    """Return the member of a job, and the job under its own label."""
+    label, _, own = job.label.partition(BETWEEN)
+    return next(member for member in suite.members if member.label == label), replace(job, label=own)
+
+
+def _jobs_of(member: Member) -> Iterator[Job]:
+    for job in member.kind.jobs(member.config):
+        yield replace(job, label=_label(member.label, job))
+
+
+def _named(label: str, done: Done) -> Done:
+    return replace(done, job=replace(done.job, label=_label(label, done.job)))
