@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,7 @@ def write_study(
     try:
         entries = [{**point.as_json(), "search_privacy": note} for point, note in zip(points, notes, strict=True)]
         _write_json(partial / "operating_points.json", entries)
+        _write_json(partial / "summary.json", {"study": head.name, **asdict(head)})
         _write_json(partial / "trials.json", {search.strategy: _trials(search) for search in searches})
         (partial / "index.html").write_text(page, encoding="utf-8")
         (partial / "config.yaml").write_text(config_text, encoding="utf-8")

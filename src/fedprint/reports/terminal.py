@@ -38,6 +38,10 @@ def summary_table(report_folder: Path) -> Table:
         return suite_table(folder, summary)
     if "plane" in summary:
         return plane_table(folder, summary)
+    if "study" in summary:
+        return study_table(folder, summary)
+    if "audit" in summary:
+        return audit_table(folder, summary)
     if "inversion" in summary:
         return inversion_table(folder, summary)
     if "clients_sweep" in summary:
@@ -125,6 +129,43 @@ def plane_table(folder: Path, summary: Mapping[str, Any]) -> Table:
             mark = "  on the front" if found["on_front"] else ""
             cells.append(f"{ratio['value']:.1f} [{ratio['lo']:.1f}, {ratio['hi']:.1f}]{mark}")
         table.add_row(*(escape(cell) for cell in (place["strategy"], strength, *cells)))
+    return table
+
+
+def study_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return the operating point of every strategy, and why one does not keep below the ceiling."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    points = json.loads((folder / "operating_points.json").read_text(encoding="utf-8"))
+    notes = [f"{point['strategy']}: {point['note']}" for point in points if not point["feasible"]]
+    caption = "\n".join([*notes, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"])
+    title = f"{summary['title']} (ceiling: {summary['ceiling']})"
+    columns = ("strategy", "parameters", "keeps below", "utility", "AP, %", "linked AP, %", "ceiling, %")
+    table = Table(*columns, title=escape(title), caption=escape(caption), caption_justify="left")
+    for point in points:
+        utility = MISSING if point["utility"] is None else f"{point['utility']:.3f}"
+        shares = [point[name] for name in ("attack_ap", "linked_ap", "ceiling")]
+        cells = [utility, *(MISSING if share is None else f"{100 * share:.1f}" for share in shares)]
+        found = ", ".join(f"{name} = {value:.4g}" for name, value in point["parameters"].items()) or MISSING
+        table.add_row(escape(point["strategy"]), escape(found), "yes" if point["feasible"] else "no", *cells)
+    return table
+
+
+def audit_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return both epsilons of every audit."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    verdicts = dict.fromkeys(found["verdict"] for found in summary["audits"])
+    columns = ("epsilon, at least", "confidence", "accounted for", "delta", "rounds", "guesses", "right ones")
+    table = Table(*columns, title=escape(summary["title"]), caption="\n".join(verdicts), caption_justify="left")
+    for found in summary["audits"]:
+        promised = found["accounted"]["value"]
+        told = "infinite" if promised is None else f"{promised:.3f} ({found['accounted']['accountant']})"
+        counts = (str(found[name]) for name in ("rounds", "guesses", "correct"))
+        delta = f"{found['accounted']['delta']:g}"
+        table.add_row(f"{found['bound']:.3f}", f"{100 * found['confidence']:g} %", told, delta, *counts)
     return table
 
 

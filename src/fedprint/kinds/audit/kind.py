@@ -49,9 +49,9 @@ class AuditKind:
         rows = [audit_row(config.config, config.prior, one.job.seed, f) for one, f in zip(done, found, strict=True)]
         partial = fresh_folder(out)
         try:
-            write_json(
-                partial / FILE, [{**as_values(one), "holds": one.holds, "verdict": verdict(one)} for one in found]
-            )
+            told = [{**as_values(one), "holds": one.holds, "verdict": verdict(one)} for one in found]
+            head = {"audit": config.name, "title": config.config.report.title, "fast": config.fast}
+            write_json(partial / "summary.json", {**head, "audits": told})
             write_measurements(partial / "measurements.jsonl", partial / "measurements.csv", rows)
             (partial / "config.yaml").write_text(config.text(), encoding="utf-8")
             swap(partial, out)

@@ -11,7 +11,7 @@ from fedprint.evaluation.rows import Row, read_measurements, write_measurements
 from fedprint.kinds.federation.points import STAGE
 from fedprint.kinds.study.config import Ceiling
 from fedprint.kinds.study.search import Tuned, ceiling_of
-from fedprint.lab.tracking import flat
+from fedprint.lab.origin import flat
 from fedprint.reports.study import LINKED, StudyHead, write_study
 
 
