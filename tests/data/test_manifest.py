@@ -12,7 +12,7 @@ from dvc_project import build, dvc, git
 from fedprint.data.albums import Albums
 from fedprint.data.describe import read_sidecar, write_table
 from fedprint.data.folder_source import Folder
-from fedprint.data.manifest import Manifest, add, add_embedded, read_manifest, survey
+from fedprint.data.manifest import Manifest, add, add_embedded, names_these, read_manifest, survey
 from fedprint.types import FedprintError
 
 
@@ -38,6 +38,9 @@ def test_a_manifest_holds_digest_counts_licence_and_whether_data_may_leave(
         name="mine", sha256=read_sidecar(folder).sha256, users=3, examples=12, licence="CC0", shareable=shareable
     )
     assert str(tmp_path) not in path.read_text(), "paths of a machine are nobody's business"
+    assert names_these(tmp_path, "mine", read_sidecar(folder).sha256)
+    assert not names_these(tmp_path, "mine", "other")
+    assert not names_these(tmp_path, "nobodys", "other")
     before = path.read_bytes()
     assert add(tmp_path, folder).read_bytes() == before
 
@@ -99,7 +102,12 @@ def test_data_on_request_enter_the_cache_and_only_shareable_ones_the_remote(tmp_
     add(root, folder, cache=True)
     add(root, folder, cache=True)  # again, with the pointer there
     assert (folder / "mine.npz").stat().st_nlink == 1, "the owner's file is not DVC's"
-    assert git(root, "status", "--short", "--untracked-files=all").split() == ["??", "data/mine.dvc", "??", "datasets/mine.yaml"]
+    assert git(root, "status", "--short", "--untracked-files=all").split() == [
+        "??",
+        "data/mine.dvc",
+        "??",
+        "datasets/mine.yaml",
+    ]
     assert dvc(root, "remote", "add", "--default", "shelf", "../shelf").returncode == 0
     assert dvc(root, "push", "data/mine.dvc").returncode == 0
     pushed = [path for path in (tmp_path / "shelf").rglob("*") if path.is_file()]

@@ -17,8 +17,8 @@ from fedprint.data.describe import validate
 from fedprint.data.describe_users import describe
 from fedprint.data.official import LAYOUTS, Survey
 from fedprint.data.sources import SOURCES
+from fedprint.errors import FedprintError
 from fedprint.lab.versions import track
-from fedprint.types import FedprintError
 
 FOLDER = "datasets"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -112,6 +112,11 @@ def read_manifest(root: Path, name: str) -> Manifest:
         return Manifest.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (ValidationError, yaml.YAMLError) as error:
         raise FedprintError(f"{path}: no manifest ({' '.join(str(error).split())[:120]}); write it anew") from None
+
+
+def names_these(root: Path, name: str, sha256: str) -> bool:
+    """Return whether git knows a data set of this name with this very digest."""
+    return (root / FOLDER / f"{name}.yaml").is_file() and read_manifest(root, name).sha256 == sha256
 
 
 def add(root: Path, folder: Path, name: str | None = None, *, cache: bool = False) -> Path:
