@@ -1,13 +1,19 @@
-"""Shared fixtures: real data where FEDPRINT_DATA names them, and one tiny albums experiment run once per session."""
+"""Shared fixtures: what a test needs from outside (needs.py), and one tiny albums experiment run once per session."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import chromium as browsers
+import postgresql as servers
 import pytest
+import slow_run
 from hypothesis import settings
+from needs import missing
 from tiny_project import TINY, Project, copy_of, make_project, project_in
 
 if TYPE_CHECKING:
@@ -17,13 +23,38 @@ settings.register_profile("fedprint", deadline=None)  # a busy machine is no err
 settings.load_profile("fedprint")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Record a run of all slow tests."""
+    slow_run.register(config)
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Return the folder of real data sets, or skip the test."""
     named = os.environ.get("FEDPRINT_DATA")
     if not named or not Path(named).is_dir():
-        pytest.skip("FEDPRINT_DATA does not name a folder of data sets")
+        missing("data", "FEDPRINT_DATA does not name a folder of data sets")
     return Path(named)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Return the path of a Chromium, or skip the test; ``chromium.browser()`` starts it."""
+    found = browsers.installed()
+    if found is None:
+        missing("chromium", "no Chromium: apt-get install chromium, or name one in FEDPRINT_CHROMIUM")
+    return found
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """Return the URL of an empty database on a server of this session, or skip the test."""
+    if servers.installed() is None:
+        missing("postgresql", "no PostgreSQL server: apt-get install postgresql")
+    if importlib.util.find_spec("psycopg") is None:
+        missing("postgresql", "psycopg is not installed: pip install 'psycopg[binary]'")
+    with servers.server() as url:
+        yield url
 
 
 @pytest.fixture

@@ -1,0 +1,34 @@
+"""A study whose trials are in PostgreSQL: workers share them as they share a journal."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from pathlib import Path
+
+from toy_studies import Toy, plan, run_worker
+
+from fedprint.tuning import worker
+from fedprint.tuning.score import ranked
+from fedprint.tuning.storage import open_study
+from fedprint.tuning.worker import records
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def test_two_workers_share_a_study_on_a_real_server(postgresql: str, tmp_path: Path) -> None:
+    made = plan(tmp_path, 10, url=postgresql, sampler="random")
+    study = open_study(made.url, made.name)  # its tables are there before the workers come
+    processes = [SPAWN.Process(target=run_worker, args=(made, Toy(meet=str(tmp_path / "meet")))) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0]
+    found = records(study)
+    assert len(found) == 10 and {trial.state for trial in found} == {"complete"}
+    assert len({trial.values["sigma"] for trial in found}) == 10, "no point was measured twice"
+    owners = Counter(trial.user_attrs[worker.WORKER] for trial in study.get_trials())
+    assert len(owners) == 2, "both took trials"
+    best = ranked(found)[0]
+    assert best.feasible and best.utility == max(t.utility for t in found if t.feasible and t.utility is not None)
