@@ -126,20 +126,30 @@ def say(errors: Tensor) -> None:
 
 
 def run_serially(of: Victims, x: Tensor, number: int, cpu: float) -> None:
-    """Reconstruct the first ``number`` images one by one, as published, and print the ratio to ``cpu`` s per image."""
+    """Reconstruct the first ``number`` images one by one, as published, and print the ratio to ``cpu`` s per image.
+
+    The reference takes L-BFGS steps without a line search. Where they diverge it stops early, and its time says nothing
+    about the speed of a reconstruction: the ratio over the images that it recovered is printed too.
+    """
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "attacks"))
     from dlg_reference import deep_leakage
 
-    began, found = time.process_time(), []
+    spent, found = [], []
     for victim in range(number):
         one = of.of_one_model(victim)
         for name, parameter in one.model.named_parameters():
             parameter.data.copy_(one.params[name])
         observed = [d[0] for d in one.descents.values()]
+        began = time.process_time()
         found.append(deep_leakage(one.model, observed, SHAPE, CLASSES, torch_rng(0, "serial", victim))[0])
-    each = (time.process_time() - began) / number
-    print(f"serial reference, the first {number}: {each:.1f} CPU s per image, {each / cpu:.1f} times as many")
-    say(relative_errors(torch.stack(found), x[:number]))
+        spent.append(time.process_time() - began)
+    times, errors = torch.tensor(spent), relative_errors(torch.stack(found), x[:number])
+    for which, kept in (("first", errors[:, 0] < torch.inf), ("recovered", errors[:, 0] < 0.1)):
+        if kept.any():
+            each = float(times[kept].mean())
+            print(f"serial, the {int(kept.sum())} {which}: {each:.1f} CPU s per image, {each / cpu:.1f} times as many")
+    print(f"serial CPU s {[round(t, 1) for t in spent]}, errors {[round(e, 3) for e in errors[:, 0].tolist()]}")
+    say(errors)
 
 
 def count_labels(of: Victims, y: Tensor) -> None:

@@ -1,8 +1,11 @@
-"""The batched engine against serial deep leakage on CIFAR-10 images: no fewer recovered, in an eighth of the time."""
+"""The batched engine against serial deep leakage on CIFAR-10 images: no fewer recovered.
+
+``benchmarks/inversion.py --victims 64 --serial 6 evaluations=600`` measures how much faster it is. A ratio of times is
+no test: the reference takes steps without a line search, diverges on two of these six images, and then it stops early.
+"""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +22,7 @@ from fedprint.attacks.inversion.victims import Victims
 from fedprint.models.components import DlNet
 from fedprint.rng import torch_rng
 
-SHAPE, SERIAL, BATCHED = (3, 32, 32), 3, 32
+SHAPE, SERIAL, BATCHED = (3, 32, 32), 6, 32
 
 
 def cifar_victims(folder: Path, number: int) -> tuple[Victims, Tensor]:
@@ -43,23 +46,18 @@ def relative(found: Tensor, truth: Tensor) -> Tensor:
 
 
 @pytest.mark.slow
-def test_the_engine_recovers_no_fewer_images_than_serial_deep_leakage_and_eight_times_as_fast(data_dir: Path) -> None:
+def test_the_engine_recovers_no_fewer_images_than_serial_deep_leakage(data_dir: Path) -> None:
     torch.set_num_threads(1)
     victims, x = cifar_victims(data_dir, BATCHED)
-    begun = time.process_time()
     found = GREY.run(victims, seed=0)
-    batched = (time.process_time() - begun) / BATCHED
-    begun, images = time.process_time(), []
+    images = []
     for victim in range(SERIAL):
         params, descents = victims.select(torch.tensor([victim]))
         for name, parameter in victims.model.named_parameters():
             parameter.data.copy_(params[name][0])
         observed = [d[0] for d in descents.values()]
         images.append(deep_leakage(victims.model, observed, SHAPE, 10, torch_rng(0, "serial", victim))[0])
-    serial = (time.process_time() - begun) / SERIAL
     ours, theirs = relative(found.images[:, 0], x[:, 0]), relative(torch.cat(images), x[:SERIAL, 0])
-    print(f"CPU s per image: batched {batched:.2f}, serial {serial:.1f}")
     print(f"errors: batched {[round(e, 3) for e in ours.tolist()]}, serial {[round(e, 3) for e in theirs.tolist()]}")
     assert int((ours[:SERIAL] < 0.1).sum()) >= int((theirs < 0.1).sum())
     assert float((ours < 0.1).float().mean()) >= 0.8
-    assert batched <= 4 and serial >= 8 * batched
