@@ -18,8 +18,8 @@ run: setup  ## Install if needed, run the quickstart experiment, print its table
 test: setup  ## Run the tests that take minutes at most
 	pytest -q -n 2 -m "not slow"
 
-test-slow: setup  ## Run the long tests
-	pytest -q -n 2 -m slow
+test-slow: setup  ## Run the long tests (at most an hour) and record the run in tests/slow-run.yaml
+	pytest -q -n 2 --dist worksteal -m slow
 
 check: setup  ## Check format, lint, types and the layers of imports
 	ruff format --check .

@@ -150,10 +150,16 @@ def test_a_run_that_is_broken_off_is_not_recorded(suite: pytest.Pytester) -> Non
     assert recorded(suite) is None
 
 
-def test_this_project_is_watched_with_the_command_of_its_makefile() -> None:
+def test_the_command_of_the_makefile_is_watched(suite: pytest.Pytester) -> None:
     recipe = (HERE.parent / "Makefile").read_text(encoding="utf-8").split("test-slow:")[1].splitlines()[1]
-    assert recipe.split() == ["pytest", "-q", "-n", "2", "-m", "slow"]
-    if (file := HERE.parent / slow_run.FILE).exists():
+    program, *arguments = shlex.split(recipe)
+    assert program == "pytest"
+    assert slow_run.asks_for_all(suite.parseconfigure(*arguments))
+    assert 'testpaths = ["tests"]' in (HERE.parent / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_the_record_that_is_kept_is_complete() -> None:
+    if (file := HERE.parent / slow_run.FILE).exists():  # before the first run there is none
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
         assert {"date", "commit", "minutes", "passed", "failed", "errors", "skipped", "skips"} <= set(found)
 
