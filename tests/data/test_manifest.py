@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from dvc_project import build, dvc, git
+from dvc_project import build, commit, dvc, git, work
 
 from fedprint.data.albums import Albums
 from fedprint.data.describe import read_sidecar, write_table
 from fedprint.data.folder_source import Folder
 from fedprint.data.manifest import Manifest, add, add_embedded, names_these, read_manifest, survey
+from fedprint.lab.versions import pull, record
 from fedprint.types import FedprintError
 
 
@@ -109,6 +111,15 @@ def test_data_on_request_enter_the_cache_and_only_shareable_ones_the_remote(tmp_
         "datasets/mine.yaml",
     ]
     assert dvc(root, "remote", "add", "--default", "shelf", "../shelf").returncode == 0
-    assert dvc(root, "push", "data/mine.dvc").returncode == 0
-    pushed = [path for path in (tmp_path / "shelf").rglob("*") if path.is_file()]
-    assert len(pushed) == (3 if samples == "shareable" else 0)
+    work(root)
+    record(root, "quickstart")
+    commit(root, "data")
+    assert dvc(root, "push").returncode == 0
+    fresh = tmp_path / "fresh"
+    git(tmp_path, "clone", "-q", "project", "fresh")
+    shutil.copy(root / ".dvc" / "config", fresh / ".dvc" / "config")
+    line = pull(fresh)
+    assert (fresh / "reports" / "quickstart" / "index.html").is_file()
+    assert (fresh / "data" / "mine" / "mine.npz").is_file() == (samples == "shareable")
+    assert ("the remote lacks data/mine" in line) == (samples == "private")
+    assert (dvc(fresh, "pull").returncode == 0) == (samples == "shareable"), "as docs/versions.md says"
