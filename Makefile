@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow check setup experiment report clean
+.PHONY: help run test test-slow check setup experiment report clean docs-screenshots
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Stages are started as `python`: they must find the environment's one, activated or not.
@@ -9,11 +9,10 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 
 help:  ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 run: setup  ## Install if needed, run the quickstart experiment, print its table and where to look next
-	dvc repro
-	@fedprint summary quickstart
+	@fedprint run quickstart
 
 test: setup  ## Run the tests that take minutes at most
 	pytest -q -n 2 -m "not slow"
@@ -39,6 +38,9 @@ report:  ## Show where a report is, and open it on a desktop: make report [NAME=
 	test -f "$$page" || { echo "no report of '$(NAME)': make experiment NAME=$(NAME)" >&2; exit 2; }; \
 	echo "$$page"; \
 	if test -n "$${DISPLAY:-}$${WAYLAND_DISPLAY:-}" || test "$$(uname)" = Darwin; then "$(PYTHON)" -m webbrowser "file://$$page" > /dev/null; fi
+
+docs-screenshots: setup  ## Make the screenshots of docs/mlflow.md (needs Chromium)
+	python docs/screenshots.py
 
 clean: setup  ## Remove update stores and caches that no report needs
 	fedprint clean

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from fedprint.data.files import read_json, write_json
+from fedprint.data.manifest import add_embedded
 from fedprint.data.sources import label_of
 from fedprint.kinds.base import Drawn, Findings, Kind, Resolved, Source
 from fedprint.kinds.federation.config import Experiment, check_experiment, load_experiment
@@ -39,6 +40,7 @@ from fedprint.lab.graph import Job
 from fedprint.lab.keys import digest_of, source_digest
 from fedprint.lab.pool import ServerPool
 from fedprint.lab.runner import Done
+from fedprint.rng import seed_for
 from fedprint.types import FedprintError
 
 QUICKSTART = "quickstart"
@@ -130,6 +132,7 @@ def record_quickstart(root: Path, config: Experiment, findings: Findings) -> Non
         link_outputs(root, pipeline, done.job, done.outputs)
     (root / pipeline.folder / CONFIGURED).write_text("yes\n", encoding="utf-8")
     write_pipeline(root, config, pipeline)
+    add_embedded(root, config.data.load(None, seed_for(config.seeds[0], "data")))
     lock_data(root, pipeline)
     versions.record(root, config.name, dvc_yaml(pipeline))
 

@@ -10,8 +10,9 @@ from fedprint.data.files import read_json
 from fedprint.evaluation.rows import read_measurements
 from fedprint.kinds.federation.config import Experiment
 from fedprint.lab.graph import Job
+from fedprint.lab.origin import flat
 from fedprint.lab.runner import Done
-from fedprint.lab.tracking import DataUse, Point, Run, RunHead, flat
+from fedprint.lab.tracking import DataUse, Point, Run, RunHead
 
 SHOWN = ("ap", "top1", "accuracy", "auc")
 """Metrics of analyses that are tracked; the others stand in the report's table."""
