@@ -130,7 +130,8 @@ def converse(
     """Send one call, hand on what is told, and return the result (:meth:`Pool.run`)."""
     environment = {name: os.environ[name] for name in PASSED if name in os.environ}
     request = {"function": function, "call": call, "log": str(log) if log else None, "environment": environment}
-    with connection, connection.makefile("rwb") as lines:
+    # A process that ends at a bad moment resets the connection.
+    with suppress(ConnectionError), connection, connection.makefile("rwb") as lines:
         lines.write(json.dumps(request).encode() + b"\n")
         lines.flush()
         for line in lines:
