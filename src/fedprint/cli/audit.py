@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fedprint.cli.options import Assignments, DataDir, Fast, Json, asked, use_data
+from fedprint.cli.options import Assignments, DataDir, Fast, Jobs, Json, Name, asked, use_data
 from fedprint.errors import FedprintError
+
+if TYPE_CHECKING:
+    from fedprint.audit.run import Audit
+    from fedprint.kinds.audit.mechanism import Asked
+    from fedprint.kinds.base import Source
 
 EPILOG = (
     "Examples: fedprint audit --clients 1000 --cohort 220 --rounds 54 --sigma 1.252 --delta 1e-5 | "
@@ -37,41 +45,58 @@ def audit(
     as_json: Json = False,
     fast: Fast = False,
     assign: Assignments = None,
+    name: Name = None,
+    jobs: Jobs = None,
     data_dir: DataDir = None,
 ) -> None:
     """Bound epsilon from below: canary clients join by the toss of a coin, and released models betray who did.
 
     Runs the code that federations run. Exit code 1 when the bound exceeds the accounted epsilon.
     """
-    from fedprint.audit.run import Setting
-    from fedprint.kinds.audit import audit as auditing
+    from rich.console import Console
+
+    from fedprint.kinds.audit import found as audits
+    from fedprint.kinds.audit.mechanism import Asked, check_named
     from fedprint.kinds.budget.design import sampling_named
 
     use_data(data_dir)
-    said = auditing.Asked(
+    said = Asked(
         clients=clients, cohort=cohort, rounds=rounds, sigma=sigma, delta=delta,
         sampling=None if sampling is None else sampling_named(sampling),
     )  # fmt: skip
-
-    def setting(delta: float) -> Setting:
-        return Setting(delta=delta, canaries=canaries, confidence=confidence, seed=seed)
-
     if experiment is None:
-        if fast or assign:
-            raise FedprintError("audit: --fast and --set change an experiment; name one, or leave them out")
-        mechanism, delta = auditing.mechanism_of(said)
-        found = auditing.audit_mechanism(mechanism, setting(delta))
+        if fast or assign or name:
+            raise FedprintError("audit: --fast, --set and --name are about an experiment; name one, or leave them out")
+        found = _of_mechanism(said, canaries, confidence, seed)
     else:
-        from fedprint.kinds.federation.config import load_experiment
-
-        auditing.check_named(experiment, said)
-        config = load_experiment(asked(experiment, fast, assign))
-        found = auditing.audit_experiment(config, config.split.priors[0], setting(auditing.delta_of(delta, config)))
+        check_named(experiment, said)
+        values = {"canaries": canaries, "confidence": confidence, "delta": delta, "seeds": [seed]}
+        found = _of_experiment(asked(experiment, fast, assign, name), values, jobs)
     if as_json:
-        print(auditing.as_json(found))
+        print(audits.as_json(found))
     else:
-        from rich.console import Console
-
-        Console().print(auditing.table(found, f"audit of {experiment or 'the aggregation alone'}"))
+        Console().print(audits.table(found, f"audit of {experiment or 'the aggregation alone'}"))
     if not found.holds:
         raise typer.Exit(1)
+
+
+def _of_mechanism(said: Asked, canaries: int, confidence: float, seed: int) -> Audit:
+    from fedprint.audit.run import Setting
+    from fedprint.kinds.audit.mechanism import audit_mechanism, mechanism_of
+
+    mechanism, delta = mechanism_of(said)
+    return audit_mechanism(mechanism, Setting(delta=delta, canaries=canaries, confidence=confidence, seed=seed))
+
+
+def _of_experiment(source: Source, values: Mapping[str, Any], jobs: int | None) -> Audit:
+    """Run the audit as any experiment is run; its report holds what was found."""
+    from fedprint.data.files import read_json
+    from fedprint.kinds import driver
+    from fedprint.kinds.audit.config import audit_of
+    from fedprint.kinds.audit.found import audit_from
+
+    with redirect_stdout(sys.stderr):  # progress is no part of what --json prints
+        folder = driver.run(audit_of(source, **values), jobs=jobs)
+    (found,) = read_json(folder / "summary.json")["audits"]
+    told = {name: value for name, value in found.items() if name not in ("holds", "verdict")}
+    return audit_from(told)

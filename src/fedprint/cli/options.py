@@ -31,12 +31,15 @@ KeepUpdates = Annotated[
         help="Keep the recorded updates (gigabytes): another attack on them needs no new federation.",
     ),
 ]
+Renew = Annotated[
+    bool, typer.Option("--renew", help="Compute a published experiment again, though nothing of it changed.")
+]
 What = Annotated[
     str, typer.Argument(help="A name in configs/experiments or configs/studies, or a path to such a file.")
 ]
 Recorded = Annotated[
     Path,
-    typer.Argument(help="An experiment that was run with --keep-updates, with /<prior>-<seed> for one of several."),
+    typer.Argument(help="An experiment whose updates are kept, with /<prior>-<seed> for one of several."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedprint.cli.options import Assignments, DataDir, DryRun, Fast, Jobs, KeepUpdates, Name, What, asked, use_data
+from fedprint.cli.options import (
+    Assignments,
+    DataDir,
+    DryRun,
+    Fast,
+    Jobs,
+    KeepUpdates,
+    Name,
+    Renew,
+    What,
+    asked,
+    use_data,
+)
 
 if TYPE_CHECKING:
     from fedprint.kinds.base import Source
@@ -23,6 +35,7 @@ def run(
     dry_run: DryRun = False,
     jobs: Jobs = None,
     keep: KeepUpdates = False,
+    renew: Renew = False,
     data_dir: DataDir = None,
 ) -> None:
     """Run an experiment of any kind end to end and write its report to reports/<name>/.
@@ -30,10 +43,10 @@ def run(
     What is finished is kept: a repeated command goes on where it was stopped.
     """
     use_data(data_dir)
-    carry_out(asked(what, fast, assign, name), dry_run=dry_run, jobs=jobs, keep=keep)
+    carry_out(asked(what, fast, assign, name), dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)
 
 
-def carry_out(source: Source, *, dry_run: bool, jobs: int | None, keep: bool) -> None:
+def carry_out(source: Source, *, dry_run: bool, jobs: int | None, keep: bool, renew: bool) -> None:
     """Run and print the summary, of a part too where jobs failed; or print what it would cost."""
     from fedprint.cli.summary import show_summary
     from fedprint.kinds import driver
@@ -42,7 +55,7 @@ def carry_out(source: Source, *, dry_run: bool, jobs: int | None, keep: bool) ->
         show_costs(source, jobs)
         return
     try:
-        driver.run(source, jobs=jobs, keep=keep)
+        driver.run(source, jobs=jobs, keep=keep, renew=renew)
     except driver.SomeFailed:
         show_summary(source.root, source.name)
         raise
@@ -65,7 +78,7 @@ def show_costs(source: Source, jobs: int | None) -> None:
         "jobs": f"{costs.jobs}, {at_a_time} at a time",
         "time": f"{costs.seconds / 60 / at_a_time:.1f} min",
         "memory, at most": f"{costs.memory * at_a_time / 2**20:.0f} MiB",
-        "disk, with --keep-updates": f"{costs.disk / 2**20:.0f} MiB",
+        "disk, recorded updates": f"{costs.disk / 2**20:.0f} MiB",
         **costs.details,
     }
     for what, value in rows.items():

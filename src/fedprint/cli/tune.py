@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from fedprint.cli.options import Assignments, DataDir, DryRun, Fast, Jobs, KeepUpdates, Name, use_data
+from fedprint.cli.options import Assignments, DataDir, DryRun, Fast, Jobs, KeepUpdates, Name, Renew, use_data
 
 EPILOG = (
     "Examples: fedprint tune albums --strategy mm-aug --trials 10 | "
@@ -30,6 +30,7 @@ def tune(
     dry_run: DryRun = False,
     jobs: Jobs = None,
     keep: KeepUpdates = False,
+    renew: Renew = False,
     data_dir: DataDir = None,
 ) -> None:
     """Find the highest utility under a ceiling on the attack; a repeated command goes on where it was stopped."""
@@ -49,4 +50,5 @@ def tune(
     )
     # When to stop is no part of what is searched for, nor of its name.
     limit = (f"timeout_minutes={timeout}",) if timeout else ()
-    carry_out(replace(given, assignments=(*given.assignments, *limit)), dry_run=dry_run, jobs=jobs, keep=keep)
+    given = replace(given, assignments=(*given.assignments, *limit))
+    carry_out(given, dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)
