@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from fedprint.data.files import read_json, write_json
-from fedprint.data.manifest import add_embedded
+from fedprint.data.manifest import add_embedded, names_these
 from fedprint.data.sources import label_of
 from fedprint.kinds.base import Drawn, Findings, Kind, Resolved, Source
 from fedprint.kinds.federation.config import Experiment, check_experiment, load_experiment
@@ -32,7 +32,6 @@ from fedprint.lab.dvc_yaml import (
     check_configuration,
     dvc_yaml,
     lock_data,
-    manifest_file,
     params_yaml,
     published_yaml,
 )
@@ -103,7 +102,7 @@ def publish(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> 
     shareable = kind.shareable(config)
     if kept and not shareable:
         versions.write_digests(root, name)
-    known = [use.name for use in findings.data if (root / manifest_file(use.name)).is_file()]
+    known = [use.name for use in findings.data if names_these(root, use.name, use.digest)]
     published = Published(
         experiment=name,
         command=f"fedprint {'tune' if asked.path.parent.name == 'studies' else 'run'} {asked.path.stem}",
@@ -130,6 +129,7 @@ def record_quickstart(root: Path, config: Experiment, findings: Findings) -> Non
     pipeline = pipeline_of(config, findings.plots)
     for done in findings.done:
         link_outputs(root, pipeline, done.job, done.outputs)
+    drop_others([root / pipeline.place("evaluation", done.job.item) for done in findings.done])
     (root / pipeline.folder / CONFIGURED).write_text("yes\n", encoding="utf-8")
     write_pipeline(root, config, pipeline)
     add_embedded(root, config.data.load(None, seed_for(config.seeds[0], "data")))
@@ -151,6 +151,12 @@ def link_outputs(root: Path, pipeline: Pipeline, job: Job, outputs: Mapping[str,
             versions.link_tree(path, root / pipeline.place(output, job.item))
 
 
+def drop_others(places: Sequence[Path]) -> None:
+    """Remove what lies beside these folders: results of priors and seeds that are no longer asked for."""
+    for other in set(places[0].parent.iterdir()) - set(places):
+        shutil.rmtree(other)
+
+
 def run_stage(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
     """Run one stage of the root's dvc.yaml, as ``python -m fedprint.cli.stage`` asks for it.
 
@@ -167,8 +173,14 @@ def run_stage(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]
     values |= {"seeds": params["seeds"], "split": {**values["split"], "priors": params["priors"]}}
     config = check_experiment(values, f"experiments/{name}/config.yaml")
     kind, pipeline = FederationKind(), pipeline_of(config)
+    if not kind.shareable(config):
+        raise FedprintError(
+            f"{label_of(config.data)} does not say `samples: shareable`, and outputs of these stages can be pushed: "
+            f"`fedprint run {name} --set data=...` keeps them here"
+        )
     if stage == "report":
         places = [root / pipeline.place("evaluation", job.item) for job in jobs_of(config)]
+        drop_others(places)
         findings = findings_of(config, places, root / "reports" / name)
         write_tracked(root, config, findings)
         conclude(root, kind, config, findings, root / "reports" / name)
