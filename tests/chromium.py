@@ -20,6 +20,7 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 LOOK_S = 0.1
+STILL_S = 0.3
 
 
 class BrowserError(Exception):
@@ -101,17 +102,19 @@ class Page:
     def click(self, selector: str, text: str | None = None) -> None:
         """Click the first visible element of a CSS selector whose text is ``text``, the innermost, as a mouse does."""
         wanted = "true" if text is None else f'(e.innerText || "").trim() === {json.dumps(text)}'
-        found = self.wait(
-            f"""(() => {{
-              const all = [...document.querySelectorAll({json.dumps(selector)})]
-                .filter(e => {wanted} && e.getClientRects().length && !e.disabled);
-              const shown = all.find(e => !all.some(other => other !== e && e.contains(other)));
-              if (!shown) return null;
-              shown.scrollIntoView({{block: "center"}});
-              const box = shown.getBoundingClientRect();
-              return [box.x + box.width / 2, box.y + box.height / 2];
-            }})()"""
-        )
+        script = f"""(() => {{
+          const all = [...document.querySelectorAll({json.dumps(selector)})]
+            .filter(e => {wanted} && e.getClientRects().length && !e.disabled);
+          const shown = all.find(e => !all.some(other => other !== e && e.contains(other)));
+          if (!shown) return null;
+          shown.scrollIntoView({{block: "center"}});
+          const box = shown.getBoundingClientRect();
+          return [box.x + box.width / 2, box.y + box.height / 2];
+        }})()"""
+        found, before = self.wait(script), None
+        while found != before:  # what is shown may still move
+            time.sleep(STILL_S)
+            found, before = self.wait(script), found
         where = {"x": found[0], "y": found[1], "button": "left", "clickCount": 1}
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=found[0], y=found[1])
         self.send("Input.dispatchMouseEvent", type="mousePressed", **where)

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from fedprint.lab.tracking import DataUse, RunHead, open_run
+from fedprint.lab.views import View, save_view
 
 EXPERIMENT = "albums-plane"
 GROUP = "albums-plane 1f3a"
@@ -59,3 +60,16 @@ def write_point(root: Path, alpha: float, sigma: float, model: Path) -> str:
         points = [(name, value, ROUNDS - 1) for name, value in final.items()]
         run.log_metrics(points, model=model_id, data=DATA)
     return run.run_id
+
+
+def write_view(root: Path) -> str:
+    """Save the view of the plane and return its link."""
+    view = View(
+        experiment=EXPERIMENT,
+        group=GROUP,
+        name="Plane",
+        params=["alpha", "sigma"],
+        metrics=["utility/federated", "attack/ap_update", "attack/ap_device"],
+        scatter=("attack/ap_update", "utility/federated"),
+    )
+    return save_view(root, view)

@@ -1,0 +1,69 @@
+"""Make the screenshots of docs/mlflow.md (``make docs-screenshots``); needs Chromium, the numbers are made up."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent / "tests"))
+
+from chromium import Page, browser  # noqa: E402
+from mlflow_page import mlflow_page, visit  # noqa: E402
+from tiny_tracking import EXPERIMENT, write_plane, write_view  # noqa: E402
+
+from fedprint.lab.database import PAGE, create_database  # noqa: E402
+
+SIZE = 1280, 860
+COLOURS = 256
+
+
+def main() -> None:
+    """Write the images and say which."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        write_plane(root)
+        link = write_view(root)
+        with mlflow_page(root) as address, browser(*SIZE) as page:
+            for name in _shown(root, link, address, page):
+                file = DOCS / "images" / f"mlflow-{name}.png"
+                page.screenshot(file)
+                _shrink(file)
+                print(f"{file.relative_to(DOCS.parent)}  {file.stat().st_size // 1000} kB")
+
+
+def _shown(root: Path, link: str, address: str, page: Page) -> Iterator[str]:
+    """Bring each page on the screen and yield its name."""
+    client = create_database(root)
+    number = client.get_experiment_by_name(EXPERIMENT).experiment_id
+    run = client.search_runs([number], order_by=["start_time ASC"])[0]
+    base, mode = f"{PAGE}/#/experiments/{number}", "workflowType=machine_learning"
+    visit(page, address, f"{base}/runs?{mode}")
+    page.wait_for_text("alpha 0, sigma 0.1", "albums (")
+    page.click("button", "Views")
+    page.wait_for_text("Plane")
+    yield "views"
+    visit(page, address, link)
+    page.wait_for_text("Parallel Coordinates", "vs. utility/federated")
+    page.wait("document.querySelectorAll('.js-plotly-plot .point, .scatterlayer').length")
+    yield "parallel"
+    visit(page, address, f"{base}/models/{run.outputs.model_outputs[0].model_id}?{mode}")
+    page.wait_for_text("Metrics (3)", "attack/ap_device")
+    yield "model"
+    visit(page, address, f"{base}/runs/{run.info.run_id}?{mode}")
+    page.wait_for_text("Logged models (1)", "Datasets", "A point of the plane")
+    yield "run"
+
+
+def _shrink(file: Path) -> None:
+    """Keep few colours: a page has no more."""
+    from PIL import Image
+
+    with Image.open(file) as image:
+        image.convert("RGB").quantize(COLOURS).save(file, optimize=True)
+
+
+if __name__ == "__main__":
+    main()
