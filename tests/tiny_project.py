@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,10 +44,7 @@ class Project:
 
     def task(self, name: str, prior: str = "random", seed: int = 0) -> Task:
         """Resolve an experiment and return one prior and seed of it, with its outputs below stages/<name>/."""
-        from fedprint.kinds.federation.config import load_experiment
-        from fedprint.kinds.sources import source
-
-        config = load_experiment(source(self.root, name))
+        config = resolved(self.root, name)
         return task_of(config, prior, seed, self.root / "stages" / name / f"{prior}-{seed}")
 
     def run(self, name: str, values: Mapping[str, Any], *, until: str = "evaluate") -> Task:
@@ -56,6 +53,14 @@ class Project:
         task = self.task(name)
         run_stages(task, until=until)
         return task
+
+
+def resolved(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> Experiment:
+    """Return an experiment by its name or file."""
+    from fedprint.kinds.federation.config import load_experiment
+    from fedprint.kinds.sources import source
+
+    return load_experiment(source(root, name, fast=fast, assignments=assignments))
 
 
 def task_of(config: Experiment, prior: str, seed: int, folder: Path) -> Task:
@@ -77,8 +82,9 @@ def run_stages(task: Task, *, first: str = "prepare", until: str = "evaluate") -
 
     names = [stage.name for stage in FEDERATION.stages]
     for stage in FEDERATION.stages[names.index(first) : names.index(until) + 1]:
-        for output in stage.outputs:
-            shutil.rmtree(task.at(output), ignore_errors=True)
+        for folder in (task.scratch, *map(task.at, stage.outputs)):
+            shutil.rmtree(folder, ignore_errors=True)
+        task.scratch.mkdir()
         stage.function()(task)
 
 

@@ -14,10 +14,10 @@ from fedprint.evaluation.judge import Setting, judge
 from fedprint.types import Measurement
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 
-def bench(job: Job, questions: Sequence[QuestionSet] = ()) -> Bench:
+def bench(job: Task, questions: Sequence[QuestionSet] = ()) -> Bench:
     """Return the adversary's desk with more questions on it."""
     from fedprint.kinds.federation.stages.analyse import open_bench
 
@@ -25,7 +25,7 @@ def bench(job: Job, questions: Sequence[QuestionSet] = ()) -> Bench:
     return replace(found, questions={**found.questions, **{asked.name: asked for asked in questions}})
 
 
-def answered(job: Job, analysis: Analysis) -> tuple[list[Trial], dict[str, AnswerSet]]:
+def answered(job: Task, analysis: Analysis) -> tuple[list[Trial], dict[str, AnswerSet]]:
     """Ask the analysis's questions, and answer them."""
     from fedprint.kinds.federation.stages.ask import about_updates, gather
 

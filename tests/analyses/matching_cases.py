@@ -9,16 +9,16 @@ from fedprint.analyses.trials import AnswerSet, QuestionSet, Trial
 from fedprint.evaluation.judge import Setting, judge
 from fedprint.kinds.federation.stages.analyse import open_bench
 from fedprint.kinds.federation.stages.ask import gather
-from fedprint.kinds.federation.stages.paths import Job
+from fedprint.lab.graph import Task
 from fedprint.types import Measurement
 
 
-def asked(job: Job, analysis: Analysis) -> tuple[dict[str, QuestionSet], dict[str, AnswerSet]]:
+def asked(job: Task, analysis: Analysis) -> tuple[dict[str, QuestionSet], dict[str, AnswerSet]]:
     pairs = list(analysis.ask(gather(job)))
     return {q.name: q for q, _ in pairs}, {a.name: a for _, a in pairs}
 
 
-def desk(job: Job, questions: dict[str, QuestionSet]) -> Bench:
+def desk(job: Task, questions: dict[str, QuestionSet]) -> Bench:
     return replace(open_bench(job, lambda note: None), questions=questions)
 
 

@@ -15,17 +15,17 @@ from fedprint.federation.store import UpdateStore
 from fedprint.types import Examples, User
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 
-def scene(job: Job) -> Scene:
+def scene(job: Task) -> Scene:
     """Return what evaluate shows to analyses."""
+    from fedprint.data.files import read_json
     from fedprint.data.prepared import load_meta
     from fedprint.kinds.federation.stages.evaluate_analyses import open_scene
-    from fedprint.kinds.federation.stages.paths import read_json
 
-    by_user = read_json(job.paths.evaluation / "details.json")["by_user"]["update"]
-    return open_scene(job, load_meta(job.paths.prepared), {row["user_id"]: row["ap"] for row in by_user})
+    by_user = read_json(job.at("evaluation") / "details.json")["by_user"]["update"]
+    return open_scene(job, load_meta(job.at("meta")), {row["user_id"]: row["ap"] for row in by_user})
 
 
 def user(user_id: int, x: Any, y: Any) -> User:

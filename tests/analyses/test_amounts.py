@@ -19,7 +19,7 @@ from fedprint.attacks.view import AttackerView
 from fedprint.types import User
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def _crowd(view: AttackerView, users: int) -> AttackerView:
     return replace(view, background=tuple(made))
 
 
-def _with_crowd(job: Job, users: int = 12) -> Bench:
+def _with_crowd(job: Task, users: int = 12) -> Bench:
     desk = bench(job)
     return replace(desk, view=_crowd(desk.view, users))
 
@@ -62,7 +62,7 @@ def test_amounts_double_up_to_all() -> None:
     assert amounts(160) == [1, 2, 4, 8, 16, 32, 64, 160]
 
 
-def test_draws_are_nested_and_stop_at_what_there_is(tiny_run: Job) -> None:
+def test_draws_are_nested_and_stop_at_what_there_is(tiny_run: Task) -> None:
     view = bench(tiny_run).view
     user = view.prior_users[0]
     n = len(user.examples["y"])
@@ -73,7 +73,7 @@ def test_draws_are_nested_and_stop_at_what_there_is(tiny_run: Job) -> None:
 
 
 def test_the_adversary_trains_on_k_examples_of_each_prior_and_nothing_else(
-    tiny_run: Job, trained: list[ShadowDevice]
+    tiny_run: Task, trained: list[ShadowDevice]
 ) -> None:
     desk = bench(tiny_run)
     problem = limited(desk, 2, 3)
@@ -86,7 +86,7 @@ def test_the_adversary_trains_on_k_examples_of_each_prior_and_nothing_else(
     assert [desk.everyone.options[label] for label in problem.labels] == [device.user_id for device in trained]
 
 
-def test_all_anonymous_updates_are_asked_for_in_the_stores_order(tiny_run: Job) -> None:
+def test_all_anonymous_updates_are_asked_for_in_the_stores_order(tiny_run: Task) -> None:
     desk = bench(tiny_run)
     problem = limited(desk, 1, 2)
     values = next(iter(problem.updates.blocks(["head"])))
@@ -95,7 +95,7 @@ def test_all_anonymous_updates_are_asked_for_in_the_stores_order(tiny_run: Job) 
     assert len(values) == len(problem.fit) + len(problem.ask)
 
 
-def test_settings_are_rehearsed_on_background_users_alone(tiny_run: Job, trained: list[ShadowDevice]) -> None:
+def test_settings_are_rehearsed_on_background_users_alone(tiny_run: Task, trained: list[ShadowDevice]) -> None:
     desk = _with_crowd(tiny_run)
     rehearsal = rehearse(desk.view, 10, 4)
     assert rehearsal is not None
@@ -107,7 +107,7 @@ def test_settings_are_rehearsed_on_background_users_alone(tiny_run: Job, trained
         assert not _images(device) & _images(known)
 
 
-def test_curves_start_at_one_example_and_end_with_all(tiny_run: Job) -> None:
+def test_curves_start_at_one_example_and_end_with_all(tiny_run: Task) -> None:
     trials, answers = answered(tiny_run, PriorExamples(attack="ridge", rounds=4))
     asked = [trial.keys["prior_examples"] for trial in trials]
     largest = max(len(user.examples["y"]) for user in bench(tiny_run).view.prior_users)
@@ -120,7 +120,7 @@ def test_curves_start_at_one_example_and_end_with_all(tiny_run: Job) -> None:
     assert last.value > ap(trials[0], answers).value
 
 
-def test_with_a_crowd_each_amount_has_settings_of_its_own(tiny_run: Job, trained: list[ShadowDevice]) -> None:
+def test_with_a_crowd_each_amount_has_settings_of_its_own(tiny_run: Task, trained: list[ShadowDevice]) -> None:
     desk = _with_crowd(tiny_run)
     trials = list(PriorExamples(attack="ridge", rounds=4, most=2, validation_users=10).trials(desk))
     assert [(t.keys["prior_examples"], t.keys["tuned_on"]) for t in trials] == [(1, "background"), (2, "background")]

@@ -13,13 +13,13 @@ from fedprint.evaluation.judge import Setting, judge
 from fedprint.types import FedprintError
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 QUICK = Attributes(attributes=("age",), networks=("mlp-std",), seeds=2, folds=2, epochs=3)
 
 
 @pytest.fixture(scope="module")
-def answered(tiny_run: Job) -> tuple[list[Trial], dict]:
+def answered(tiny_run: Task) -> tuple[list[Trial], dict]:
     return cases.answered(tiny_run, QUICK)
 
 
@@ -49,7 +49,7 @@ def test_gains_pair_the_same_questions_seed_by_seed(answered: tuple[list[Trial],
     assert found["mtl_gain_ap"] == pytest.approx(found["attribute_ap"] - plain["attribute_ap"])
 
 
-def test_questions_tell_folds_and_no_class(tiny_run: Job) -> None:
+def test_questions_tell_folds_and_no_class(tiny_run: Task) -> None:
     from fedprint.kinds.federation.stages.ask import gather
 
     facts = gather(tiny_run)
@@ -61,7 +61,7 @@ def test_questions_tell_folds_and_no_class(tiny_run: Job) -> None:
         assert [fold_of[user] for user in answers.users.tolist()] == questions.facts["fold"].tolist()
 
 
-def test_new_users_are_judged_without_any_of_their_prior_data(tiny_run: Job) -> None:
+def test_new_users_are_judged_without_any_of_their_prior_data(tiny_run: Task) -> None:
     """Labels of a fold's users turned round: the answers about that fold stay, those about the others do not."""
     from fedprint.kinds.federation.stages.ask import gather
 
@@ -80,7 +80,7 @@ def test_new_users_are_judged_without_any_of_their_prior_data(tiny_run: Job) -> 
         assert not np.array_equal(here.scores[~same], there.scores[~same])
 
 
-def test_a_case_fits_on_no_row_of_the_fold(tiny_run: Job) -> None:
+def test_a_case_fits_on_no_row_of_the_fold(tiny_run: Task) -> None:
     from fedprint.kinds.federation.stages.ask import gather
 
     bench = cases.bench(tiny_run, [questions for questions, _ in QUICK.ask(gather(tiny_run))])
@@ -92,7 +92,7 @@ def test_a_case_fits_on_no_row_of_the_fold(tiny_run: Job) -> None:
     np.testing.assert_array_equal(bench.options[part.columns], users)
 
 
-def test_an_attribute_that_nobody_has_is_an_error(tiny_run: Job) -> None:
+def test_an_attribute_that_nobody_has_is_an_error(tiny_run: Task) -> None:
     from fedprint.kinds.federation.stages.ask import gather
 
     facts = gather(tiny_run)

@@ -13,7 +13,7 @@ from fedprint.attacks.updates import Joined, MemoryUpdates
 from fedprint.types import FedprintError
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 SIZES = {"body": 7, "head": 3}
 
@@ -57,28 +57,28 @@ def test_joined_tables_are_one_above_the_other(layers: list[str] | None, columns
     np.testing.assert_array_equal(found, np.concatenate(list(both.blocks(layers, columns=columns)), axis=1))
 
 
-def test_the_bench_resolves_the_selected_attack(tiny_run: Job) -> None:
+def test_the_bench_resolves_the_selected_attack(tiny_run: Task) -> None:
     desk = bench(tiny_run)
     assert desk.attack(SELECTED) == desk.attack(desk.selected)
     with pytest.raises(FedprintError, match="no attack 'mlp' in this experiment; choose of chance, knn, ridge"):
         desk.attack("mlp")
 
 
-def test_the_bench_answers_as_the_attack_stage_did(tiny_run: Job) -> None:
+def test_the_bench_answers_as_the_attack_stage_did(tiny_run: Task) -> None:
     desk = bench(tiny_run)
-    with np.load(tiny_run.paths.attack_of("naive") / "scores.npz") as archive:
+    with np.load(tiny_run.at("attack") / "naive" / "scores.npz") as archive:
         known = archive["update/ridge"]
     np.testing.assert_allclose(desk.scores("ridge", desk.problem, "here"), known, atol=1e-4)  # the tie-break differs
 
 
-def test_scores_depend_on_the_path_of_the_seed_alone(tiny_run: Job) -> None:
+def test_scores_depend_on_the_path_of_the_seed_alone(tiny_run: Task) -> None:
     desk = bench(tiny_run)
     first, again = (desk.scores("chance", desk.problem, "a", 1) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, desk.scores("chance", desk.problem, "a", 2))
 
 
-def test_a_trial_on_some_rows_names_their_places_among_the_questions(tiny_run: Job) -> None:
+def test_a_trial_on_some_rows_names_their_places_among_the_questions(tiny_run: Task) -> None:
     desk = bench(tiny_run)
     some = desk.problem.ask[[4, 1]]
     trial = desk.trial(restricted(desk.problem, ask=some), np.zeros((2, len(desk.options))), {"attack": "x"})
@@ -88,7 +88,7 @@ def test_a_trial_on_some_rows_names_their_places_among_the_questions(tiny_run: J
     np.testing.assert_array_equal(trial.options, desk.everyone.options)
 
 
-def test_folds_are_made_of_the_prior_and_know_their_answers(tiny_run: Job) -> None:
+def test_folds_are_made_of_the_prior_and_know_their_answers(tiny_run: Task) -> None:
     desk = bench(tiny_run)
     for fold in desk.folds:
         assert fold.problem.updates is not desk.view.store

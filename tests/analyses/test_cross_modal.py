@@ -12,7 +12,7 @@ from fedprint.analyses.cross_modal import CrossModal
 from fedprint.analyses.trials import AnswerSet, QuestionSet, Trial
 from fedprint.data.text_columns import CAPTION, encode_captions
 from fedprint.kinds.federation.stages.ask import gather
-from fedprint.kinds.federation.stages.paths import Job
+from fedprint.lab.graph import Task
 from fedprint.types import FedprintError, User
 
 ANALYSIS = CrossModal(pairs=400, paired=0.75, attacks=("chance", "cross-modal", "cross-modal-strong"), dimensions=16)
@@ -20,12 +20,12 @@ Run = tuple[list[Trial], dict[str, AnswerSet], dict[str, QuestionSet]]
 
 
 @pytest.fixture(scope="module")
-def run(tiny_run: Job) -> Run:
+def run(tiny_run: Task) -> Run:
     questions, answers = asked(tiny_run, ANALYSIS)
     return list(ANALYSIS.trials(desk(tiny_run, questions))), answers, questions
 
 
-def test_pairs_are_a_users_texts_and_an_anonymous_update(run: Run, tiny_run: Job) -> None:
+def test_pairs_are_a_users_texts_and_an_anonymous_update(run: Run, tiny_run: Task) -> None:
     facts = gather(tiny_run)
     index = facts.index.set_index("obs_id")
     owner = dict(zip(facts.index["obs_id"], facts.owner, strict=True))
@@ -37,7 +37,7 @@ def test_pairs_are_a_users_texts_and_an_anonymous_update(run: Run, tiny_run: Job
         assert run[1][name].answers.mean() == 0.5
 
 
-def test_in_the_open_world_nobody_asked_about_is_paired(run: Run, tiny_run: Job) -> None:
+def test_in_the_open_world_nobody_asked_about_is_paired(run: Run, tiny_run: Task) -> None:
     closed, opened = run[2]["cross-modal-closed"], run[2]["cross-modal-open"]
     users = set(gather(tiny_run).users)
     assert set(closed.facts["paired"]) == users
@@ -69,7 +69,7 @@ def _without_updates(users: tuple[User, ...], paired: set[int]) -> tuple[User, .
     return tuple(u if u.user_id in paired else replace(u, examples=blank(u.examples)) for u in users)
 
 
-def test_of_people_known_by_text_only_nothing_but_text_is_used(run: Run, tiny_run: Job) -> None:
+def test_of_people_known_by_text_only_nothing_but_text_is_used(run: Run, tiny_run: Task) -> None:
     analysis = ANALYSIS.model_copy(update={"worlds": ("open",)})
     bench = desk(tiny_run, run[2])
     paired = set(run[2]["cross-modal-open"].facts["paired"].tolist())
@@ -78,7 +78,7 @@ def test_of_people_known_by_text_only_nothing_but_text_is_used(run: Run, tiny_ru
         np.testing.assert_allclose(old.scores, new.scores, atol=1e-6, err_msg=str(old.keys))
 
 
-def test_other_texts_change_the_scores(run: Run, tiny_run: Job) -> None:
+def test_other_texts_change_the_scores(run: Run, tiny_run: Task) -> None:
     analysis = ANALYSIS.model_copy(update={"worlds": ("open",), "attacks": ("cross-modal",)})
     bench = desk(tiny_run, run[2])
     users = tuple(
@@ -89,7 +89,7 @@ def test_other_texts_change_the_scores(run: Run, tiny_run: Job) -> None:
     assert np.abs(trial.scores - run[0][1].scores).max() > 0.01
 
 
-def test_data_without_captions_are_refused(tiny_run: Job) -> None:
+def test_data_without_captions_are_refused(tiny_run: Task) -> None:
     facts = gather(tiny_run)
     mute = tuple(
         replace(u, examples={name: column for name, column in u.examples.items() if name != CAPTION})

@@ -11,13 +11,13 @@ from fedprint.analyses.trials import AnswerSet, QuestionSet, Trial
 from fedprint.evaluation.judge import Setting, judge
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 QUICK = DataSpace(most=8, sets=3, epochs=3)
 
 
 @pytest.fixture(scope="module")
-def asked(tiny_run: Job) -> tuple[QuestionSet, AnswerSet]:
+def asked(tiny_run: Task) -> tuple[QuestionSet, AnswerSet]:
     from fedprint.kinds.federation.stages.ask import gather
 
     (found,) = QUICK.ask(gather(tiny_run))
@@ -25,11 +25,11 @@ def asked(tiny_run: Job) -> tuple[QuestionSet, AnswerSet]:
 
 
 @pytest.fixture(scope="module")
-def answered(tiny_run: Job) -> tuple[list[Trial], dict[str, AnswerSet]]:
+def answered(tiny_run: Task) -> tuple[list[Trial], dict[str, AnswerSet]]:
     return cases.answered(tiny_run, QUICK)
 
 
-def test_sets_hold_private_examples_of_their_owner_only(tiny_run: Job, asked: tuple[QuestionSet, AnswerSet]) -> None:
+def test_sets_hold_private_examples_of_their_owner_only(tiny_run: Task, asked: tuple[QuestionSet, AnswerSet]) -> None:
     from fedprint.kinds.federation.stages.ask import gather
 
     questions, answers = asked

@@ -9,7 +9,7 @@ from fedprint.analyses.epochs import Epochs, complete, round_bins
 from fedprint.analyses.trials import UPDATES
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 
 def test_bins_cover_training_without_overlap() -> None:
@@ -19,7 +19,7 @@ def test_bins_cover_training_without_overlap() -> None:
     assert [t for first, last in uneven for t in range(first, last + 1)] == list(range(7))
 
 
-def test_the_matrix_is_full_and_each_cell_asks_its_rounds_updates(tiny_run: Job) -> None:
+def test_the_matrix_is_full_and_each_cell_asks_its_rounds_updates(tiny_run: Task) -> None:
     trials, answers = answered(tiny_run, Epochs(bins=4))
     assert len(trials) == 16
     index = bench(tiny_run).view.store.index
@@ -33,7 +33,7 @@ def test_the_matrix_is_full_and_each_cell_asks_its_rounds_updates(tiny_run: Job)
     assert sorted(np.concatenate(row)) == list(range(len(answers[UPDATES].answers)))
 
 
-def test_every_bin_knows_every_user_from_its_own_rounds(tiny_run: Job) -> None:
+def test_every_bin_knows_every_user_from_its_own_rounds(tiny_run: Task) -> None:
     desk = bench(tiny_run)
     spans = round_bins(desk.view.store.rounds, 4)
     table = complete(desk, spans)
@@ -51,7 +51,7 @@ def test_every_bin_knows_every_user_from_its_own_rounds(tiny_run: Job) -> None:
     np.testing.assert_array_equal(values[added:], stored)
 
 
-def test_updates_of_other_rounds_recognise_users_too(tiny_run: Job) -> None:
+def test_updates_of_other_rounds_recognise_users_too(tiny_run: Task) -> None:
     trials, answers = answered(tiny_run, Epochs(bins=2))
     other = [trial for trial in trials if trial.keys["train_bin"] != trial.keys["test_bin"]]
     chance = np.mean([ap(trial, answers).chance for trial in other])

@@ -17,7 +17,7 @@ from fedprint.analyses.raw_features import RawFeatures
 from fedprint.analyses.recognisable import REASONS, Recognisable, correlation
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 WORDS = {1: [[2, 4, 4, 0], [2, 5, 0, 0]], 2: [[2, 7, 8, 9], [2, 9, 9, 9]]}
 
@@ -29,7 +29,7 @@ def _writers() -> tuple[object, ...]:
 @pytest.mark.parametrize(
     "analysis", [Distances(), ClassBias(), Recognisable(), RawFeatures(users=4)], ids=lambda a: a.name
 )
-def test_exhibits_are_small_json_and_equal_every_time(tiny_run: Job, analysis: Distances) -> None:
+def test_exhibits_are_small_json_and_equal_every_time(tiny_run: Task, analysis: Distances) -> None:
     from fedprint.evaluation.rows import plain_value
 
     first, again = (json.dumps(plain_value(analysis.exhibit(scene(tiny_run))), allow_nan=False) for _ in range(2))
@@ -37,14 +37,14 @@ def test_exhibits_are_small_json_and_equal_every_time(tiny_run: Job, analysis: D
     assert 100 < len(first) < 300_000
 
 
-def test_points_are_unit_vectors_of_at_most_so_many_examples(tiny_run: Job) -> None:
+def test_points_are_unit_vectors_of_at_most_so_many_examples(tiny_run: Task) -> None:
     found = scene(tiny_run)
     some = points(found, found.private[0], 5)
     assert some.shape == (5, 16)
     np.testing.assert_allclose(np.linalg.norm(some, axis=1), 1)
 
 
-def test_without_features_texts_are_counted_and_images_are_pixels(tiny_run: Job) -> None:
+def test_without_features_texts_are_counted_and_images_are_pixels(tiny_run: Task) -> None:
     known = scene(tiny_run)
     found = text_scene(known, "language_model", _writers())  # type: ignore[arg-type]
     expected = np.zeros((2, 10))
@@ -56,7 +56,7 @@ def test_without_features_texts_are_counted_and_images_are_pixels(tiny_run: Job)
     assert pixels.shape == (3, known.private[0].examples["x"][0].numel())
 
 
-def test_labels_of_every_task_are_counted(tiny_run: Job) -> None:
+def test_labels_of_every_task_are_counted(tiny_run: Task) -> None:
     known = scene(tiny_run)
     single = replace(
         known, task="single_label", class_names=("a", "b", "c"), private=(user(1, [[0.0]] * 3, [2, 0, 2]),)
@@ -86,7 +86,7 @@ def test_extremes_are_disjoint_and_in_order() -> None:
     assert extremes(ap, 9) == {"most": [1, 5], "least": [2, 3]}
 
 
-def test_distances_tell_users_that_resemble_themselves(tiny_run: Job) -> None:
+def test_distances_tell_users_that_resemble_themselves(tiny_run: Task) -> None:
     known = scene(tiny_run)
     rng = torch.Generator().manual_seed(0)
     apart = tuple(
@@ -107,7 +107,7 @@ def test_distances_tell_users_that_resemble_themselves(tiny_run: Job) -> None:
     assert Distances().exhibit(replace(known, private=same[:1], features=None)) is None
 
 
-def test_class_bias_is_the_mean_norm_of_each_class_column(tiny_run: Job) -> None:
+def test_class_bias_is_the_mean_norm_of_each_class_column(tiny_run: Task) -> None:
     known = scene(tiny_run)
     found = ClassBias(users=4).exhibit(known)
     assert found is not None
@@ -124,7 +124,7 @@ def test_class_bias_is_the_mean_norm_of_each_class_column(tiny_run: Job) -> None
         assert row[device]["updates"] == len(sent) > 0
 
 
-def test_a_language_model_shows_the_words_that_rise_most(tiny_run: Job) -> None:
+def test_a_language_model_shows_the_words_that_rise_most(tiny_run: Task) -> None:
     bias = np.zeros((4, 10), dtype=np.float32)
     bias[0, [4, 6]], bias[1, [4, 6]] = (3, 1), (1, 0)  # user 1, prior
     bias[2, 7] = bias[3, 9] = 1
@@ -146,7 +146,7 @@ def test_a_language_model_shows_the_words_that_rise_most(tiny_run: Job) -> None:
     assert shown["users"][0]["private"]["words"][0]["word"] == "word7"
 
 
-def test_there_is_no_class_bias_without_an_output_layer(tiny_run: Job) -> None:
+def test_there_is_no_class_bias_without_an_output_layer(tiny_run: Task) -> None:
     known = scene(tiny_run)
     body = store([1], ["prior"], {"conv.weight": np.ones((1, 5, 3))})
     assert output_layer(replace(known, store=body)) is None
@@ -154,7 +154,7 @@ def test_there_is_no_class_bias_without_an_output_layer(tiny_run: Job) -> None:
     assert ClassBias().exhibit(replace(known, task="regression")) is None
 
 
-def test_recognisable_users_come_with_reasons(tiny_run: Job) -> None:
+def test_recognisable_users_come_with_reasons(tiny_run: Task) -> None:
     known = scene(tiny_run)
     found = Recognisable(shown=2, top=3).exhibit(known)
     assert found is not None
@@ -187,7 +187,7 @@ def test_a_correlation_needs_variation_and_enough_users() -> None:
     assert 180 <= inside <= 199, "a 95 % interval of unrelated columns holds 0 about 190 times in 200"
 
 
-def test_both_panels_show_the_same_users_and_both_devices(tiny_run: Job) -> None:
+def test_both_panels_show_the_same_users_and_both_devices(tiny_run: Task) -> None:
     known = scene(tiny_run)
     found = RawFeatures(users=3).exhibit(known)
     assert found is not None

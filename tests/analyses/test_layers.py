@@ -10,10 +10,10 @@ from fedprint.analyses.layers import Layers, layer_names
 from fedprint.types import FedprintError
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 
-def test_every_layer_is_asked_alone_with_its_depth_and_size(tiny_run: Job) -> None:
+def test_every_layer_is_asked_alone_with_its_depth_and_size(tiny_run: Task) -> None:
     trials, _ = answered(tiny_run, Layers(attacks=("ridge", "knn")))
     rows = [(t.keys["attack"], t.keys["layer"], t.keys["depth"], t.keys["layers"]) for t in trials]
     layers = ["conv1", "conv2", "fc1", "head"]
@@ -29,7 +29,7 @@ def test_every_layer_is_asked_alone_with_its_depth_and_size(tiny_run: Job) -> No
     assert sum(int(str(t.keys["parameters"])) for t in trials) == 2 * sum(sizes.values())
 
 
-def test_layers_differ_and_users_of_biased_classes_show_in_the_head(tiny_run: Job) -> None:
+def test_layers_differ_and_users_of_biased_classes_show_in_the_head(tiny_run: Task) -> None:
     trials, answers = answered(tiny_run, Layers(attacks=("ridge",)))
     assert not np.allclose(trials[0].scores, trials[-1].scores)
     head = ap(trials[-1], answers)
@@ -37,7 +37,7 @@ def test_layers_differ_and_users_of_biased_classes_show_in_the_head(tiny_run: Jo
     assert head.value > 1.5 * head.chance
 
 
-def test_an_attack_that_is_not_configured_is_named(tiny_run: Job) -> None:
+def test_an_attack_that_is_not_configured_is_named(tiny_run: Task) -> None:
     with pytest.raises(FedprintError, match="no attack 'svm' in this experiment; choose of chance, knn, ridge"):
         answered(tiny_run, Layers(attacks=("svm",)))
 

@@ -9,19 +9,19 @@ from matching_cases import asked, desk, judged
 from fedprint.analyses.matching import Matching, mean_by
 from fedprint.analyses.trials import AnswerSet, QuestionSet, Trial
 from fedprint.kinds.federation.stages.ask import gather
-from fedprint.kinds.federation.stages.paths import Job
+from fedprint.lab.graph import Task
 
 Run = tuple[list[Trial], dict[str, AnswerSet], dict[str, QuestionSet]]
 
 
 @pytest.fixture(scope="module")
-def run(tiny_run: Job) -> Run:
+def run(tiny_run: Task) -> Run:
     analysis = Matching(pairs=1000)
     questions, answers = asked(tiny_run, analysis)
     return list(analysis.trials(desk(tiny_run, questions))), answers, questions
 
 
-def test_questions_are_pairs_without_answers(run: Run, tiny_run: Job) -> None:
+def test_questions_are_pairs_without_answers(run: Run, tiny_run: Task) -> None:
     questions = run[2]["matching"]
     assert {field.name for field in fields(QuestionSet)} == {"name", "kind", "subjects", "facts"}
     assert questions.kind == "same"
@@ -31,7 +31,7 @@ def test_questions_are_pairs_without_answers(run: Run, tiny_run: Job) -> None:
     assert set(role[questions.subjects[:, 1]]) == {"anonymous"}
 
 
-def test_answers_are_right_and_balanced(run: Run, tiny_run: Job) -> None:
+def test_answers_are_right_and_balanced(run: Run, tiny_run: Task) -> None:
     facts, questions, answers = gather(tiny_run), run[2]["matching"], run[1]["matching"]
     owner = dict(zip(facts.index["obs_id"], facts.owner, strict=True))
     left, right = (np.array([owner[obs] for obs in column]) for column in questions.subjects.T)
@@ -56,7 +56,7 @@ def test_chance_matches_nobody_and_the_strong_matcher_matches(run: Run) -> None:
     assert strong["matching_ap"].lo > 0.6 > chance.hi
 
 
-def test_prior_updates_of_others_match_nobody(tiny_run: Job) -> None:
+def test_prior_updates_of_others_match_nobody(tiny_run: Task) -> None:
     """Each prior update is replaced by one of the next user: what belonged together does not any more."""
     analysis = Matching(pairs=1000, attacks=("match-strong",))
     questions, answers = asked(tiny_run, analysis)
@@ -73,7 +73,7 @@ def test_prior_updates_of_others_match_nobody(tiny_run: Job) -> None:
     assert judged(trials, answers, attack="match-strong", linkage="device")["matching_ap"].value < 0.55
 
 
-def test_users_are_only_names(run: Run, tiny_run: Job) -> None:
+def test_users_are_only_names(run: Run, tiny_run: Task) -> None:
     """Exchanging the names of all prior devices leaves every pair what it was."""
     bench = desk(tiny_run, run[2])
     users = list(bench.everyone.options)
@@ -83,7 +83,7 @@ def test_users_are_only_names(run: Run, tiny_run: Job) -> None:
     assert np.corrcoef(strong.scores[:, 0], run[0][-2].scores[:, 0])[0, 1] > 0.9
 
 
-def test_equal_seeds_give_equal_scores(run: Run, tiny_run: Job) -> None:
+def test_equal_seeds_give_equal_scores(run: Run, tiny_run: Task) -> None:
     analysis = Matching(pairs=1000, attacks=("siamese",))
     (again,) = analysis.trials(desk(tiny_run, run[2]))
     np.testing.assert_array_equal(again.scores, run[0][2].scores)

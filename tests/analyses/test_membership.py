@@ -35,7 +35,7 @@ from fedprint.federation.store import UpdateStore, read_truth
 from fedprint.kinds.federation import build
 from fedprint.kinds.federation.stages.ask import gather
 from fedprint.kinds.federation.stages.attack import open_view
-from fedprint.kinds.federation.stages.paths import Job
+from fedprint.lab.graph import Task
 from fedprint.types import FedprintError, Measurement
 
 HALF: dict[str, Any] = {
@@ -48,15 +48,15 @@ HALF: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def half(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+def half(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
     """Return a run in which half of the anonymous devices stayed away, ready to be analysed."""
     with project_in(tmp_path_factory.mktemp("half")) as project:
         yield project.run("half", HALF, until="attack")
 
 
 @pytest.fixture(scope="module")
-def trials(half: Job) -> tuple[list[Trial], dict[str, AnswerSet]]:
-    return answered(half, half.analyses[0])
+def trials(half: Task) -> tuple[list[Trial], dict[str, AnswerSet]]:
+    return answered(half, half.config.analyses[0])
 
 
 def measured(found: tuple[list[Trial], dict[str, AnswerSet]]) -> dict[tuple[Any, ...], Measurement]:
@@ -71,9 +71,9 @@ def measured(found: tuple[list[Trial], dict[str, AnswerSet]]) -> dict[tuple[Any,
 # ---- the federation ------------------------------------------------------------------------------------------------
 
 
-def test_half_of_the_anonymous_devices_stay_away_and_every_prior_device_takes_part(half: Job) -> None:
-    store, truth = UpdateStore.open(half.paths.updates / "observed"), read_truth(half.paths.updates / "truth")
-    private = load_users(half.paths.prepared / "private")
+def test_half_of_the_anonymous_devices_stay_away_and_every_prior_device_takes_part(half: Task) -> None:
+    store, truth = UpdateStore.open(half.at("observed")), read_truth(half.at("truth"))
+    private = load_users(half.at("private"))
     absent = build.absent_users(private, 0.5, build.federation_seed(half.seed))
     senders = set(truth["device_id"])
     assert len(absent) == 6 and {user.user_id for user in private} > absent
@@ -82,7 +82,7 @@ def test_half_of_the_anonymous_devices_stay_away_and_every_prior_device_takes_pa
     assert len(store.index) == half.config.federation.rounds * 9, "half of 12 + 6 devices a round"
 
 
-def test_without_absent_users_there_is_nothing_to_ask(tiny_run: Job) -> None:
+def test_without_absent_users_there_is_nothing_to_ask(tiny_run: Task) -> None:
     with pytest.raises(FedprintError, match=r"every user took part; set federation\.absent"):
         answered(tiny_run, Membership())
 
@@ -116,7 +116,7 @@ def test_who_has_the_devices_own_data_tells_members_better_than_who_has_the_prio
         assert aucs[view, "known-data"] > 0.85
 
 
-def test_the_questions_hold_the_data_of_members_and_others_alike_and_only_where_wanted(half: Job) -> None:
+def test_the_questions_hold_the_data_of_members_and_others_alike_and_only_where_wanted(half: Task) -> None:
     facts = gather(half)
     (asked, answers), _ = Membership().ask(facts)
     held = {user.user_id: user.examples for user in facts.private}
@@ -133,7 +133,7 @@ def test_the_questions_hold_the_data_of_members_and_others_alike_and_only_where_
     assert not next(iter(Membership(knows=("prior",)).ask(facts)))[0].facts
 
 
-def test_a_rehearsal_with_known_data_has_batches_in_another_order(half: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rehearsal_with_known_data_has_batches_in_another_order(half: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were they in the same order, rehearsed members would be found exactly, as no real one is."""
     view, _ = open_view(half, "naive")
     made: list[np.ndarray] = []
@@ -194,7 +194,7 @@ def test_where_members_scored_lower_in_rehearsals_scores_say_nothing() -> None:
     assert found.ratios(np.ones((3, 2)), 1.0).tolist() == [0, 0, 0]
 
 
-def test_rehearsals_see_the_noise_and_the_size_of_every_sum(half: Job) -> None:
+def test_rehearsals_see_the_noise_and_the_size_of_every_sum(half: Task) -> None:
     view, _ = open_view(half, "naive")
     clean = Level(rate=0.5, members=3.0, noise=0.0)
     noisy, whole = replace(clean, noise=10.0), replace(clean, members=6.0)
@@ -205,7 +205,7 @@ def test_rehearsals_see_the_noise_and_the_size_of_every_sum(half: Job) -> None:
     assert calibrated(view, 10, [clean])[clean].inside == pytest.approx(found[clean].inside)
 
 
-def test_rehearsed_sums_weigh_devices_as_the_server_does(half: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rehearsed_sums_weigh_devices_as_the_server_does(half: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they are weighted by examples, a user with many times as many is alone in every sum that holds it."""
     view, _ = open_view(half, "naive")
     seen: list[np.ndarray] = []
@@ -263,7 +263,7 @@ def test_only_who_knows_of_the_defence_knows_its_noise() -> None:
     assert level(adaptive, 1, "central").noise == 2.0  # type: ignore[arg-type]
 
 
-def test_rounds_count_by_their_own_noise(half: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_count_by_their_own_noise(half: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where half of the rounds drown in noise, their scores have nothing to say, and the ratios know it."""
     view, _ = open_view(half, "adaptive")
     asked: list[Level] = []
@@ -289,7 +289,7 @@ def test_rounds_count_by_their_own_noise(half: Job, monkeypatch: pytest.MonkeyPa
     assert total == pytest.approx(told.ratios(by_round[0][:, None], 0.5)), "round 8 adds nothing"
 
 
-def test_a_member_is_in_one_of_the_sums_of_groups(half: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_is_in_one_of_the_sums_of_groups(half: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scored by the sum that shows it best, in rehearsals of sums as large, and by the mean likelihood over them."""
     view, _ = open_view(half, "adaptive")
     cut: list[np.ndarray] = []

@@ -11,7 +11,7 @@ from matching_cases import asked, desk, judged
 from fedprint.analyses.open_world import OpenWorld
 from fedprint.analyses.trials import UNSEEN, AnswerSet, QuestionSet, Trial
 from fedprint.kinds.federation.stages.ask import gather
-from fedprint.kinds.federation.stages.paths import Job
+from fedprint.lab.graph import Task
 from fedprint.types import FedprintError
 
 SHARES = (0.0, 0.5, 1.0)
@@ -20,7 +20,7 @@ Run = tuple[list[Trial], dict[str, AnswerSet], dict[str, QuestionSet]]
 
 
 @pytest.fixture(scope="module")
-def run(tiny_run: Job) -> Run:
+def run(tiny_run: Task) -> Run:
     questions, answers = asked(tiny_run, ANALYSIS)
     return list(ANALYSIS.trials(desk(tiny_run, questions))), answers, questions
 
@@ -36,7 +36,7 @@ def test_what_is_asked_at_each_share(run: Run) -> None:
     }  # fmt: skip
 
 
-def test_a_third_is_held_out_and_never_asked_about(run: Run, tiny_run: Job) -> None:
+def test_a_third_is_held_out_and_never_asked_about(run: Run, tiny_run: Task) -> None:
     facts = gather(tiny_run)
     owner = dict(zip(facts.index["obs_id"], facts.owner, strict=True))
     for questions in run[2].values():
@@ -63,13 +63,13 @@ def test_answers_are_seen_users_or_unseen(run: Run) -> None:
     assert UNSEEN not in run[1]["open-users-0-1000"].answers
 
 
-def test_the_subset_unseen_has_pairs_of_unseen_users_only(run: Run, tiny_run: Job) -> None:
+def test_the_subset_unseen_has_pairs_of_unseen_users_only(run: Run, tiny_run: Task) -> None:
     facts, questions = gather(tiny_run), run[2]["open-unseen-0-500"]
     owner = dict(zip(facts.index["obs_id"], facts.owner, strict=True))
     assert not {owner[obs] for obs in questions.subjects.ravel()} & set(questions.facts["seen"])
 
 
-def test_few_users_are_refused(tiny_run: Job) -> None:
+def test_few_users_are_refused(tiny_run: Task) -> None:
     facts = gather(tiny_run)
     with pytest.raises(FedprintError, match="5 users are too few"):
         list(ANALYSIS.ask(replace(facts, private=facts.private[:5])))
@@ -122,7 +122,7 @@ class Altered:
             yield block
 
 
-def test_priors_of_unseen_users_are_never_used(run: Run, tiny_run: Job) -> None:
+def test_priors_of_unseen_users_are_never_used(run: Run, tiny_run: Task) -> None:
     """With other prior data and other prior updates of the unseen, every answer that does not ask about them stays."""
     analysis = OpenWorld(shares=(0.5,), pairs=400, matchers=("siamese",))
     questions, _ = asked(tiny_run, analysis)

@@ -25,13 +25,13 @@ from fedprint.attacks.shadow import ShadowDevice, shadow_updates
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.federation.store import read_truth
-from fedprint.params import flatten
 from fedprint.kinds.federation.stages.analyse import open_bench
 from fedprint.kinds.federation.stages.attack import open_view
-from fedprint.kinds.federation.stages.paths import Job
+from fedprint.lab.graph import Task
+from fedprint.params import flatten
 
 
-def test_the_rest_is_the_weighted_sum_of_the_anonymous_updates(tiny_run: Job) -> None:
+def test_the_rest_is_the_weighted_sum_of_the_anonymous_updates(tiny_run: Task) -> None:
     view, _ = open_view(tiny_run, "naive")
     index = view.store.index
     for t in (0, view.store.rounds - 1):
@@ -98,7 +98,7 @@ def test_candidates_without_a_mean_are_explained_too() -> None:
     assert not Candidates.of(np.zeros((3, 50))).explain(np.ones(50), 1.0).any()
 
 
-def test_the_directions_are_the_backgrounds_leading_ones(tiny_run: Job) -> None:
+def test_the_directions_are_the_backgrounds_leading_ones(tiny_run: Task) -> None:
     view, _ = open_view(tiny_run, "naive")
     found = shared_directions(view, 3)
     assert found.shape == (4, sum(view.store.sizes.values())), "of 8 background users at most half"
@@ -110,10 +110,10 @@ def test_the_directions_are_the_backgrounds_leading_ones(tiny_run: Job) -> None:
     assert shared_directions(replace(view, background=()), 3).shape == (0, found.shape[1])
 
 
-def test_it_asks_about_every_user_and_knows_who_took_part(tiny_run: Job) -> None:
+def test_it_asks_about_every_user_and_knows_who_took_part(tiny_run: Task) -> None:
     bench = open_bench(tiny_run, lambda note: None)
     index = bench.view.store.index
-    truth = read_truth(tiny_run.paths.updates / "truth").set_index("obs_id")
+    truth = read_truth(tiny_run.at("truth")).set_index("obs_id")
     owner = truth.loc[index["obs_id"], "user_id"].to_numpy(dtype=np.int64)
 
     class Facts:
@@ -127,7 +127,7 @@ def test_it_asks_about_every_user_and_knows_who_took_part(tiny_run: Job) -> None
         assert answer == there.any()
 
 
-def test_released_models_are_those_of_the_next_round(tiny_run: Job) -> None:
+def test_released_models_are_those_of_the_next_round(tiny_run: Task) -> None:
     view, _ = open_view(tiny_run, "naive")
     before, after = view.store.global_params(0), view.store.global_params(1)
     moved = flatten({name: after[name] - before[name] for name in view.store.layers}).double().numpy()
@@ -138,7 +138,7 @@ def test_released_models_are_those_of_the_next_round(tiny_run: Job) -> None:
     assert np.linalg.norm(moved - mean) < 0.02 * np.linalg.norm(mean)
 
 
-def test_no_two_candidates_share_the_randomness_of_a_defence(tiny_run: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_two_candidates_share_the_randomness_of_a_defence(tiny_run: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """Were noise and background the same in both halves of a prior, the penalty would be chosen on them."""
     made: list[str] = []
 
@@ -153,7 +153,7 @@ def test_no_two_candidates_share_the_randomness_of_a_defence(tiny_run: Job, monk
     assert len(set(made)) == len(made)
 
 
-def test_each_view_scores_every_pair_of_user_and_round(tiny_run: Job) -> None:
+def test_each_view_scores_every_pair_of_user_and_round(tiny_run: Task) -> None:
     bench = open_bench(tiny_run, lambda note: None)
     pairs = np.array([(t, user) for t in (0, 1) for user in bench.everyone.options], dtype=np.int64)
     asked = QuestionSet(name=QUESTIONS, kind="fits", subjects=pairs)
@@ -164,7 +164,9 @@ def test_each_view_scores_every_pair_of_user_and_round(tiny_run: Job) -> None:
         assert trial.scores.std() > 0
 
 
-def test_the_penalty_is_chosen_on_sums_like_those_that_are_seen(tiny_run: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_penalty_is_chosen_on_sums_like_those_that_are_seen(
+    tiny_run: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As many members as anonymous devices are expected, with the noise of the released models where that is seen."""
     asked: list[Level] = []
 

@@ -18,17 +18,17 @@ from fedprint.evaluation.judge import Setting, judge
 from fedprint.types import FedprintError, User
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 QUICK = Profile(labels=("sun",), top=0.3, devices=8, rounds=2)
 
 
 @pytest.fixture(scope="module")
-def answered(tiny_run: Job) -> tuple[list[Trial], dict[str, AnswerSet]]:
+def answered(tiny_run: Task) -> tuple[list[Trial], dict[str, AnswerSet]]:
     return cases.answered(tiny_run, QUICK)
 
 
-def test_devices_that_fit_have_most_examples_with_the_label(tiny_run: Job) -> None:
+def test_devices_that_fit_have_most_examples_with_the_label(tiny_run: Task) -> None:
     from fedprint.kinds.federation.stages.ask import gather
 
     facts = gather(tiny_run)
@@ -44,7 +44,7 @@ def test_devices_that_fit_have_most_examples_with_the_label(tiny_run: Job) -> No
     assert set(questions.facts) == {"devices"}
 
 
-def test_a_threshold_can_be_given(tiny_run: Job) -> None:
+def test_a_threshold_can_be_given(tiny_run: Task) -> None:
     from fedprint.kinds.federation.stages.ask import gather
 
     facts = gather(tiny_run)
@@ -70,13 +70,13 @@ def test_trials_rank_devices_with_evidence(answered: tuple[list[Trial], dict[str
 
 
 def test_the_exhibit_lists_devices_from_best_to_worst(
-    tiny_run: Job, answered: tuple[list[Trial], dict[str, AnswerSet]]
+    tiny_run: Task, answered: tuple[list[Trial], dict[str, AnswerSet]]
 ) -> None:
     from fedprint.data.prepared import load_meta
     from fedprint.kinds.federation.stages.evaluate_analyses import open_scene
 
     trials, answers = answered
-    scene = open_scene(tiny_run, load_meta(tiny_run.paths.prepared), {})
+    scene = open_scene(tiny_run, load_meta(tiny_run.at("meta")), {})
     shown = QUICK.exhibit(replace(scene, trials=lambda name: tuple(trials)))
     assert shown is not None
     listed = shown["devices"]

@@ -8,7 +8,7 @@ from analysis_cases import answered, ap, bench
 from fedprint.analyses.users import Users, usual_sizes
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 
 def test_usual_sizes_end_with_everybody() -> None:
@@ -17,7 +17,7 @@ def test_usual_sizes_end_with_everybody() -> None:
     assert usual_sizes(580) == (10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 200, 400, 580)
 
 
-def test_subsets_are_nested_and_hold_exactly_their_users_updates(tiny_run: Job) -> None:
+def test_subsets_are_nested_and_hold_exactly_their_users_updates(tiny_run: Task) -> None:
     from fedprint.kinds.federation.stages.ask import gather
 
     facts = gather(tiny_run)
@@ -35,7 +35,7 @@ def test_subsets_are_nested_and_hold_exactly_their_users_updates(tiny_run: Job) 
         assert len(questions.subjects) == sum(facts.owner[row] in told for row in rows)
 
 
-def test_only_the_chosen_users_are_options(tiny_run: Job) -> None:
+def test_only_the_chosen_users_are_options(tiny_run: Task) -> None:
     trials, answers = answered(tiny_run, Users(attack="ridge", sizes=(3, 8), repeats=2))
     assert [trial.keys["options"] for trial in trials] == [3, 3, 8]
     for trial in trials:
@@ -45,7 +45,7 @@ def test_only_the_chosen_users_are_options(tiny_run: Job) -> None:
         assert np.isfinite(trial.scores).all()
 
 
-def test_all_users_are_the_closed_world(tiny_run: Job) -> None:
+def test_all_users_are_the_closed_world(tiny_run: Task) -> None:
     (trial,), _ = answered(tiny_run, Users(attack="ridge", sizes=(8,), repeats=1))
     desk = bench(tiny_run)
     direct = desk.scores("ridge", desk.problem, "users", "x")

@@ -38,7 +38,7 @@ from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.backends import Sequential
 from fedprint.kinds.federation.config import ThreatConfig
 from fedprint.kinds.federation.stages.attack import effort_of, open_view
-from fedprint.kinds.federation.stages.paths import Job
+from fedprint.lab.graph import Task
 from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, FedprintError, Questions
 
@@ -51,14 +51,14 @@ DEFENDED: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
     """Return a defended federation."""
     with project_in(tmp_path_factory.mktemp("adversary")) as project:
         yield project.run("defended", DEFENDED, until="ask")
 
 
 @pytest.fixture(scope="module")
-def asked(job: Job) -> tuple[AttackerView, Questions]:
+def asked(job: Task) -> tuple[AttackerView, Questions]:
     return open_view(job, "adaptive")
 
 
@@ -72,17 +72,17 @@ def adaptive(asked: tuple[AttackerView, Questions], devices: OffLine) -> tuple[R
     return recipes("adaptive", *asked, devices)
 
 
-def test_the_naive_view_does_not_hold_the_defences(job: Job) -> None:
+def test_the_naive_view_does_not_hold_the_defences(job: Task) -> None:
     assert open_view(job, "naive")[0].defences is None
     assert open_view(job, "adaptive")[0].defences == job.config.defences
 
 
-def test_an_adaptive_adversary_without_defences_to_know_is_refused(job: Job, devices: OffLine) -> None:
+def test_an_adaptive_adversary_without_defences_to_know_is_refused(job: Task, devices: OffLine) -> None:
     with pytest.raises(FedprintError, match="adversaries"):
         recipes("adaptive", *open_view(job, "naive"), devices)
 
 
-def test_naive_learns_from_recorded_updates_only_where_these_are_clean(job: Job, devices: OffLine) -> None:
+def test_naive_learns_from_recorded_updates_only_where_these_are_clean(job: Task, devices: OffLine) -> None:
     view, questions = open_view(job, "naive")
     (recorded,) = recipes("naive", view, questions, replace(devices, real=None, recorded=True))
     (clean,) = recipes("naive", view, questions, devices)
@@ -91,12 +91,12 @@ def test_naive_learns_from_recorded_updates_only_where_these_are_clean(job: Job,
     assert len(clean.problem.ask) == len(recorded.problem.ask) == len(view.anonymous_rows)
 
 
-def test_all_adversaries_ask_on_one_table_of_updates(job: Job, devices: OffLine, adaptive: tuple[Recipe, ...]) -> None:
+def test_all_adversaries_ask_on_one_table_of_updates(job: Task, devices: OffLine, adaptive: tuple[Recipe, ...]) -> None:
     (naive,) = recipes("naive", *open_view(job, "naive"), devices)
     assert {id(recipe.problem.updates) for recipe in adaptive} == {id(naive.problem.updates)}
 
 
-def test_what_the_naive_adversary_learns_does_not_depend_on_the_other_ones_devices(job: Job, devices: OffLine) -> None:
+def test_what_the_naive_adversary_learns_does_not_depend_on_the_other_ones_devices(job: Task, devices: OffLine) -> None:
     view, questions = open_view(job, "naive")
     alone = run_off_line(view, questions, replace(EFFORT, draws=0))
     (shared,), (own,) = (recipes("naive", view, questions, made) for made in (devices, alone))
@@ -190,7 +190,7 @@ def test_devices_off_line_clip_at_the_norm_that_the_server_announced(
     np.testing.assert_allclose(made, np.minimum(plain, norms), rtol=1e-4)
 
 
-def test_shadow_randomness_is_not_the_federations(asked: tuple[AttackerView, Questions], job: Job) -> None:
+def test_shadow_randomness_is_not_the_federations(asked: tuple[AttackerView, Questions], job: Task) -> None:
     """Under the very name of a real device the adversary's draw is another one: it knows no seed of the federation."""
     view = asked[0]
     user = view.prior_users[0]
@@ -203,7 +203,7 @@ def test_shadow_randomness_is_not_the_federations(asked: tuple[AttackerView, Que
 
 
 def test_the_adaptive_adversary_may_answer_exactly_as_the_naive_one(
-    job: Job, devices: OffLine, adaptive: tuple[Recipe, ...]
+    job: Task, devices: OffLine, adaptive: tuple[Recipe, ...]
 ) -> None:
     (naive,) = recipes("naive", *open_view(job, "naive"), devices)
     first, work = adaptive[0], Workspace()
@@ -283,7 +283,7 @@ def test_relabelling_exchanges_the_labels_and_nothing_else() -> None:
     assert found.fit is asked.fit
 
 
-def test_whoever_knows_of_no_defence_has_as_many_devices_as_whoever_does(job: Job) -> None:
+def test_whoever_knows_of_no_defence_has_as_many_devices_as_whoever_does(job: Task) -> None:
     knowing, naive = (
         effort_of(
             job.config.model_copy(update={"threat": job.config.threat.model_copy(update={"adversaries": names})}), 99
@@ -313,7 +313,7 @@ def test_where_nobody_is_defended_both_adversaries_learn_off_line_from_the_same_
     for recipe in (first, clean):
         for mine, theirs in zip([recipe.problem, *_problems(recipe)], [naive.problem, *_problems(naive)], strict=True):
             assert mine.fit.tolist() == theirs.fit.tolist() and mine.ask.tolist() == theirs.ask.tolist()
-    learnt = json.loads((found.paths.attack_of("adaptive") / "attack.json").read_text())
+    learnt = json.loads((found.at("attack") / "adaptive" / "attack.json").read_text())
     assert set(learnt["recipe_weights"]) == {NAIVE, "clean", "clean, by AP"}
     recorded = found.config.model_copy(update={"threat": ThreatConfig()})
     assert recorded.adversaries == ("naive",), "of records there is one way to learn"

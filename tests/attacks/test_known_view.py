@@ -14,13 +14,13 @@ from fedprint.defences.on_data import RandAug
 from fedprint.defences.points import Defence
 from fedprint.defences.secure_aggregation import SecureAggregation
 from fedprint.kinds.federation.stages.attack import open_view
-from fedprint.kinds.federation.stages.paths import Job
+from fedprint.lab.graph import Task
 from fedprint.types import Questions
 
 EFFORT = Effort(clean_rounds=4, defended_rounds=2, draws=1, validation_rounds=2)
 
 
-def knowing(job: Job, defence: Defence) -> tuple[AttackerView, Questions]:
+def knowing(job: Task, defence: Defence) -> tuple[AttackerView, Questions]:
     view, questions = open_view(job, "naive")
     return replace(view, defences=(defence,)), questions
 
@@ -30,7 +30,7 @@ def learnt(view: AttackerView, questions: Questions) -> dict[str, Recipe]:
     return {recipe.name: recipe for recipe in recipes("adaptive", view, questions, devices)}
 
 
-def test_under_secure_aggregation_it_rehearses_on_sums(tiny_run: Job) -> None:
+def test_under_secure_aggregation_it_rehearses_on_sums(tiny_run: Task) -> None:
     """A cohort of 8 is one group, of which 4 devices are anonymous: so are the sums that are asked about."""
     view, questions = knowing(tiny_run, SecureAggregation())
     found, users = learnt(view, questions), len(view.prior_users)
@@ -45,14 +45,14 @@ def test_under_secure_aggregation_it_rehearses_on_sums(tiny_run: Job) -> None:
     np.testing.assert_allclose(table[summed.ask].mean(0), table[single.fit].mean(0), atol=1e-6)
 
 
-def test_groups_of_one_are_rehearsed_as_single_updates(tiny_run: Job) -> None:
+def test_groups_of_one_are_rehearsed_as_single_updates(tiny_run: Task) -> None:
     recipe = learnt(*knowing(tiny_run, SecureAggregation(size=1)))["both"]
     rows = np.concatenate(list(recipe.folds[0].problem.updates.blocks()), axis=1)[recipe.folds[0].problem.ask]
     assert len(np.unique(rows, axis=0)) == len(rows)
 
 
 def test_background_users_span_the_nuisance_where_there_are_enough_of_them(
-    tiny_run: Job, monkeypatch: pytest.MonkeyPatch
+    tiny_run: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view, _ = knowing(tiny_run, RandAug(alpha=1))
     monkeypatch.setattr(adversary, "NUISANCE_SETS", len(view.background))

@@ -30,13 +30,13 @@ from fedprint.rng import torch_rng
 from fedprint.types import FedprintError
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 SIZES = {"body.weight": 20, "head.weight": 12, "head.bias": 4}
 
 
 @pytest.fixture(scope="module")
-def view(tiny_run: Job) -> AttackerView:
+def view(tiny_run: Task) -> AttackerView:
     from fedprint.kinds.federation.stages.attack import open_view
 
     return open_view(tiny_run, "naive")[0]

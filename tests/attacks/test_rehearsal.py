@@ -21,7 +21,7 @@ from fedprint.federation.store import UpdateStore
 from fedprint.types import ClientJob, ClientResult, FedprintError, LocalTraining, Params, Questions
 
 if TYPE_CHECKING:
-    from fedprint.kinds.federation.stages.paths import Job
+    from fedprint.lab.graph import Task
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Spy:
 
 
 @pytest.fixture
-def asked(tiny_run: Job) -> tuple[AttackerView, Questions]:
+def asked(tiny_run: Task) -> tuple[AttackerView, Questions]:
     from fedprint.kinds.federation.stages.attack import open_view
 
     return open_view(tiny_run, "naive")

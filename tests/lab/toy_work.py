@@ -166,3 +166,19 @@ def stay(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> 
 
 def look(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> Any:
     return {"server": os.getppid(), "data": os.environ.get("FEDPRINT_DATA"), "threads": os.environ["OMP_NUM_THREADS"]}
+
+
+def stage(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> Any:
+    """Stand for a stage of dvc.yaml."""
+    match call["stage"]:
+        case "refused":
+            raise FedprintError("mend it")
+        case "crashed":
+            raise ValueError("a fault")
+        case "code":
+            return 7
+    tell({"line": json.dumps(call, sort_keys=True)})
+    for done in (1, 2, 3):
+        tell({"progress": ["rounds", done, 3, "fast"]})
+    tell({"metrics": [["ap", 0.5, 0]]})
+    return None

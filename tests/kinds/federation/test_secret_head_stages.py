@@ -19,11 +19,11 @@ def test_an_experiment_with_a_secret_head_runs_and_none_of_it_is_in_its_outputs(
     changes = {"attacks": attacks, "analyses": [], "defences": [spn], "threat": {"defended": "anonymous"}}
     federation = {**TINY["federation"], "aggregation": "round-robin"}
     job = project.run("secret", {**TINY, **changes, "federation": federation}, until="attack")
-    store = UpdateStore.open(job.paths.updates / "observed")
+    store = UpdateStore.open(job.at("observed"))
     assert not [name for name in store.layers if "secret" in name]
     named = [path for path in project.root.rglob("*") if path.is_file() and b"secret_head" in path.read_bytes()]
     assert named == [], "nothing of the heads is left, in no output and in no checkpoint"
-    strengths = json.loads((job.paths.updates / "truth" / "strengths.json").read_text())
+    strengths = json.loads((job.at("truth") / "strengths.json").read_text())
     drawn = {d["defences"][0]["alpha2"] for name, d in strengths.items() if name.endswith("anonymous")}
     assert drawn == {0.01, 0.1}
     moved = torch.cat([p.flatten() for p in store.global_params(8).values()])

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from tiny_project import CHECKOUT, TINY, Project
+from tiny_project import TINY, Project
 
 from fedprint.component import Component
 from fedprint.defences.on_data import MmAug
 from fedprint.kinds.federation.config import Experiment, check_experiment
-from fedprint.kinds.named_files import files_sha256, named_files
-from fedprint.kinds.plane.point_keys import canonical, stage_keys
-from fedprint.kinds.suite.suite import load_suite
-from fedprint.kinds.workspace import NO_FILES, Request
+from fedprint.kinds.federation.jobs import job_of
+from fedprint.kinds.named_files import NO_FILES, files_sha256, named_files
+from fedprint.lab.keys import stage_key
 
 NAMING: dict[str, dict[str, Any]] = {
     "model": {"model": {"name": "mobilenet", "width": 0.25, "weights": "named"}},
@@ -30,8 +28,9 @@ def experiment(**changes: Any) -> Experiment:
     return check_experiment({"name": "tiny", **TINY, **changes}, "test")
 
 
-def keys(project: Project, config: Experiment) -> dict[str, str]:
-    return dict(stage_keys(project.root, canonical(config, "random", 0), "0" * 64))
+def keys(config: Experiment) -> dict[str, str]:
+    job = job_of(config, "random", 0, label="tiny")
+    return {stage.name: stage_key(job, stage, {}, "cpu") for stage in job.work.graph.stages}
 
 
 @pytest.mark.parametrize("kind", NAMING)
@@ -76,26 +75,12 @@ def test_a_file_of_equal_size_and_another_time_is_read_again(project: Project) -
 def test_the_stages_that_may_read_it_have_new_keys_when_the_content_changes(project: Project) -> None:
     config = experiment(**NAMING["model"])
     Path("named").write_text("one")
-    before = keys(project, config)
+    before = keys(config)
     Path("named").write_text("other")
-    after = keys(project, config)
+    after = keys(config)
     assert [stage for stage in before if before[stage] != after[stage]] == [
-        "federate", "ask", "attack", "analyse", "evaluate",
+        "choose", "federate", "ask", "attack", "analyse", "evaluate",
     ]  # fmt: skip
-    plain = keys(project, experiment())
+    plain = keys(experiment())
     Path("named").write_text("third")
-    assert keys(project, experiment()) == plain, "a file that no setting names is nobody's business"
-
-
-def test_dvc_sees_the_digest_in_params(project: Project) -> None:
-    stages = yaml.safe_load((CHECKOUT / "dvc.yaml").read_text())["stages"]
-    reading = [stage for stage, found in stages.items() if "files_sha256" in found.get("params", ())]
-    assert reading == ["federate", "ask", "attack", "analyse", "evaluate"]
-    assert yaml.safe_load((CHECKOUT / "params.yaml").read_text())["files_sha256"] == NO_FILES
-    request = Request(experiment="tiny", priors=["random"], seeds=[0], dataset_sha256="embedded", files_sha256="abc")
-    assert request.as_params()["files_sha256"] == "abc"
-    Path("named").write_text("one")
-    project.write("tiny", {**TINY, **NAMING["model"]})
-    project.write("pair", {"report": {"title": "Pair"}, "members": [{"experiment": "tiny"}]})
-    (member,) = load_suite(project.root, "pair").members
-    assert member.request(None).files_sha256 == files_sha256(member.config) != NO_FILES
+    assert keys(experiment()) == plain, "a file that no setting names is nobody's business"

@@ -18,23 +18,23 @@ from fedprint.types import Examples, FedprintError
 def test_chrono_without_time_is_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row order is not time: a silent split by it would pass for a chronological one."""
     project.write("timeless", {**TINY, "split": {"priors": ["chrono"]}})
-    job = project.job("timeless", prior="chrono")
+    job = project.task("timeless", prior="chrono")
     load = Albums.load
     monkeypatch.setattr(Albums, "load", lambda *args: replace(load(*args), has_time=False))
     with pytest.raises(FedprintError, match="chrono needs a column time or order"):
         prepare.run(job)
-    assert not job.paths.prepared.exists()
+    assert not job.at("prior").exists()
 
 
 def test_photoset_without_albums_is_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """With every example an album of its own it would be the random split under another name."""
     project.write("albumless", {**TINY, "split": {"priors": ["photoset"]}})
-    job = project.job("albumless", prior="photoset")
+    job = project.task("albumless", prior="photoset")
     load = Albums.load
     monkeypatch.setattr(Albums, "load", lambda *args: _each_alone(load(*args)))
     with pytest.raises(FedprintError, match="photoset needs a column album or session"):
         prepare.run(job)
-    assert not job.paths.prepared.exists()
+    assert not job.at("prior").exists()
 
 
 def _each_alone(dataset: Dataset) -> Dataset:
@@ -44,9 +44,9 @@ def _each_alone(dataset: Dataset) -> Dataset:
 
 def test_photoset_keeps_albums_whole_and_captions_beside_them(project: Project) -> None:
     project.write("whole", {**TINY, "split": {"priors": ["photoset"]}})
-    job = project.job("whole", prior="photoset")
+    job = project.task("whole", prior="photoset")
     prepare.run(job)
-    prior, private = (load_users(job.paths.prepared / name) for name in ("prior", "private"))
+    prior, private = (load_users(job.at(name)) for name in ("prior", "private"))
     for a, b in zip(prior, private, strict=True):
         assert set(a.examples["album"].tolist()).isdisjoint(b.examples["album"].tolist())
     everything = Albums.model_validate(TINY["data"]).load(None, seed_for(0, "data")).users[0].examples

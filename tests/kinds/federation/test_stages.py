@@ -13,16 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_project import CHECKOUT, TINY, Project, run_job
+from tiny_project import CHECKOUT, TINY, Project, run_stages
 
+from fedprint.data.files import read_json
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import read_measurements
 from fedprint.evaluation.shuffled import PermutationTest, judge_jointly, permutation_test
 from fedprint.federation.store import UpdateStore
-from fedprint.kinds.federation.config import Experiment, read_resolved
-from fedprint.kinds.federation.stages import analyse, attack, evaluate
-from fedprint.kinds.federation.stages.__main__ import main as stage_main
-from fedprint.kinds.federation.stages.paths import Job, read_json
+from fedprint.kinds.federation.config import Experiment
+from fedprint.kinds.federation.graph import FEDERATION
+from fedprint.kinds.federation.stages import evaluate
+from fedprint.lab.graph import Task
 
 KEYS = {
     "experiment", "dataset", "prior", "world", "training", "defence", "defence_params", "defended", "adversary", "view",
@@ -33,8 +34,8 @@ ATTACKS = [attack["name"] for attack in TINY["attacks"]]
 EVERY_ATTACK = ["chance", "knn", "svm", "mlp", "mlp-tuned", "ridge"]
 
 
-def _rows(job: Job) -> list[dict[str, Any]]:
-    return read_measurements(job.paths.evaluation / "rows.jsonl")
+def _rows(job: Task) -> list[dict[str, Any]]:
+    return read_measurements(job.at("evaluation") / "rows.jsonl")
 
 
 def _bytes(folder: Path) -> dict[str, bytes]:
@@ -44,11 +45,11 @@ def _bytes(folder: Path) -> dict[str, bytes]:
 # Rows -----------------------------------------------------------------------------------------------------------------
 
 
-def test_every_row_has_exactly_the_promised_keys(tiny_run: Job) -> None:
+def test_every_row_has_exactly_the_promised_keys(tiny_run: Task) -> None:
     assert all(row.keys() == KEYS for row in _rows(tiny_run))
 
 
-def test_there_is_a_row_per_attack_linkage_and_metric(tiny_run: Job) -> None:
+def test_there_is_a_row_per_attack_linkage_and_metric(tiny_run: Task) -> None:
     found = Counter((r["attack"], r["linkage"], r["metric"]) for r in _rows(tiny_run) if r["attack"])
     metrics = ("ap", "ap_over_chance", "top1", "top5")
     expected = {(a, linkage, m) for a in ATTACKS for linkage in ("update", "device") for m in metrics}
@@ -56,14 +57,14 @@ def test_there_is_a_row_per_attack_linkage_and_metric(tiny_run: Job) -> None:
     assert set(found.values()) == {1}
 
 
-def test_utility_rows_have_no_attack_and_every_baseline(tiny_run: Job) -> None:
+def test_utility_rows_have_no_attack_and_every_baseline(tiny_run: Task) -> None:
     utility = [row for row in _rows(tiny_run) if row["attack"] is None]
     assert {row["training"] for row in utility} == {"federated", "centralised", "knn", "chance"}
     assert {row["metric"] for row in utility} == {"mean_ap"}
     assert all(row["linkage"] is row["selected"] is row["layers"] is None for row in utility)
 
 
-def test_metrics_are_known_and_in_their_range(tiny_run: Job) -> None:
+def test_metrics_are_known_and_in_their_range(tiny_run: Task) -> None:
     for row in _rows(tiny_run):
         info = METRICS[row["metric"]]
         assert row["unit"] == info.unit
@@ -72,22 +73,22 @@ def test_metrics_are_known_and_in_their_range(tiny_run: Job) -> None:
             assert 0 < row["chance"] < 1
 
 
-def test_chance_is_given_with_every_attack_number_that_has_one(tiny_run: Job) -> None:
+def test_chance_is_given_with_every_attack_number_that_has_one(tiny_run: Task) -> None:
     for row in _rows(tiny_run):
         if row["metric"] in ("ap", "top1", "top5", "mean_ap"):
             assert row["chance"] is not None, row
 
 
-def test_exactly_one_attack_is_selected_per_linkage_and_it_is_the_validated_one(tiny_run: Job) -> None:
-    found = read_json(tiny_run.paths.attack_of("naive") / "attack.json")
+def test_exactly_one_attack_is_selected_per_linkage_and_it_is_the_validated_one(tiny_run: Task) -> None:
+    found = read_json(tiny_run.at("attack") / "naive" / "attack.json")
     best = min(found["attacks"], key=lambda name: found["attacks"][name]["log_loss"])
     for linkage in ("update", "device"):
         chosen = {r["attack"] for r in _rows(tiny_run) if r["selected"] and r["linkage"] == linkage}
         assert chosen == {best} == {found["selected"]}
 
 
-def test_questions_and_users_are_counted(tiny_run: Job) -> None:
-    index = UpdateStore.open(tiny_run.paths.updates / "observed").index
+def test_questions_and_users_are_counted(tiny_run: Task) -> None:
+    index = UpdateStore.open(tiny_run.at("observed")).index
     anonymous = index[index["role"] == "anonymous"]
     for row in _rows(tiny_run):
         if row["attack"]:
@@ -96,7 +97,7 @@ def test_questions_and_users_are_counted(tiny_run: Job) -> None:
             assert row["n_users"] == anonymous["pseudonym"].nunique() <= TINY["data"]["users"]
 
 
-def test_the_condition_is_that_of_the_experiment(tiny_run: Job) -> None:
+def test_the_condition_is_that_of_the_experiment(tiny_run: Task) -> None:
     expected = {
         "experiment": "tiny", "dataset": "albums", "prior": "random", "world": "closed", "defence": "none",
         "defence_params": None, "adversary": "naive", "view": "local", "seed": 0,
@@ -105,7 +106,7 @@ def test_the_condition_is_that_of_the_experiment(tiny_run: Job) -> None:
         assert {key: row[key] for key in expected} == expected
 
 
-def test_obvious_people_are_recognised_and_the_chance_attack_recognises_nobody(tiny_run: Job) -> None:
+def test_obvious_people_are_recognised_and_the_chance_attack_recognises_nobody(tiny_run: Task) -> None:
     ap = {row["attack"]: row for row in _rows(tiny_run) if row["metric"] == "ap" and row["linkage"] == "update"}
     assert ap["ridge"]["lo"] > 2 * ap["ridge"]["chance"]
     answers = evaluate.Answers.load(tiny_run, "naive")
@@ -113,7 +114,7 @@ def test_obvious_people_are_recognised_and_the_chance_attack_recognises_nobody(t
     assert null.p_two_sided > 0.01
 
 
-def test_defences_are_in_the_rows(tiny: Job) -> None:
+def test_defences_are_in_the_rows(tiny: Task) -> None:
     config = Experiment.model_validate(
         {**tiny.config.model_dump(), "defences": [{"name": "noise", "sigma": 0.5}, {"name": "noise", "sigma": 0.1}]}
     )
@@ -125,10 +126,10 @@ def test_defences_are_in_the_rows(tiny: Job) -> None:
 # Details --------------------------------------------------------------------------------------------------------------
 
 
-def test_details_hold_what_the_page_needs(tiny_run: Job) -> None:
-    details = read_json(tiny_run.paths.evaluation / "details.json")
+def test_details_hold_what_the_page_needs(tiny_run: Task) -> None:
+    details = read_json(tiny_run.at("evaluation") / "details.json")
     assert details["config_hash"] == tiny_run.config.digest()
-    assert details["store_checksum"] == UpdateStore.open(tiny_run.paths.updates / "observed").checksum()
+    assert details["store_checksum"] == UpdateStore.open(tiny_run.at("observed")).checksum()
     assert [entry["round"] for entry in details["history"]] == list(range(TINY["federation"]["rounds"]))
     assert "utility" in details["history"][-1]
     assert details["utility_metric"] == "mean_ap"
@@ -141,29 +142,29 @@ def test_details_hold_what_the_page_needs(tiny_run: Job) -> None:
     assert details["data"]["examples"] == 8 * 30
 
 
-def test_ap_by_user_averages_to_the_headline(tiny_run: Job) -> None:
-    details = read_json(tiny_run.paths.evaluation / "details.json")
+def test_ap_by_user_averages_to_the_headline(tiny_run: Task) -> None:
+    details = read_json(tiny_run.at("evaluation") / "details.json")
     for linkage in ("update", "device"):
         (row,) = (r for r in _rows(tiny_run) if r["selected"] and r["metric"] == "ap" and r["linkage"] == linkage)
         by_user = [user["ap"] for user in details["by_user"][linkage]]
         assert np.mean(by_user) == pytest.approx(row["value"])
 
 
-def test_shuffled_labels_of_the_run_are_at_chance(tiny_run: Job) -> None:
-    found = read_json(tiny_run.paths.evaluation / "details.json")["checks"]
+def test_shuffled_labels_of_the_run_are_at_chance(tiny_run: Task) -> None:
+    found = read_json(tiny_run.at("evaluation") / "details.json")["checks"]
     names = PermutationTest.__dataclass_fields__
     verdict = judge_jointly({key: PermutationTest(**{n: test[n] for n in names}) for key, test in found.items()})
     assert verdict.passed, verdict.text
 
 
-def test_written_scores_have_no_ties(tiny_run: Job) -> None:
+def test_written_scores_have_no_ties(tiny_run: Task) -> None:
     """Three votes among eight users tie everywhere; the random tie-break must survive the file."""
     scores = evaluate.Answers.load(tiny_run, "naive").scores("update", "knn")
     assert all(len(np.unique(column)) == len(scores) for column in scores.T)
 
 
-def test_the_plane_holds_both_roles_of_the_shown_users(tiny_run: Job) -> None:
-    with np.load(tiny_run.paths.evaluation / "tsne.npz") as plane:
+def test_the_plane_holds_both_roles_of_the_shown_users(tiny_run: Task) -> None:
+    with np.load(tiny_run.at("evaluation") / "tsne.npz") as plane:
         assert np.isfinite(plane["xy"]).all()
         assert set(plane["role"].tolist()) == {0, 1}
         assert len(plane["xy"]) == len(plane["user"]) == len(plane["role"])
@@ -172,43 +173,42 @@ def test_the_plane_holds_both_roles_of_the_shown_users(tiny_run: Job) -> None:
 # Again ----------------------------------------------------------------------------------------------------------------
 
 
-def test_attack_and_evaluation_twice_give_the_same_bytes(tiny_run: Job, tmp_path: Path) -> None:
-    again = replace(tiny_run, paths=replace(tiny_run.paths, results=tmp_path))
-    attack.run(again)
-    analyse.run(again)
-    evaluate.run(again)
-    assert _bytes(again.paths.attack) == _bytes(tiny_run.paths.attack)
-    assert _bytes(again.paths.evaluation) == _bytes(tiny_run.paths.evaluation)
+def test_attack_and_evaluation_twice_give_the_same_bytes(tiny: Task, tiny_run: Task) -> None:
+    run_stages(tiny, first="attack")
+    for name in ("attack", "embedding", "analysis", "evaluation"):
+        assert _bytes(tiny.at(name)) == _bytes(tiny_run.at(name))
 
 
-def _attack_in_a_process(job: Job, root: Path, threads: int) -> dict[str, bytes]:
-    """Run the attack stage as DVC does."""
-    env = {
-        **os.environ,
-        "FEDPRINT_ROOT": str(root),
-        **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)),
-    }
-    command = [sys.executable, "-m", "fedprint.kinds.federation.stages", "attack", "tiny", "random", "0"]
-    subprocess.run(command, cwd=root, env=env, check=True, capture_output=True)
-    return _bytes(job.paths.attack)
+ATTACK = """
+import sys
+from pathlib import Path
+from tiny_project import Project, run_stages
+run_stages(Project(root=Path(sys.argv[1])).task("tiny"), first="attack", until="attack")
+"""
+
+
+def _attack_in_a_process(task: Task, root: Path, threads: int) -> dict[str, bytes]:
+    threaded = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT / "tests"), **threaded}
+    subprocess.run([sys.executable, "-c", ATTACK, str(root)], cwd=root, env=env, check=True, capture_output=True)
+    return _bytes(task.at("attack"))
 
 
 def test_every_attack_gives_the_same_bytes_in_two_processes_with_one_and_two_threads(
-    tiny: Job, project: Project
+    tiny: Task, project: Project
 ) -> None:
     attacks = [{"name": name, **({"epochs": 5} if "mlp" in name else {})} for name in EVERY_ATTACK]
     project.write("tiny", {**TINY, "attacks": attacks})
-    job = project.job("tiny")
-    one, two = (_attack_in_a_process(job, project.root, threads) for threads in (1, 2))
-    assert one.keys() == {"naive/attack.json", "naive/scores.npz", "embedding.npz"}
+    one, two = (_attack_in_a_process(tiny, project.root, threads) for threads in (1, 2))
+    assert one.keys() == {"naive/attack.json", "naive/scores.npz"}
     assert one == two
 
 
-def test_the_whole_run_again_gives_the_same_records_and_rows(tiny_run: Job, project: Project) -> None:
-    job = project.run("tiny", TINY)
-    for of in ("prepared", "updates", "attack", "evaluation"):
-        first, second = _bytes(getattr(tiny_run.paths, of)), _bytes(getattr(job.paths, of))
-        assert [name for name in first if first[name] != second.get(name)] == [], of
+def test_the_whole_run_again_gives_the_same_bytes(tiny_run: Task, project: Project) -> None:
+    again = project.run("tiny", TINY)
+    outputs = {output for stage in FEDERATION.stages for output in stage.outputs} - {"overhead"}
+    assert {name for name in outputs if _bytes(again.at(name)) != _bytes(tiny_run.at(name))} == set()
+    assert _bytes(again.at("overhead")), "times, which differ"
 
 
 # Priors, other models -------------------------------------------------------------------------------------------------
@@ -226,26 +226,11 @@ def test_captions_run_from_end_to_end_as_a_language_model(project: Project) -> N
             "split": {"priors": ["chrono"]},
         },
     )
-    job = project.job("captions", "chrono")
-    run_job(job)
+    job = project.task("captions", "chrono")
+    run_stages(job)
     rows = _rows(job)
     assert {row["metric"] for row in rows if row["attack"] is None} == {"top5_accuracy"}
     assert {row["prior"] for row in rows} == {"chrono"}
-
-
-def test_a_stage_of_an_item_outside_the_configuration_is_refused(tiny: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    assert stage_main(["attack", "tiny", "iid", "0"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert "iid-0 is not in the configuration" in error
-
-
-def test_resolve_writes_the_configuration_with_its_assignments(project: Project) -> None:
-    project.write("tiny", {**TINY, "fast": {"federation": {"rounds": 3}}})
-    assert stage_main(["resolve", "tiny", "--fast", "--set", "seeds=[4]"]) == 0
-    config = read_resolved(project.root / "artifacts" / "tiny" / "config.yaml")
-    assert (config.federation.rounds, config.seeds, config.fast) == (3, (4,), True)
-    assert CHECKOUT not in project.root.parents
 
 
 # Albums without anything personal -------------------------------------------------------------------------------------
@@ -257,8 +242,8 @@ def _null(project: Project, bias: float, seed: int) -> dict[str, PermutationTest
     values = {**TINY, "data": {**TINY["data"], "users": 12, "bias": bias}, "seeds": [0, 1, 2]}
     attacks = [{"name": attack} for attack in EVERY_ATTACK]
     project.write(name, {**values, "attacks": attacks, "federation": {**TINY["federation"], "rounds": 12}})
-    job = project.job(name, seed=seed)
-    run_job(job)
+    job = project.task(name, seed=seed)
+    run_stages(job)
     answers = evaluate.Answers.load(job, "naive")
     rng = np.random.default_rng([seed, 5])
     return {

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tiny_project import CHECKOUT, TINY, Project
+from tiny_project import CHECKOUT, TINY, Project, resolved, run_stages
 from typer.testing import CliRunner
 
 from fedprint.accounting import accountants
 from fedprint.accounting.accountants import OpacusRdp, accountant_named, epsilon_of
 from fedprint.accounting.events import Composition, PoissonGaussian, repeated
 from fedprint.accounting.moments import Moments
+from fedprint.cli.main import app
+from fedprint.data.files import read_json
 from fedprint.data.prepared import Meta
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.schedules import Constant
@@ -33,11 +34,10 @@ from fedprint.federation.privacy import (
     not_covered,
 )
 from fedprint.federation.store import UpdateStore
-from fedprint.cli.main import app
-from fedprint.kinds.federation.config import check_experiment, load_experiment
 from fedprint.kinds.federation.build import make_plan, store_identity
-from fedprint.kinds.federation.stages import federate, prepare
-from fedprint.kinds.federation.stages.paths import Job, read_json
+from fedprint.kinds.federation.config import check_experiment
+from fedprint.kinds.federation.stages import federate
+from fedprint.lab.graph import Task
 from fedprint.types import FedprintError, LocalTraining
 
 BUDGET = {"epsilon": 8, "delta": 1e-3, "accountant": "moments"}
@@ -53,11 +53,10 @@ def private(**changes: Any) -> dict[str, Any]:
     return {**PRIVATE, "defences": [{**PRIVATE["defences"][0], **changes}]}
 
 
-def run(project: Project, values: dict[str, Any]) -> Job:
+def run(project: Project, values: dict[str, Any]) -> Task:
     project.write("private", values)
-    job = project.job("private")
-    prepare.run(job)
-    federate.run(job)
+    job = project.task("private")
+    run_stages(job, until="federate")
     return job
 
 
@@ -65,8 +64,8 @@ def test_training_ends_with_the_budget_and_says_what_it_spent(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = run(project, PRIVATE)
-    found = read_json(job.paths.updates / "utility" / "privacy.json")
-    rounds = UpdateStore.open(job.paths.updates / "observed").rounds
+    found = read_json(job.at("utility") / "privacy.json")
+    rounds = UpdateStore.open(job.at("observed")).rounds
     assert f"random-0: the budget allows {rounds} of 30 rounds" in capsys.readouterr().err
     moments = accountant_named("moments")
     costs = [epsilon_of(moments, repeated(PoissonGaussian(q=0.25, sigma=1.0), t), 1e-3) for t in (rounds, rounds + 1)]
@@ -89,9 +88,9 @@ def test_training_ends_with_the_budget_and_says_what_it_spent(
     }  # fmt: skip
     assert user["value"] > 2 * min(epsilon["value"] for epsilon in others)
     assert user["not_covered"] == [what for what in first["not_covered"] if "second device" not in what]
-    history = read_json(job.paths.updates / "utility" / "history.json")["rounds"]
+    history = read_json(job.at("utility") / "history.json")["rounds"]
     assert [("utility" in entry) for entry in history] == [False] * (rounds - 1) + [True]
-    lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
+    lines = (job.at("public") / "ledger.jsonl").read_text().splitlines()
     assert [json.loads(line)["body"]["round"] for line in lines] == list(range(rounds))
 
 
@@ -102,7 +101,7 @@ def test_training_ends_with_the_budget_and_says_what_it_spent(
          ("client-dp-1000", 1000, 54), ("client-dp-10000", 10_000, 412), ("client-dp-writers", 1160, 54)))],
 )  # fmt: skip
 def test_the_budget_ends_shipped_experiments_after_the_published_rounds(name: str, devices: int, rounds: int) -> None:
-    config = load_experiment(CHECKOUT, name)
+    config = resolved(CHECKOUT, name)
     plan = make_plan(config, devices, 0)
     assert plan.rounds == rounds < plan.planned
     assert {config.federation.growth, config.federation.lr_schedule, config.defences[0].z_schedule} == {Constant()}, (
@@ -113,10 +112,10 @@ def test_the_budget_ends_shipped_experiments_after_the_published_rounds(name: st
 def test_the_median_is_named_as_not_covered_and_a_bit_is_paid_for(project: Project) -> None:
     for rule in ({"name": "median"}, {"name": "quantile", "start": 0.01, "count_noise": 0.5}):
         job = run(project, private(clip=rule))
-        found = read_json(job.paths.updates / "utility" / "privacy.json")
+        found = read_json(job.at("utility") / "privacy.json")
         silent = found["epsilons"][0]["not_covered"]
         assert ("the median of the norms" in silent) == (rule["name"] == "median")
-        lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
+        lines = (job.at("public") / "ledger.jsonl").read_text().splitlines()
         bodies = [json.loads(line)["body"] for line in lines]
         assert {body["rule"] for body in bodies} == {rule["name"]}
         assert all((body["sigma"] < 1) == (rule["name"] == "quantile") for body in bodies)
@@ -144,11 +143,11 @@ def test_a_run_costs_what_was_asked_before_it(project: Project, monkeypatch: pyt
     values = private(**changes)
     values["federation"] = {**values["federation"], "growth": {"name": "linear", "to": 2, "levels": 2}}
     job = run(project, values)
-    spent = read_json(job.paths.updates / "utility" / "privacy.json")
+    spent = read_json(job.at("utility") / "privacy.json")
     done = CliRunner().invoke(app, ["budget", "private", "--json"])
     assert done.exit_code == 0, done.exception
     found = json.loads(done.stdout)
-    lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
+    lines = (job.at("public") / "ledger.jsonl").read_text().splitlines()
     entries = [Entry(**json.loads(line)["body"]) for line in lines]
     of_user = spent["epsilons"].pop()
     assert found["epsilon"] == {epsilon["accountant"]: epsilon["value"] for epsilon in spent["epsilons"]}
@@ -175,15 +174,15 @@ def test_a_run_costs_what_was_asked_before_it(project: Project, monkeypatch: pyt
 
 def test_a_ledger_that_was_cut_stops_the_stage(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write("private", PRIVATE)
-    job = project.job("private")
-    prepare.run(job)
+    job = project.task("private")
+    run_stages(job, until="choose")
     monkeypatch.setattr(federate, "write_privacy", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         federate.run(job)
     monkeypatch.undo()
     monkeypatch.setenv("FEDPRINT_ROOT", str(project.root))
     monkeypatch.chdir(project.root)
-    ledger = federate.checkpoint_folder(job) / "ledger.jsonl"
+    ledger = job.scratch / "federation" / "ledger.jsonl"
     whole = ledger.read_bytes()
     ledger.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
     with pytest.raises(FedprintError, match="released models; restore the file"):
@@ -193,13 +192,13 @@ def test_a_ledger_that_was_cut_stops_the_stage(project: Project, monkeypatch: py
         federate.run(job)
     ledger.write_bytes(whole)
     federate.run(job)
-    assert (job.paths.updates / "public" / "ledger.jsonl").read_bytes() == whole
+    assert (job.at("public") / "ledger.jsonl").read_bytes() == whole
 
 
 def test_two_devices_in_cohorts_of_fixed_size_are_not_priced_and_it_says_so(project: Project) -> None:
     values = private(budget={"delta": 1e-3})
     job = run(project, {**values, "federation": {**PRIVATE["federation"], "sampling": "fixed", "rounds": 2}})
-    device, user = read_json(job.paths.updates / "utility" / "privacy.json")["epsilons"]
+    device, user = read_json(job.at("utility") / "privacy.json")["epsilons"]
     assert (device["protects"], device["adjacency"]) == ("device", "replace-one") and device["value"] > 0
     assert SECOND_UNPRICED in device["not_covered"]
     assert (user["protects"], user["value"], user["accountant"]) == ("user", None, "none")
@@ -210,21 +209,20 @@ def test_two_devices_in_cohorts_of_fixed_size_are_not_priced_and_it_says_so(proj
 
 def test_without_noise_or_budget_there_is_no_epsilon(project: Project) -> None:
     job = run(project, private(z=0.0, budget=None))
-    assert not (job.paths.updates / "utility" / "privacy.json").exists()
-    assert not (job.paths.updates / "public" / "ledger.jsonl").exists()
-    shutil.rmtree(job.paths.updates)
+    assert not (job.at("utility") / "privacy.json").exists()
+    assert not (job.at("public") / "ledger.jsonl").exists()
     job = run(project, private(budget=None))
-    found = read_json(job.paths.updates / "utility" / "privacy.json")
+    found = read_json(job.at("utility") / "privacy.json")
     assert found["epsilons"] == [] and found["rounds"] == 30
-    assert Path(job.paths.updates / "public" / "ledger.jsonl").is_file()
+    assert Path(job.at("public") / "ledger.jsonl").is_file()
 
 
 def test_where_some_are_not_clipped_epsilon_is_infinite(project: Project) -> None:
     values = {**private(budget={"delta": 1e-3}), "threat": {"defended": "anonymous"}}
     job = run(project, {**values, "federation": {**PRIVATE["federation"], "rounds": 3}})
-    found = read_json(job.paths.updates / "utility" / "privacy.json")
+    found = read_json(job.at("utility") / "privacy.json")
     assert {epsilon["value"] for epsilon in found["epsilons"]} == {None}
-    lines = (job.paths.updates / "public" / "ledger.jsonl").read_text().splitlines()
+    lines = (job.at("public") / "ledger.jsonl").read_text().splitlines()
     entries = [Entry(**json.loads(line)["body"]) for line in lines]
     assert [entry.sigma for entry in entries] == [0.0] * 3
     for name in ("prv", "rdp", "moments"):  # whoever reads the ledger alone finds no promise in it
@@ -248,13 +246,12 @@ def test_runs_of_one_seed_share_no_noise(project: Project, monkeypatch: pytest.M
         "seeds": [1],
     }
     project.write("private", values)
-    job = project.job("private")
+    job = project.task("private")
     for changed in ({}, *({name: value} for name, value in more.items()), {"attacks": [{"name": "chance"}]}):
         project.write("private", {**values, **changed})
         prior, seed = "iid" if "split" in changed else "random", 1 if "seeds" in changed else 0
-        job = project.job("private", prior, seed)
-        prepare.run(job)
-        federate.run(job)
+        job = project.task("private", prior, seed)
+        run_stages(job, until="federate")
     draws = [float(torch.randn((), generator=plan.server_rng("defence", 0, 3))) for plan in plans]
     assert len(set(draws)) == 1 + len(more)
     assert draws[-1] == draws[0], "who attacks is no part of the training"
@@ -262,7 +259,7 @@ def test_runs_of_one_seed_share_no_noise(project: Project, monkeypatch: pytest.M
 
 def test_noise_depends_on_what_the_data_are_and_not_on_their_name_alone(project: Project) -> None:
     project.write("private", PRIVATE)
-    config = project.job("private").config
+    config = project.task("private").config
     meta = Meta(
         name="digits",
         task="single_label",
@@ -307,4 +304,4 @@ def test_an_accountant_without_a_theorem_for_the_sampling_is_refused_before_any_
 def test_identity_of_a_ledger_is_that_of_its_store(project: Project) -> None:
     job = run(project, PRIVATE)
     with pytest.raises(FedprintError, match="belongs to another run"):
-        read_ledger(job.paths.updates / "public" / "ledger.jsonl", "another")
+        read_ledger(job.at("public") / "ledger.jsonl", "another")

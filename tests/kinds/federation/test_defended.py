@@ -14,15 +14,20 @@ import torch
 from tiny_project import TINY, Project, project_in
 
 from fedprint.data.albums import Albums
+from fedprint.data.files import read_json
 from fedprint.data.prepared import load_meta, load_users
 from fedprint.defences.on_data import CLUSTER
 from fedprint.federation.store import UpdateStore
 from fedprint.kinds.federation.clustering import with_clusters, write_clusters
 from fedprint.kinds.federation.config import check_experiment
-from fedprint.kinds.federation.stages import attack, federate, prepare, report
+from fedprint.kinds.federation.graph import FEDERATE
+from fedprint.kinds.federation.jobs import job_of
+from fedprint.kinds.federation.kind import write_page
+from fedprint.kinds.federation.stages import attack, prepare
 from fedprint.kinds.federation.stages.answers import Answers
 from fedprint.kinds.federation.stages.evaluate_strengths import group_users
-from fedprint.kinds.federation.stages.paths import Job, read_json
+from fedprint.lab.graph import Task
+from fedprint.lab.keys import stage_key
 from fedprint.ranking import average_precision
 from fedprint.types import FedprintError
 
@@ -32,13 +37,13 @@ CHOICE: dict[str, Any] = {**TINY, "defences": [{**MM_AUG, "alpha": [0, 1]}], "an
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
     """Return a finished run in which half of the devices do nothing."""
     with project_in(tmp_path_factory.mktemp("defended")) as project:
         yield project.run("choice", CHOICE)
 
 
-def federated(project: Project, values: dict[str, Any]) -> Job:
+def federated(project: Project, values: dict[str, Any]) -> Task:
     return project.run("defended", values, until="federate")
 
 
@@ -49,41 +54,41 @@ def lines(path: Path) -> list[dict[str, Any]]:
 # ---- clusters ------------------------------------------------------------------------------------------------------
 
 
-def test_the_adversary_sees_the_modes_that_devices_drew_from(job: Job) -> None:
-    background = load_users(job.paths.prepared / "background")
-    seen = with_clusters(background, job.paths.updates / "public")
+def test_the_adversary_sees_the_modes_that_devices_drew_from(job: Task) -> None:
+    background = load_users(job.at("background"))
+    seen = with_clusters(background, job.at("public"))
     modes = torch.cat([user.examples[CLUSTER] for user in seen])
     assert torch.unique(modes).tolist() == list(range(6))
     view, _ = attack.open_view(job, "adaptive")
     assert torch.equal(torch.cat([user.examples[CLUSTER] for user in view.background]), modes)
-    shown = read_json(job.paths.updates / "public" / "clusters.json")
+    shown = read_json(job.at("public") / "clusters.json")
     assert shown["clusters"] == 6
     assert shown["examples_per_cluster"]["most"] == int(torch.bincount(modes).max())
 
 
-def test_without_mm_aug_there_are_no_clusters(tiny_run: Job) -> None:
-    public = tiny_run.paths.updates / "public"
+def test_without_mm_aug_there_are_no_clusters(tiny_run: Task) -> None:
+    public = tiny_run.at("public")
     assert [path.name for path in public.iterdir()] == ["clusters.json"]
     assert read_json(public / "clusters.json") == {"clusters": 0, "examples_per_cluster": None}
-    background = load_users(tiny_run.paths.prepared / "background")
+    background = load_users(tiny_run.at("background"))
     assert with_clusters(background, public) == background
 
 
-def clustered(job: Job, out: Path, **settings: Any) -> np.ndarray:
+def clustered(job: Task, out: Path, **settings: Any) -> np.ndarray:
     """Return the clusters of the finished run's background under another mm-aug."""
     config = check_experiment({"name": "c", **CHOICE, "defences": [{**MM_AUG, **settings}]}, "test")
-    background = load_users(job.paths.prepared / "background")
-    write_clusters(out, config, load_meta(job.paths.prepared), background, 0)
+    background = load_users(job.at("background"))
+    write_clusters(out, config, load_meta(job.at("meta")), background, 0)
     return torch.cat([user.examples[CLUSTER] for user in with_clusters(background, out)]).numpy()
 
 
-def test_features_of_the_tasks_model_make_other_modes_and_the_same_again(job: Job, tmp_path: Path) -> None:
+def test_features_of_the_tasks_model_make_other_modes_and_the_same_again(job: Task, tmp_path: Path) -> None:
     first, again, pixels = (clustered(job, tmp_path, features=features) for features in ("model", "model", "pixels"))
     assert first.tolist() == again.tolist() != pixels.tolist()
     assert pixels.tolist() == clustered(job, tmp_path, features="auto").tolist()
 
 
-def test_features_of_a_network_with_trained_weights(job: Job, tmp_path: Path) -> None:
+def test_features_of_a_network_with_trained_weights(job: Task, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     from fedprint.models.components import MobileNet
@@ -104,7 +109,7 @@ def test_features_of_a_network_with_trained_weights(job: Job, tmp_path: Path) ->
     [({"features": "tfidf"}, r"holds pictures, not for tfidf; use pixels"),
      ({"clusters": 10_000}, r"10000 clusters for \d+ background examples; lower clusters")],
 )  # fmt: skip
-def test_clusters_that_cannot_be_are_refused(job: Job, tmp_path: Path, settings: dict[str, Any], fault: str) -> None:
+def test_clusters_that_cannot_be_are_refused(job: Task, tmp_path: Path, settings: dict[str, Any], fault: str) -> None:
     with pytest.raises(FedprintError, match=fault):
         clustered(job, tmp_path, **settings)
 
@@ -118,7 +123,7 @@ def test_texts_are_clustered_by_their_words(project: Project) -> None:
         "attacks": [{"name": "chance"}],
     }
     job = federated(project, values)
-    assert read_json(job.paths.updates / "public" / "clusters.json")["clusters"] == 6
+    assert read_json(job.at("public") / "clusters.json")["clusters"] == 6
 
 
 def test_two_clusterings_in_one_experiment_are_refused() -> None:
@@ -129,14 +134,14 @@ def test_two_clusterings_in_one_experiment_are_refused() -> None:
 # ---- who is defended, and how strongly -----------------------------------------------------------------------------
 
 
-def test_every_device_has_its_strength_in_the_truth(job: Job) -> None:
-    found = read_json(job.paths.updates / "truth" / "strengths.json")
-    users = [user.user_id for user in load_users(job.paths.prepared / "prior")]
+def test_every_device_has_its_strength_in_the_truth(job: Task) -> None:
+    found = read_json(job.at("truth") / "strengths.json")
+    users = [user.user_id for user in load_users(job.at("prior"))]
     assert found.keys() == {f"user-{user}-{role}" for user in users for role in ("prior", "anonymous")}
-    sizes = {role: {u.user_id: len(u.examples["y"]) for u in load_users(job.paths.prepared / folder)}
+    sizes = {role: {u.user_id: len(u.examples["y"]) for u in load_users(job.at(folder))}
              for role, folder in (("prior", "prior"), ("anonymous", "private"))}  # fmt: skip
     view, _ = attack.open_view(job, "adaptive")
-    index = UpdateStore.open(job.paths.updates / "observed").index
+    index = UpdateStore.open(job.at("observed")).index
     for device, chosen in found.items():
         (settings,) = chosen["defences"]
         assert settings["alpha"] in (0, 1) and chosen["protected"] == (settings["alpha"] == 1)
@@ -147,8 +152,8 @@ def test_every_device_has_its_strength_in_the_truth(job: Job) -> None:
     assert view.store.index.equals(index)
 
 
-def test_ap_is_reported_apart_for_those_who_protect_themselves(job: Job) -> None:
-    rows = [row for row in lines(job.paths.evaluation / "analysis_rows.jsonl") if row["analysis"] == "strengths"]
+def test_ap_is_reported_apart_for_those_who_protect_themselves(job: Task) -> None:
+    rows = [row for row in lines(job.at("evaluation") / "analysis_rows.jsonl") if row["analysis"] == "strengths"]
     ap = {(row["linkage"], row["protected"], row["strength"]): row for row in rows if row["metric"] == "ap"}
     assert set(ap) == {
         (linkage, protected, strength)
@@ -157,8 +162,8 @@ def test_ap_is_reported_apart_for_those_who_protect_themselves(job: Job) -> None
             (False, "any"), (True, "any"), (False, "mm-aug alpha=0"), (True, "mm-aug alpha=1"),
         )
     }  # fmt: skip
-    chosen = read_json(job.paths.updates / "truth" / "strengths.json")
-    details = read_json(job.paths.evaluation / "details.json")
+    chosen = read_json(job.at("truth") / "strengths.json")
+    details = read_json(job.at("evaluation") / "details.json")
     for linkage in ("update", "device"):
         of_user = {row["user_id"]: row["ap"] for row in details["by_user"][linkage]}
         safe = {user: chosen[f"user-{user}-anonymous"]["protected"] for user in of_user}
@@ -171,10 +176,10 @@ def test_ap_is_reported_apart_for_those_who_protect_themselves(job: Job) -> None
     assert {row["attack"] for row in rows} == {details["selected"]}
 
 
-def test_the_parts_add_up_to_the_whole(job: Job) -> None:
-    rows = [row for row in lines(job.paths.evaluation / "analysis_rows.jsonl") if row["analysis"] == "strengths"]
+def test_the_parts_add_up_to_the_whole(job: Task) -> None:
+    rows = [row for row in lines(job.at("evaluation") / "analysis_rows.jsonl") if row["analysis"] == "strengths"]
     parts = [r for r in rows if r["metric"] == "ap" and r["strength"] == "any" and r["linkage"] == "update"]
-    selected = read_json(job.paths.attack_of("adaptive") / "attack.json")["selected"]
+    selected = read_json(job.at("attack") / "adaptive" / "attack.json")["selected"]
     answers = Answers.load(job, "adaptive")
     whole = np.nanmean(average_precision(answers.scores("update", selected), answers.truth["update"]))
     assert sum(row["value"] * row["n_users"] for row in parts) == pytest.approx(
@@ -182,9 +187,9 @@ def test_the_parts_add_up_to_the_whole(job: Job) -> None:
     )
 
 
-def test_the_page_sets_the_protected_and_the_unprotected_apart(job: Job) -> None:
-    report.run(job.config)
+def test_the_page_sets_the_protected_and_the_unprotected_apart(job: Task) -> None:
     folder = Path("reports") / job.config.name
+    write_page(job.config, [job.at("evaluation")], folder)
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "Chosen strengths" in page
     table = next((folder / "tables").glob("*strengths*.csv")).read_text(encoding="utf-8")
@@ -201,54 +206,55 @@ def test_groups_are_by_strength_and_by_protection() -> None:
     ]  # fmt: skip
 
 
-def test_where_all_are_defended_alike_there_is_nothing_to_part(tiny_run: Job) -> None:
-    rows = lines(tiny_run.paths.evaluation / "analysis_rows.jsonl")
+def test_where_all_are_defended_alike_there_is_nothing_to_part(tiny_run: Task) -> None:
+    rows = lines(tiny_run.at("evaluation") / "analysis_rows.jsonl")
     assert rows and not any(row["analysis"] == "strengths" for row in rows)
 
 
-def test_the_condition_says_who_is_defended(job: Job, tiny_run: Job) -> None:
-    assert {row["defended"] for row in lines(job.paths.evaluation / "rows.jsonl")} == {"everyone"}
-    assert {row["defended"] for row in lines(tiny_run.paths.evaluation / "rows.jsonl")} == {None}
+def test_the_condition_says_who_is_defended(job: Task, tiny_run: Task) -> None:
+    assert {row["defended"] for row in lines(job.at("evaluation") / "rows.jsonl")} == {"everyone"}
+    assert {row["defended"] for row in lines(tiny_run.at("evaluation") / "rows.jsonl")} == {None}
 
 
-def test_in_the_papers_setting_the_adversarys_devices_stay_clean(project: Project, tiny_run: Job) -> None:
+def test_in_the_papers_setting_the_adversarys_devices_stay_clean(project: Project, tiny_run: Task) -> None:
     job = federated(project, {**DEFENDED, "threat": {"defended": "anonymous"}, "analyses": []})
-    found = read_json(job.paths.updates / "truth" / "strengths.json")
+    found = read_json(job.at("truth") / "strengths.json")
     assert {len(chosen["defences"]) for device, chosen in found.items() if device.endswith("-anonymous")} == {2}
     assert all(c == {"protected": False, "defences": []} for d, c in found.items() if d.endswith("-prior"))
-    plain, other = (UpdateStore.open(j.paths.updates / "observed").index for j in (tiny_run, job))
+    plain, other = (UpdateStore.open(j.at("observed")).index for j in (tiny_run, job))
     prior = plain["role"] == "prior"
     assert (plain["num_examples"][prior] == other["num_examples"][prior]).all()
     assert (plain["num_examples"][~prior] != other["num_examples"][~prior]).any()
 
 
-def test_who_is_defended_decides_on_the_store_and_what_the_adversary_knows_does_not(project: Project) -> None:
-    project.write("a", DEFENDED)
-    project.write("b", {**DEFENDED, "threat": {"defended": "anonymous"}})
-    a, b = project.job("a"), project.job("b")
-    assert federate.checkpoint_folder(a) != federate.checkpoint_folder(b)
+def test_who_is_defended_decides_on_the_store_and_what_the_adversary_knows_does_not() -> None:
+    def key(threat: dict[str, Any]) -> str:
+        config = check_experiment({"name": "a", **DEFENDED, "threat": threat}, "test")
+        return stage_key(job_of(config, "random", 0, label="a"), FEDERATE, {}, "cpu")
+
+    assert key({"defended": "everyone"}) == key({"shadow_rounds": 3}) != key({"defended": "anonymous"})
 
 
 # ---- what it costs -------------------------------------------------------------------------------------------------
 
 
-def test_overhead_counts_examples_and_seconds(job: Job, tiny_run: Job) -> None:
-    chosen = read_json(job.paths.updates / "truth" / "strengths.json")
+def test_overhead_counts_examples_and_seconds(job: Task, tiny_run: Task) -> None:
+    chosen = read_json(job.at("truth") / "strengths.json")
     sizes = {f"user-{u.user_id}-{role}": len(u.examples["y"])
              for role, folder in (("prior", "prior"), ("anonymous", "private"))
-             for u in load_users(job.paths.prepared / folder)}  # fmt: skip
+             for u in load_users(job.at(folder))}  # fmt: skip
     added = sum(sizes[device] for device, found in chosen.items() if found["protected"])
-    counted = read_json(job.paths.evaluation / "details.json")["data_overhead"]
+    counted = read_json(job.at("evaluation") / "details.json")["data_overhead"]
     assert counted == {
         "defended_devices": len(sizes),
         "examples_before": sum(sizes.values()),
         "examples_after": sum(sizes.values()) + added,
     }
-    timed = read_json(job.paths.overhead / "overhead.json")
+    timed = read_json(job.at("overhead") / "overhead.json")
     assert counted.items() <= timed.items()
     assert timed["cluster_seconds"] > 0 < timed["data_seconds_per_device"]
     assert 0 <= timed["update_seconds_per_device"] < 1
-    assert read_json(tiny_run.paths.evaluation / "details.json")["data_overhead"]["defended_devices"] == 0
+    assert read_json(tiny_run.at("evaluation") / "details.json")["data_overhead"]["defended_devices"] == 0
 
 
 # ---- the background is other people's ------------------------------------------------------------------------------
@@ -263,10 +269,10 @@ def test_a_user_in_the_background_is_refused(project: Project, monkeypatch: pyte
 
     monkeypatch.setattr(Albums, "load", mixed)
     project.write("mixed", TINY)
-    job = project.job("mixed")
+    job = project.task("mixed")
     with pytest.raises(FedprintError, match=r"1 user\(s\), such as 3, are in the background too; mend the source"):
         prepare.run(job)
-    assert not job.paths.prepared.exists()
+    assert not job.at("prior").exists()
 
 
 def test_identical_examples_are_counted(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,11 +284,11 @@ def test_identical_examples_are_counted(project: Project, monkeypatch: pytest.Mo
         return replace(dataset, background=(*dataset.background, thief))
 
     project.write("copied", TINY)
-    job = project.job("copied")
+    job = project.task("copied")
     prepare.run(job)
-    before = read_json(job.paths.prepared / "samples" / "background.json")
+    before = read_json(job.at("samples") / "background.json")
     assert before["users"] == 8 and before["identical"] == 0
     monkeypatch.setattr(Albums, "load", copied)
     prepare.run(job)
-    after = read_json(job.paths.prepared / "samples" / "background.json")
+    after = read_json(job.at("samples") / "background.json")
     assert after == {"users": 9, "examples": before["examples"] + 30, "identical": 30}

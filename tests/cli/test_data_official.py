@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tiny_project import CHECKOUT, resolved
 
-from fedprint.kinds.federation.config import load_experiment
-from fedprint.cli.data_commands import describe, list_table
+from fedprint.cli.data_tables import describe, list_table
 from fedprint.types import FedprintError
-
-CHECKOUT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -49,7 +47,7 @@ def test_describe_counts_and_shows_no_sample(corpus: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("name", ["pipa", "openimages", "yelp", "blog-corpus"])
 def test_the_papers_experiments_say_how_to_get_their_data(name: str, tmp_path: Path) -> None:
-    config = load_experiment(CHECKOUT, name)
+    config = resolved(CHECKOUT, name)
     federation = config.federation
     assert (federation.rounds, federation.fraction, federation.epochs, federation.lr) == (200, 0.1, 1, 0.01)
     with pytest.raises(FedprintError, match=r"docs/official-data\.md"):

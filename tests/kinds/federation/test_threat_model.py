@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from tiny_project import CHECKOUT
 
 from fedprint.attacks.view import AttackerView
+from fedprint.kinds.federation.graph import FEDERATION, POINT
 from fedprint.kinds.federation.stages import analyse, attack
-from fedprint.kinds.federation.stages.paths import Job
+from fedprint.lab.graph import Graph, Task
 from fedprint.types import Observation, Questions
 
 
@@ -33,7 +33,7 @@ def test_questions_hold_no_answers() -> None:
     assert {field.name for field in dataclasses.fields(Questions)} == {"kind", "linkage", "subjects", "options"}
 
 
-def test_observations_name_the_user_of_prior_devices_only(tiny_run: Job) -> None:
+def test_observations_name_the_user_of_prior_devices_only(tiny_run: Task) -> None:
     view, _ = attack.open_view(tiny_run, "naive")
     index = view.store.index
     assert index["user_id"][index["role"] == "anonymous"].isna().all()
@@ -43,23 +43,38 @@ def test_observations_name_the_user_of_prior_devices_only(tiny_run: Job) -> None
     }  # fmt: skip
 
 
-def test_prior_and_anonymous_device_of_a_user_have_unrelated_pseudonyms(tiny_run: Job) -> None:
+def test_prior_and_anonymous_device_of_a_user_have_unrelated_pseudonyms(tiny_run: Task) -> None:
     index = attack.open_view(tiny_run, "naive")[0].store.index
     names = {role: set(index["pseudonym"][index["role"] == role]) for role in ("prior", "anonymous")}
     assert not names["prior"] & names["anonymous"]
 
 
-def test_the_options_are_in_no_order_that_follows_the_devices(tiny_run: Job) -> None:
+def test_the_options_are_in_no_order_that_follows_the_devices(tiny_run: Task) -> None:
     """Sorted by id: a list in the order of the private devices would tell who sent what."""
     _, questions = attack.open_view(tiny_run, "naive")
     assert list(questions.options) == sorted(questions.options)
 
 
-def test_the_attack_stage_depends_on_no_code_that_reads_the_truth() -> None:
-    stages = yaml.safe_load((CHECKOUT / "dvc.yaml").read_text())["stages"]
-    deps = [*stages["attack"]["deps"], *stages["analyse"]["deps"]]
-    forbidden = ("truth", "answers", "private", "/test", "/utility", "evaluation", "evaluate")
-    assert [path for path in deps if any(word in path for word in forbidden)] == []
+HIDDEN = {"truth", "answers", "private", "test", "utility", "samples"}
+"""What the adversary does not have."""
+
+
+@pytest.mark.parametrize("graph", [FEDERATION, POINT], ids=["federation", "point"])
+@pytest.mark.parametrize("name", ["attack", "analyse", "embed"])
+def test_who_attacks_may_open_neither_the_truth_nor_anybodys_data(graph: Graph, name: str) -> None:
+    for stage in (stage for stage in graph.stages if stage.name == name):
+        assert not HIDDEN & set(stage.inputs)
+        assert not stage.data, "the data folder holds every user's examples"
+        assert not [path for path in stage.code if "evaluat" in path or "answers" in path]
+    assert {output for stage in graph.stages for output in stage.outputs} >= HIDDEN, "a new name hides nothing"
+
+
+def test_what_depends_on_the_truth_is_never_an_input_of_the_attack() -> None:
+    """Of what may be opened, only the server's records and the adversary's own users come from stages that know all."""
+    assert set(FEDERATION.stage("attack").inputs) == {
+        "prior", "background", "meta", "observed", "public", "questions"
+    }  # fmt: skip
+    assert set(FEDERATION.stage("analyse").inputs) == {*FEDERATION.stage("attack").inputs, "attack"}
 
 
 READERS = {"dataset", "files", "locate", "prepared", "table", "text_columns"}
@@ -68,10 +83,10 @@ READERS = {"dataset", "files", "locate", "prepared", "table", "text_columns"}
 
 @pytest.mark.parametrize("stage", ["prepare", "federate", "ask", "attack", "analyse", "evaluate"])
 def test_a_stage_depends_on_the_data_code_that_it_computes_with(stage: str) -> None:
-    deps = yaml.safe_load((CHECKOUT / "dvc.yaml").read_text())["stages"][stage]["deps"]
-    places = [CHECKOUT / dep for dep in deps if dep.startswith("src/")]
+    package = CHECKOUT / "src" / "fedprint"
+    places = [package / source for source in FEDERATION.stage(stage).code]
     files = {file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])}
-    data = CHECKOUT / "src" / "fedprint" / "data"
+    data = package / "data"
     # query reads a file with all that a source reads one with: of that, what makes examples is in the lists.
     used = {module for file in files - {data / "query.py"} for module in _data_modules(file)}
     assert {module for module in used - READERS if data / f"{module}.py" not in files} == set()
@@ -88,9 +103,8 @@ def _data_modules(file: Path) -> set[str]:
 
 
 def test_clusters_and_drawings_of_updates_are_computed_where_the_list_says() -> None:
-    stages = yaml.safe_load((CHECKOUT / "dvc.yaml").read_text())["stages"]
-    assert "src/fedprint/data/clusters.py" in stages["federate"]["deps"]
-    assert {"src/fedprint/attacks/embed.py", "src/fedprint/models"} <= set(stages["evaluate"]["deps"])
+    assert "data/clusters.py" in FEDERATION.stage("federate").code
+    assert {"attacks/embed.py", "models"} <= set(FEDERATION.stage("evaluate").code)
 
 
 def test_the_attack_stage_imports_no_evaluation() -> None:
@@ -102,41 +116,41 @@ def test_the_attack_stage_imports_no_evaluation() -> None:
     assert run.stdout.strip() == "[]"
 
 
-def test_without_truth_and_private_data_the_attack_gives_the_same_scores(tiny: Job, tiny_run: Job) -> None:
+def test_without_truth_and_private_data_the_attack_gives_the_same_scores(tiny: Task, tiny_run: Task) -> None:
     for hidden in (
-        tiny.paths.updates / "truth",
-        tiny.paths.updates / "answers",
-        tiny.paths.updates / "utility",
-        tiny.paths.prepared / "private",
-        tiny.paths.prepared / "test",
-        tiny.paths.prepared / "samples",
-        tiny.paths.evaluation,
-        tiny.paths.attack,
-        tiny.paths.analysis,
+        tiny.at("truth"),
+        tiny.at("answers"),
+        tiny.at("utility"),
+        tiny.at("private"),
+        tiny.at("test"),
+        tiny.at("samples"),
+        tiny.at("evaluation"),
+        tiny.at("attack"),
+        tiny.at("analysis"),
     ):
         shutil.rmtree(hidden)
     attack.run(tiny)
     analyse.run(tiny)
     for name in ("scores.npz", "attack.json"):
-        assert (tiny.paths.attack_of("naive") / name).read_bytes() == (
-            tiny_run.paths.attack_of("naive") / name
+        assert (tiny.at("attack") / "naive" / name).read_bytes() == (
+            tiny_run.at("attack") / "naive" / name
         ).read_bytes()
-    assert list(tiny_run.paths.analysis.glob("*.npz"))
-    for path in tiny_run.paths.analysis.iterdir():
-        assert (tiny.paths.analysis / path.name).read_bytes() == path.read_bytes()
+    assert list(tiny_run.at("analysis").glob("*.npz"))
+    for path in tiny_run.at("analysis").iterdir():
+        assert (tiny.at("analysis") / path.name).read_bytes() == path.read_bytes()
 
 
-def test_the_attack_does_use_the_prior_users(tiny: Job, tiny_run: Job, tmp_path: Path) -> None:
+def test_the_attack_does_use_the_prior_users(tiny: Task, tiny_run: Task, tmp_path: Path) -> None:
     """The counterpart: exchange what the adversary knows, and the answers change."""
     from fedprint.data.prepared import load_users, save_users
 
-    users = load_users(tiny.paths.prepared / "prior")
+    users = load_users(tiny.at("prior"))
     turned = [replace(u, examples=v.examples) for u, v in zip(users, (*users[1:], users[0]), strict=True)]
-    save_users(tiny.paths.prepared / "prior", turned)
+    save_users(tiny.at("prior"), turned)
     attack.run(tiny)
     with (
-        np.load(tiny.paths.attack_of("naive") / "scores.npz") as new,
-        np.load(tiny_run.paths.attack_of("naive") / "scores.npz") as old,
+        np.load(tiny.at("attack") / "naive" / "scores.npz") as new,
+        np.load(tiny_run.at("attack") / "naive" / "scores.npz") as old,
     ):
         assert not np.array_equal(new["update/ridge"], old["update/ridge"])
 

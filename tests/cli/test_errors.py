@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny_project import TINY, Project
+from tiny_project import TINY, Project, run_stages
 
+from fedprint.cli.main import main
 from fedprint.data.describe import write_table
 from fedprint.data.files import npz_bytes, sha256_of
-from fedprint.cli.main import main
-from fedprint.kinds.federation.stages.__main__ import main as stage_main
+from fedprint.errors import FedprintError
 
 COLUMNS: Mapping[str, np.ndarray] = {
     "images": np.random.default_rng(0).integers(0, 256, size=(24, 12, 12), dtype=np.uint8),
@@ -126,10 +126,11 @@ def test_damaged_data_are_refused_by_validate_and_before_anything_is_written(
     error = _cli(monkeypatch, capsys, "data", "validate", str(digits))
     assert [word for word in words if word not in error] == [], error
     project.write("own", _own(digits))
-    project.job("own")
-    assert stage_main(["prepare", "own", "random", "0"]) == 2
-    assert _one_line(capsys.readouterr().err) == error
-    assert not (project.root / "artifacts" / "own" / "prepared").exists()
+    task = project.task("own")
+    with pytest.raises(FedprintError) as refused:
+        run_stages(task, until="prepare")
+    assert f"error: {refused.value}" == error
+    assert not task.at("prior").exists()
 
 
 def _own(folder: Path) -> dict[str, Any]:
@@ -137,19 +138,26 @@ def _own(folder: Path) -> dict[str, Any]:
 
 
 def test_the_undamaged_data_are_fine(digits: Path, project: Project) -> None:
+    project.run("own", _own(digits), until="prepare")
+
+
+def test_a_run_over_damaged_data_is_one_line_and_leaves_no_report(
+    digits: Path, project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once through the runner: the error of a stage in another process."""
+    _label_out_of_range(digits)
     project.write("own", _own(digits))
-    project.job("own")
-    assert stage_main(["prepare", "own", "random", "0"]) == 0
+    error = _cli(monkeypatch, capsys, "run", "own", "--jobs", "1")
+    assert "random-0: stage prepare: " in error and "0..2" in error
+    assert not (project.root / "reports").exists()
 
 
-def test_a_user_with_one_example_is_named_with_a_remedy(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_with_one_example_is_named_with_a_remedy(project: Project) -> None:
     project.write("single", {**TINY, "data": {**TINY["data"], "images": 1}})
-    project.job("single")
-    assert stage_main(["prepare", "single", "random", "0"]) == 2
-    error = _one_line(capsys.readouterr().err)
-    assert "user 0 has 1 example(s)" in error
-    assert "drop the user" in error
-    assert not (project.root / "artifacts" / "single" / "prepared").exists()
+    task = project.task("single")
+    with pytest.raises(FedprintError, match=r"user 0 has 1 example\(s\).*drop the user"):
+        run_stages(task, until="prepare")
+    assert not task.at("prior").exists()
 
 
 def test_users_with_one_example_are_left_out_of_a_folder_of_enough_others(digits: Path, project: Project) -> None:
@@ -157,10 +165,8 @@ def test_users_with_one_example_are_left_out_of_a_folder_of_enough_others(digits
     from fedprint.data.prepared import load_users
 
     _replace_columns(digits, user=np.where(np.arange(24) == 23, 9, COLUMNS["user"]))
-    project.write("own", _own(digits))
-    job = project.job("own")
-    assert stage_main(["prepare", "own", "random", "0"]) == 0
-    assert [user.user_id for user in load_users(job.paths.prepared / "prior")] == [0, 1, 2, 3]
+    task = project.run("own", _own(digits), until="prepare")
+    assert [user.user_id for user in load_users(task.at("prior"))] == [0, 1, 2, 3]
 
 
 # Experiments that cannot be -------------------------------------------------------------------------------------------
@@ -169,6 +175,10 @@ def test_users_with_one_example_are_left_out_of_a_folder_of_enough_others(digits
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
+        (["run", "nowhere.yaml"], ["nowhere.yaml", "no such file"]),
+        (["run", "tiny", "--name", "../other"], ["'../other' is no name for an experiment"]),
+        (["tune", "nothing"], ["nothing", "albums"]),
+        (["compare", "tiny", "tiny", "--ignore", "seed"], ["--exact"]),
         (["run", "nothing"], ["unknown experiment 'nothing'", "choose one of", "quickstart"]),
         (["run", "tiny", "--set", "data.name=atlantis"], ["tiny.yaml: data", "'atlantis'", "'albums'"]),
         (
@@ -191,7 +201,7 @@ def test_users_with_one_example_are_left_out_of_a_folder_of_enough_others(digits
         (["summary", "tiny"], ["tiny"]),
         (["compare", "tiny", "quickstart"], ["tiny"]),
     ],
-    ids=lambda value: " ".join(value)[:40] if value[0] in ("run", "data", "summary", "compare") else None,
+    ids=lambda value: " ".join(value)[:40] if value[0] in ("run", "tune", "data", "summary", "compare") else None,
 )
 def test_impossible_commands_are_one_line_and_write_nothing(
     words: list[str],
@@ -202,10 +212,15 @@ def test_impossible_commands_are_one_line_and_write_nothing(
 ) -> None:
     monkeypatch.delenv("FEDPRINT_DATA", raising=False)
     project.write("tiny", TINY)
-    before = sorted(project.root.rglob("*"))
+    before = _files(project.root)
     error = _cli(monkeypatch, capsys, *words)
     assert [word for word in expected if word not in error] == [], error
-    assert sorted(project.root.rglob("*")) == before
+    assert _files(project.root) == before
+
+
+def _files(root: Path) -> list[Path]:
+    """Return all files and folders but locks, which tell nobody anything."""
+    return [path for path in sorted(root.rglob("*")) if root / "work" not in (path, *path.parents)]
 
 
 def test_the_installed_command_ends_with_exit_code_2(project: Project) -> None:

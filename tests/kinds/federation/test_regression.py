@@ -11,9 +11,9 @@ import pytest
 from tiny_project import project_in
 
 from fedprint.data.describe import write_table
+from fedprint.data.files import read_json
 from fedprint.evaluation.rows import read_measurements
-from fedprint.kinds.federation.config import dump_yaml
-from fedprint.kinds.federation.stages.paths import Job, read_json
+from fedprint.lab.graph import Task
 from fedprint.reports.page import ReportSummary, write_report
 from fedprint.reports.terminal import summary_table
 from fedprint.rng import numpy_rng
@@ -52,7 +52,7 @@ def meals(users: int = 16, reviews: int = 40) -> dict[str, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Task]:
     root = tmp_path_factory.mktemp("meals")
     write_table(root / "data" / "meals", meals(), {"licence": "mine", "scale": [1, 5], "samples": "shareable"})
     with project_in(root) as project, pytest.MonkeyPatch.context() as patch:
@@ -60,12 +60,12 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         yield project.run("meals", MEALS)
 
 
-def utility(job: Job) -> dict[tuple[str, str], dict[str, Any]]:
-    rows = read_measurements(job.paths.evaluation / "rows.jsonl")
+def utility(job: Task) -> dict[tuple[str, str], dict[str, Any]]:
+    rows = read_measurements(job.at("evaluation") / "rows.jsonl")
     return {(row["training"], row["metric"]): row for row in rows if row["attack"] is None}
 
 
-def test_every_way_of_training_has_its_error_in_stars(job: Job) -> None:
+def test_every_way_of_training_has_its_error_in_stars(job: Task) -> None:
     rows = utility(job)
     assert {training for training, metric in rows if metric == "mae"} == {
         "federated", "centralised", "median", "chance"
@@ -74,7 +74,7 @@ def test_every_way_of_training_has_its_error_in_stars(job: Job) -> None:
         assert row["unit"] == "stars"
         assert row["direction"] == ("lower is better" if metric == "mae" else "higher is better")
         assert row["lo"] <= row["value"] <= row["hi"]
-    with np.load(job.paths.updates / "utility" / "predictions.npz") as saved:
+    with np.load(job.at("utility") / "predictions.npz") as saved:
         truth, guess = saved["labels"], saved["median"]
     assert len(set(guess)) == 1 and guess[0] in (2.0, 3.0, 4.0)
     assert rows["median", "mae"]["value"] == pytest.approx(np.abs(truth - guess).mean())
@@ -82,7 +82,7 @@ def test_every_way_of_training_has_its_error_in_stars(job: Job) -> None:
     assert rows["chance", "mae"]["value"] == pytest.approx(uniform.mean())
 
 
-def test_training_beats_the_median_guess_and_the_gain_is_their_difference(job: Job) -> None:
+def test_training_beats_the_median_guess_and_the_gain_is_their_difference(job: Task) -> None:
     rows = utility(job)
     assert {training for training, metric in rows if metric == "mae_gain_over_median"} == {"federated", "centralised"}
     for training in ("federated", "centralised"):
@@ -92,32 +92,32 @@ def test_training_beats_the_median_guess_and_the_gain_is_their_difference(job: J
     assert rows["federated", "mae_gain_over_median"]["lo"] > 0
 
 
-def test_the_curve_falls_to_the_final_error(job: Job) -> None:
-    history = read_json(job.paths.updates / "utility" / "history.json")["rounds"]
+def test_the_curve_falls_to_the_final_error(job: Task) -> None:
+    history = read_json(job.at("utility") / "history.json")["rounds"]
     curve = [entry["utility"] for entry in history if "utility" in entry]
     assert len(curve) == 3 and curve[-1] < curve[0]
     assert curve[-1] == pytest.approx(utility(job)["federated", "mae"]["value"], abs=1e-5)
 
 
-def test_samples_show_the_rating_before_the_text(job: Job) -> None:
-    shown = read_json(job.paths.prepared / "samples" / "samples.json")
+def test_samples_show_the_rating_before_the_text(job: Task) -> None:
+    shown = read_json(job.at("samples") / "samples.json")
     assert shown["kind"] == "texts"
     stars, _, text = shown["texts"][0].partition(": ")
     assert text.split()[-2] == WORDS[int(float(stars)) - 1]
 
 
 @pytest.fixture(scope="module")
-def report(job: Job) -> ReportSummary:
+def report(job: Task) -> ReportSummary:
     return write_report(
         experiment="meals",
         title="Tiny meals",
-        evaluations=[job.paths.evaluation],
-        config_text=dump_yaml(job.config),
+        evaluations=[job.at("evaluation")],
+        config_text=job.config.text(),
         out=Path("reports/meals"),
     )
 
 
-def test_the_page_reads_errors_as_stars_and_never_as_per_cent(job: Job, report: ReportSummary) -> None:
+def test_the_page_reads_errors_as_stars_and_never_as_per_cent(job: Task, report: ReportSummary) -> None:
     assert report.utility is not None
     assert (report.utility.metric, report.utility.unit) == ("mae", "stars")
     error = utility(job)["federated", "mae"]["value"]
@@ -128,7 +128,7 @@ def test_the_page_reads_errors_as_stars_and_never_as_per_cent(job: Job, report: 
     assert "median guess" in page and "gain over the median guess" in page
 
 
-def test_the_terminal_tells_errors_from_gains(job: Job, report: ReportSummary) -> None:
+def test_the_terminal_tells_errors_from_gains(job: Task, report: ReportSummary) -> None:
     said = str(summary_table(report.page.parent).caption).replace("\u00a0", " ").replace("\\[", "[")
     error, gain = (utility(job)["federated", metric]["value"] for metric in ("mae", "mae_gain_over_median"))
     assert f"utility (mean absolute error (lower is better), random prior): federated {error:.3f} stars" in said

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 import yaml
 from pydantic import ValidationError
-from tiny_project import CHECKOUT, TINY, Project
+from tiny_project import CHECKOUT, TINY, Project, resolved
 
-from fedprint.kinds.federation.config import Experiment, check_experiment, dump_yaml, load_experiment, read_resolved
-from fedprint.kinds.config_files import apply_assignments, kind_named, merge
+from fedprint.kinds.config_files import apply_assignments, merge, read_yaml
+from fedprint.kinds.federation.config import Experiment, check_experiment, read_resolved
+from fedprint.kinds.registry import kind_of
 from fedprint.types import FedprintError
 
 FOLDER = CHECKOUT / "configs" / "experiments"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
-SHIPPED = [name for name in NAMES if kind_named(CHECKOUT, name) == "federation"]
+SHIPPED = [name for name in NAMES if kind_of(read_yaml(FOLDER / f"{name}.yaml")).name == "federation"]
 
 
 def _tiny(**changed: Any) -> Experiment:
@@ -92,13 +93,13 @@ def test_a_file_that_is_no_mapping_is_one_line(project: Project, text: str) -> N
     path = project.root / "configs" / "experiments" / "broken.yaml"
     path.write_text(text)
     with pytest.raises(FedprintError, match=str(path)) as caught:
-        load_experiment(project.root, "broken")
+        resolved(project.root, "broken")
     assert "\n" not in str(caught.value)
 
 
 def test_unknown_experiment_lists_the_known_ones() -> None:
     with pytest.raises(FedprintError, match=r"unknown experiment 'quickest'.*quickstart") as caught:
-        load_experiment(CHECKOUT, "quickest")
+        resolved(CHECKOUT, "quickest")
     assert all(name in str(caught.value) for name in SHIPPED)
 
 
@@ -124,10 +125,10 @@ def test_defaults_own_file_fast_section_and_assignments_override_in_that_order(p
     (project.root / "configs" / "defaults.yaml").write_text(yaml.safe_dump({"federation": dict.fromkeys(keys, 11)}))
     quick = {"federation": dict.fromkeys(keys[2:], 13)}
     project.write("layers", {**TINY, "federation": dict.fromkeys(keys[1:], 12), "fast": quick})
-    found = load_experiment(project.root, "layers", fast=True, assignments=["federation.evaluate_every=14"])
+    found = resolved(project.root, "layers", fast=True, assignments=["federation.evaluate_every=14"])
     assert [getattr(found.federation, key) for key in keys] == [11, 12, 13, 14]
     assert found.fast
-    assert load_experiment(project.root, "layers").federation.batch_size == 12
+    assert resolved(project.root, "layers").federation.batch_size == 12
 
 
 def test_assignments_reach_into_lists_and_replace_them() -> None:
@@ -167,7 +168,7 @@ def test_an_experiment_is_frozen() -> None:
 
 def test_the_resolved_yaml_reads_back_as_the_same_value(tmp_path: Path) -> None:
     config = _tiny(defences=[{"name": "noise", "sigma": 0.1}])
-    (tmp_path / "config.yaml").write_text(dump_yaml(config))
+    (tmp_path / "config.yaml").write_text(config.text())
     assert read_resolved(tmp_path / "config.yaml") == config
 
 
@@ -182,11 +183,12 @@ def test_digest_ignores_the_wording_of_the_report_and_nothing_else() -> None:
 def test_digest_is_the_same_in_another_process() -> None:
     code = (
         "from fedprint.kinds.federation.config import load_experiment; from pathlib import Path; "
-        f"print(load_experiment(Path({str(CHECKOUT)!r}), 'quickstart').digest())"
+        "from fedprint.kinds.sources import source; "
+        f"print(load_experiment(source(Path({str(CHECKOUT)!r}), 'quickstart')).digest())"
     )
     env = {**os.environ, "PYTHONHASHSEED": "7"}
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
-    assert run.stdout.strip() == load_experiment(CHECKOUT, "quickstart").digest()
+    assert run.stdout.strip() == resolved(CHECKOUT, "quickstart").digest()
 
 
 def test_section_digest_takes_single_settings_too() -> None:
@@ -214,8 +216,8 @@ def test_the_experiments_of_the_issue_are_shipped() -> None:
 @pytest.mark.parametrize("fast", [False, True], ids=["plain", "fast"])
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_experiments_resolve(name: str, fast: bool) -> None:
-    config = load_experiment(CHECKOUT, name, fast=fast)
-    assert config.name == name
+    config = resolved(CHECKOUT, name, fast=fast)
+    assert config.name == (f"{name}-fast" if fast else name)
     assert "random" in config.split.priors
     crowd = max(getattr(config.data, name, None) or 0 for name in ("clients", "users")) > 400  # the file says why
     panel = {"chance"} if crowd else {"chance", "knn", "svm", "mlp", "ridge"}
@@ -224,15 +226,13 @@ def test_shipped_experiments_resolve(name: str, fast: bool) -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_the_fast_section_changes_something(name: str) -> None:
-    quick, plain = (load_experiment(CHECKOUT, name, fast=fast) for fast in (True, False))
+    quick, plain = (resolved(CHECKOUT, name, fast=fast) for fast in (True, False))
     assert quick.federation.rounds < plain.federation.rounds
 
 
-def test_params_yaml_is_the_quickstart() -> None:
+def test_params_yaml_has_the_quickstarts_priors_and_seeds() -> None:
     params = yaml.safe_load((CHECKOUT / "params.yaml").read_text())
-    config = load_experiment(CHECKOUT, params["experiment"])
-    assert config.name == "quickstart"
+    config = resolved(CHECKOUT, "quickstart")
     assert config.data.name == "albums"
     assert params["priors"] == list(config.split.priors)
     assert params["seeds"] == list(config.seeds)
-    assert params["arguments"] == ""

@@ -1,0 +1,61 @@
+"""``fedprint attack``: other attacks on the updates of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_cli import _fedprint, _files
+from tiny_project import TINY, Project, project_in
+
+from fedprint.kinds import driver
+from fedprint.kinds.sources import source
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """Return a project with a run of ``tiny`` whose updates are kept."""
+    with project_in(tmp_path_factory.mktemp("ran")) as project:
+        project.write("tiny", {**TINY, "analyses": []})
+        driver.run(source(project.root, "tiny"), keep=True)
+        yield project
+
+
+def test_recorded_updates_are_attacked_again_without_retraining(
+    ran: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    before = _files(ran.root / "work" / "cache" / "federate"), _files(ran.root / "reports")
+    assert _fedprint(monkeypatch, "attack", "tiny", "--set", "attacks.1.k=1", "--out", str(tmp_path / "again")) == 0
+    shown = capsys.readouterr().out
+    assert "tiny random-0" in shown
+    assert "(selected)" in shown
+    assert all(name["name"] in shown for name in TINY["attacks"])
+    assert (_files(ran.root / "work" / "cache" / "federate"), _files(ran.root / "reports")) == before
+    assert list((tmp_path / "again").rglob("rows.jsonl"))
+
+
+def test_other_settings_of_an_attack_have_a_folder_of_their_own(ran: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k in (1, 2):
+        assert _fedprint(monkeypatch, "attack", "tiny/random-0", "--set", f"attacks.1.k={k}") == 0
+    assert len(list((ran.root / "work" / "attacks").iterdir())) == 2
+
+
+@pytest.mark.parametrize("assignment", ["federation.rounds=3", "data.bias=0", "seeds=[1]", "name=other"])
+def test_attacking_again_refuses_settings_of_the_records(
+    ran: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], assignment: str
+) -> None:
+    assert _fedprint(monkeypatch, "attack", "tiny", "--set", assignment) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "attacks, selection, evaluation" in error
+    assert "fedprint run" in error
+
+
+@pytest.mark.parametrize("name", ["nowhere", "tiny/iid-0", "tiny/random-9"])
+def test_attacking_what_was_not_recorded_says_what_to_give(
+    ran: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert _fedprint(monkeypatch, "attack", name) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and name.partition("/")[2] in error
