@@ -5,16 +5,12 @@ A file in configs/experiments with ``methods`` is one: no user is attacked, so i
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from fedprint.component import Component
 from fedprint.data.labelled_images import LabelledImages
@@ -23,11 +19,13 @@ from fedprint.defences.on_update import Noise, TopK
 from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.secret_head import SecretHead
 from fedprint.defences.strength import one
-from fedprint.kinds.config_files import apply_assignments, experiment_file, merge, one_line, read_yaml
-from fedprint.kinds.federation.config import ReportConfig, all_differ, names_differ
+from fedprint.kinds.base import Source
+from fedprint.kinds.federation.config import BACKENDS, ReportConfig, all_differ, names_differ
 from fedprint.kinds.inversion.config import DefenceName
+from fedprint.kinds.jobs import JobSettings, checked, title_of
+from fedprint.lab.keys import digest_of
 from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
-from fedprint.types import FedprintError, LocalOptimiser, LocalTraining
+from fedprint.types import LocalOptimiser, LocalTraining
 
 Network = Annotated[DlNet | AlexNet | Vgg16 | SmallCnn | FullyConnected, Field(discriminator="name")]
 Mechanism = Annotated[Noise | TopK | SecretHead, Field(discriminator="name")]
@@ -83,6 +81,7 @@ class ClientTraining(Component):
     """What every method does: ``rounds`` of all clients, in which each trains ``epochs`` on its own examples.
 
     ``lr_schedule`` multiplies the learning rate by round: the papers' halvings are step at 100, 200 of .5, .25.
+    ``backend`` is what trains the clients, as in a federation; ``auto`` tries what is fastest on this machine.
     """
 
     rounds: int = Field(default=100, ge=1)
@@ -92,6 +91,7 @@ class ClientTraining(Component):
     lr_schedule: Schedule = Constant()
     optimiser: LocalOptimiser = "adam"
     aggregation: Literal["fedavg", "mean", "round-robin"] = "mean"
+    backend: str = Field(default="sequential", pattern=BACKENDS)
 
     def local(self, noise: float = 0.0) -> LocalTraining:
         """What a client does in one round, before ``lr_schedule``, with ``noise`` on its gradients."""
@@ -116,10 +116,10 @@ class ClientsConfig(Component):
     seeds: Annotated[tuple[int, ...], AfterValidator(all_differ), Field(min_length=1)] = (0,)
 
 
-class Cell(Component):
+class SweepSettings(JobSettings):
     """One federation, and all that its result depends on.
 
-    ``data_seed`` draws the images, ``seed`` all else.
+    ``data_seed`` draws the images, ``seed`` all else. The method's names say nothing about its numbers.
     """
 
     data: LabelledImages
@@ -133,16 +133,8 @@ class Cell(Component):
 
     @property
     def label(self) -> str:
-        """The cell in a few words."""
+        """The federation in a few words."""
         return f"{self.method.name}, {self.clients} clients, {self.partition.name}, seed {self.seed}"
-
-    def digest(self, data_sha256: str, code: str) -> str:
-        """Return 16 hex digits of the cell, its data and the ``code`` that computes it.
-
-        The method's names say nothing about its numbers.
-        """
-        values = self.model_dump(mode="json", exclude={"method": {"name", "defence"}})
-        return _hash({**values, "sha256": data_sha256, "code": code})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,12 +146,12 @@ class ClientsExperiment:
     config: ClientsConfig
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def federations(self) -> tuple[SweepSettings, ...]:
         """Every federation; few clients first, so that a stopped run has whole columns."""
         config = self.config
         places = product(config.seeds, config.clients, config.partitions, config.methods)
         return tuple(
-            Cell(
+            SweepSettings(
                 data=config.data,
                 data_seed=config.seeds[0],
                 partition=partition,
@@ -174,24 +166,15 @@ class ClientsExperiment:
 
     def digest(self) -> str:
         """Return 16 hex digits that identify the configuration, but for the wording of the report."""
-        return _hash(self.config.model_dump(mode="json", exclude={"report"}))
+        return digest_of(self.config.model_dump(mode="json", exclude={"report"}))
 
     def text(self) -> str:
         """Return the resolved configuration as YAML."""
         return yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def load_clients(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> ClientsExperiment:
-    """Read the file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
-    path = experiment_file(root, name)
-    own = read_yaml(path)
-    quick = own.pop("fast", None) or {}
-    values = apply_assignments(merge(own, quick) if fast else own, assignments)
-    try:
-        return ClientsExperiment(name=name, fast=fast, config=ClientsConfig.model_validate(values))
-    except ValidationError as error:
-        raise FedprintError(one_line(error, str(path), ClientsConfig)) from None
-
-
-def _hash(values: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+def load_clients(source: Source) -> ClientsExperiment:
+    """Check a file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
+    config = checked(source, ClientsConfig)
+    report = ReportConfig(title=title_of(source, config.report.title, config.data.name))
+    return ClientsExperiment(name=source.name, fast=source.fast, config=config.model_copy(update={"report": report}))

@@ -11,7 +11,7 @@ import numpy as np
 from fedprint.evaluation.intervals import Interval, difference_interval, proportion_interval
 from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.rows import Row, pool_seeds, to_row
-from fedprint.kinds.clients.config import Cell, ClientsExperiment
+from fedprint.kinds.clients.config import ClientsExperiment
 from fedprint.rng import numpy_rng
 from fedprint.types import Doubles, FedprintError, Measurement
 
@@ -30,19 +30,18 @@ PAIRS = (
 """Methods that the spn paper sets against each other: its claims are about the first minus the second."""
 
 
-def rows_of(
-    experiment: ClientsExperiment, cells: Sequence[Cell], found: Sequence[list[float] | FedprintError], classes: int
-) -> list[Row]:
+def rows_of(experiment: ClientsExperiment, found: Sequence[Hits | FedprintError], classes: int) -> list[Row]:
     """Return accuracies and paired differences, one row per seed, and of several seeds one of ``seed: "all"`` too.
 
-    All cells have the same test images, over which intervals are; the interval of several seeds reaches as far as the
-    spread between them where that is wider (``pool_seeds``). ``accuracy_difference`` is ``method`` minus
-    ``versus_method``; ``accuracy_gain_difference`` is that among ``clients`` minus that among ``versus_clients``.
-    Chance is that of a guess among ``classes``; of a difference it is 0.
+    ``found`` are the hits of every federation. All have the same test images, over which intervals are; the interval of
+    several seeds reaches as far as the spread between them where that is wider (``pool_seeds``).
+    ``accuracy_difference`` is ``method`` minus ``versus_method``; ``accuracy_gain_difference`` is that among
+    ``clients`` minus that among ``versus_clients``. Chance is that of a guess among ``classes``; of a difference it is
+    0.
     """
     hits = {
-        (cell.seed, cell.partition.name, cell.clients, cell.method.name): np.asarray(one, dtype=np.float64)
-        for cell, one in zip(cells, found, strict=True)
+        (each.seed, each.partition.name, each.clients, each.method.name): one
+        for each, one in zip(experiment.federations, found, strict=True)
         if not isinstance(one, FedprintError)
     }
     config = experiment.config
@@ -76,8 +75,12 @@ def _keys(experiment: ClientsExperiment, method: str) -> dict[str, Any]:
 
 def _accuracies(own: Mapping[tuple[int, str], Hits], chance: float) -> Iterator[Measurement]:
     for (clients, method), hits in own.items():
-        interval = proportion_interval(float(hits.sum()), len(hits))
-        yield _measured("accuracy", interval, chance, len(hits), {"method": method, "clients": clients})
+        yield accuracy(hits, chance, {"method": method, "clients": clients})
+
+
+def accuracy(hits: Hits, chance: float, keys: dict[str, Any]) -> Measurement:
+    """Return the accuracy over the test images."""
+    return _measured("accuracy", proportion_interval(float(hits.sum()), len(hits)), chance, len(hits), keys)
 
 
 def _differences(own: Mapping[tuple[int, str], Hits], seed: int, partition: str) -> Iterator[Measurement]:

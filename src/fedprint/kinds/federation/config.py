@@ -44,6 +44,9 @@ from fedprint.types import (
     UpdateDefence,
 )
 
+BACKENDS = r"^(auto|sequential|(threaded|vectorised)(:[1-9][0-9]*)?)$"
+"""What may train clients (federation/backends.py)."""
+
 Entries = TypeVar("Entries", bound=tuple[object, ...])
 
 
@@ -114,7 +117,7 @@ class FederationConfig(Component):
     absent: float = Field(default=0.0, ge=0, lt=1)
     momentum: float = Field(default=0.0, ge=0, lt=1)
     diagnostics: bool = False
-    backend: str = Field(default="auto", pattern=r"^(auto|sequential|(threaded|vectorised)(:[1-9][0-9]*)?)$")
+    backend: str = Field(default="auto", pattern=BACKENDS)
     dtype: Literal["float32", "float64"] = "float32"
     evaluate_every: int = Field(default=10, ge=1)
     central_epochs: int = Field(default=5, ge=0)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from fedprint.attacks.inversion.closed_form import ClosedForm
 from fedprint.attacks.inversion.matching import GradientMatching
@@ -22,11 +22,12 @@ from fedprint.component import Component
 from fedprint.data.labelled_images import LabelledImages
 from fedprint.defences.on_update import Laplace, Noise, TopK
 from fedprint.defences.secret_head import SecretHead
-from fedprint.kinds.config_files import apply_assignments, experiment_file, merge, one_line, read_yaml
+from fedprint.kinds.base import Source
 from fedprint.kinds.federation.config import ReportConfig, all_differ
+from fedprint.kinds.jobs import checked, title_of
 from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
 from fedprint.tuning.space import filled, placeholders
-from fedprint.types import AdversaryName, FedprintError
+from fedprint.types import AdversaryName
 
 DefenceName = Literal["none", "dp", "ppdl_0.05", "ppdl_0.3", "spn"]
 MAIN = "main"
@@ -312,7 +313,7 @@ class InversionExperiment:
     fast: bool
     config: InversionConfig
 
-    @property
+    @cached_property
     def settings(self) -> tuple[Setting, ...]:
         """Every mechanism at every strength."""
         return tuple(
@@ -331,16 +332,8 @@ class InversionExperiment:
         return yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def load_inversion(
-    root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()
-) -> InversionExperiment:
-    """Read the file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
-    path = experiment_file(root, name)
-    own = read_yaml(path)
-    quick = own.pop("fast", None) or {}
-    values = apply_assignments(merge(own, quick) if fast else own, assignments)
-    try:
-        config = InversionConfig.model_validate(values)
-    except ValidationError as error:
-        raise FedprintError(one_line(error, str(path), InversionConfig)) from None
-    return InversionExperiment(name=name, fast=fast, config=config)
+def load_inversion(source: Source) -> InversionExperiment:
+    """Check a file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
+    config = checked(source, InversionConfig)
+    report = ReportConfig(title=title_of(source, config.report.title, config.data.name))
+    return InversionExperiment(name=source.name, fast=source.fast, config=config.model_copy(update={"report": report}))

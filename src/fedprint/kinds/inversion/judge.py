@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
+from fedprint.data.files import read_json
 from fedprint.evaluation import reconstruction as measure
 from fedprint.evaluation.tracing import participants_of
 from fedprint.kinds.inversion.attack import FOUND, SCORES, TRACED
-from fedprint.kinds.inversion.victims import IMAGES, PERTURBATION
+from fedprint.kinds.inversion.victims import IMAGES, PERTURBATION, SETTING
 
 Numbers = NDArray[Any]
 MATCHINGS = ("index", "assignment")
@@ -66,9 +66,10 @@ class Judged:
     course: Numbers
 
 
-def judge(truth: Path, found: Path, traced: Path, participants: Sequence[int], classes: int) -> Judged:
-    """Hold what one adversary found against the truth."""
-    known, answers = load_file(truth / IMAGES), load_file(found / FOUND)
+def judge(opened: Mapping[str, Path], participants: Sequence[int]) -> Judged:
+    """Hold what one adversary found/, its scores/ and what it traced/ against the truth/ about what was observed/."""
+    known, answers = load_file(opened["truth"] / IMAGES), load_file(opened["found"] / FOUND)
+    classes = read_json(opened["observed"] / SETTING)["classes"]
     x, y, images, raw, labels = known["x"], known["y"], answers["images"], answers["raw"], answers["labels"]
     places = measure.assignment(images, x)
     paired = {"index": images, "assignment": measure.rearranged(images, places)}
@@ -77,7 +78,7 @@ def judge(truth: Path, found: Path, traced: Path, participants: Sequence[int], c
     by_matching |= {f"{name}/raw-error": measure.relative_errors(made, x).ravel() for name, made in uncut.items()}
     by_matching["index/labels"] = (labels == y).astype(float).ravel()
     by_matching["assignment/labels"] = measure.label_hits(labels, y).ravel()
-    nearest = load_file(traced / TRACED)["nearest"]
+    nearest = load_file(opened["traced"] / TRACED)["nearest"]
     hits, chance = _traced(nearest, known["order"], places, participants)
     blind = _quality(np.broadcast_to(known["blind"], x.shape), x)
     blind |= {"index/labels": np.full(y.size, 1 / classes), "top": measure.largest_errors(x).ravel()}
@@ -87,7 +88,9 @@ def judge(truth: Path, found: Path, traced: Path, participants: Sequence[int], c
         blind=blind,
         traced=hits,
         traced_chance=chance,
-        sought=Sought(**load_file(found / SCORES), own=owners_of(known["sought"], *y.shape), asked=known["asked"]),
+        sought=Sought(
+            **load_file(opened["scores"] / SCORES), own=owners_of(known["sought"], *y.shape), asked=known["asked"]
+        ),
         course=_course(answers["course"], x) if "course" in answers else np.empty((0, y.size)),
     )
 
@@ -138,5 +141,5 @@ def _traced(
 
 def read_perturbation(truth: Path) -> dict[str, Any]:
     """Return ``victims``: |B| / |E_B| and the cosines of each; and ``layers``: quantiles of both (victims.py)."""
-    found: dict[str, Any] = json.loads((truth / PERTURBATION).read_text(encoding="utf-8"))
+    found: dict[str, Any] = read_json(truth / PERTURBATION)
     return found

@@ -1,27 +1,17 @@
-"""The data and the network of a cell, as its parts need them."""
+"""Networks and clients on labelled images, as federations and victims need them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 import torch
 
-from fedprint.data.labelled_images import LabelledImages, LabelledSet
-from fedprint.data.locate import data_root
 from fedprint.defences.points import Defence
 from fedprint.defences.secret_head import secret_head
 from fedprint.kinds.inversion.config import Network
 from fedprint.models.base import FedModule
 from fedprint.models.dual_head import DualHead
-from fedprint.rng import seed_for
 from fedprint.types import Device
-
-
-@cache
-def images_of(source: LabelledImages, seed: int) -> LabelledSet:
-    """Return the images of an experiment; cells of one process share them."""
-    return source.load(data_root(None), seed_for(seed, "data"))
 
 
 def network_of(config: Network, shape: tuple[int, int, int], classes: int, defences: Sequence[Defence]) -> FedModule:

@@ -16,10 +16,11 @@ from fedprint.evaluation.intervals import Bounds
 from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.reconstruction import SUCCESS
 from fedprint.evaluation.rows import Row, to_row
-from fedprint.kinds.inversion.cells import Exposure
 from fedprint.kinds.inversion.config import MAIN
+from fedprint.kinds.inversion.jobs import Place, images_of
 from fedprint.kinds.inversion.judge import IMAGE_LEVEL, MATCHINGS, PIXELS, Judged, largest_error
-from fedprint.kinds.inversion.scene import Place, Reading, Results, Scene, setting_keys
+from fedprint.kinds.inversion.outcome import Exposure
+from fedprint.kinds.inversion.scene import Reading, Results, Scene, setting_keys
 from fedprint.kinds.inversion.scores import COMPARED, rows_of_scores
 from fedprint.kinds.inversion.sought import rows_of_sought
 from fedprint.types import Measurement
@@ -33,8 +34,8 @@ def all_rows(results: Results) -> list[Row]:
         if first:
             found += _perturbations(results, place, exposure)
         for adversary, judged in exposure.judged.items():
-            scene = Scene.of(results, place, adversary)
-            found += _of_images(scene, judged, results.readings[place, adversary])
+            scene = Scene.of(results.experiment, place, adversary)
+            found += rows_of_images(scene, judged, results.readings[place, adversary])
             if first:
                 found += rows_of_sought(scene, judged.sought, results.experiment.config.participants)
     found += [*_regions(results), *rows_of_scores(results)]
@@ -47,7 +48,7 @@ def _accuracies(results: Results) -> Iterator[Measurement]:
     for (attack, place), found in results.hits.items():
         if networks.index(networks[attack]) != attack:
             continue  # the same network under another attack
-        keys = setting_keys(results, results.experiment.settings[place])
+        keys = setting_keys(results.experiment, results.experiment.settings[place])
         keys |= {"network": networks[attack], "training": "federated", "runs": len(found)}
         yield replace(
             measurement("accuracy", results.accuracy(attack, place), classes, np.arange(found.shape[1])), keys=keys
@@ -55,16 +56,14 @@ def _accuracies(results: Results) -> Iterator[Measurement]:
 
 
 def _classes(results: Results) -> int:
-    from fedprint.kinds.inversion.networks import images_of
-
     config = results.experiment.config
     return len(images_of(config.data, config.seed).class_names)
 
 
 def _perturbations(results: Results, place: Place, exposure: Exposure) -> Iterator[Measurement]:
     """Yield |B| / |E_B|, and for a secret head the same and the cosine of both by layer."""
-    scene = Scene.of(results, place, "")
-    victims = np.arange(len(exposure.perturbation))
+    scene = Scene.of(results.experiment, place, "")
+    victims = np.arange(len(exposure.any.perturbation))
     scene = replace(
         scene, victims=victims, keys={**scene.keys, "adversary": None, "attack": None, "attack_variant": None}
     )
@@ -72,14 +71,15 @@ def _perturbations(results: Results, place: Place, exposure: Exposure) -> Iterat
         return
     yield scene.mean("perturbation_ratio", exposure.ratios, np.nan, None)
     if scene.keys["defence"] == "spn":
-        for layer in exposure.perturbation[0]["layers"]:
-            found = [one["layers"][layer] for one in exposure.perturbation if layer in one["layers"]]
+        for layer in exposure.any.perturbation[0]["layers"]:
+            found = [one["layers"][layer] for one in exposure.any.perturbation if layer in one["layers"]]
             here = replace(scene.with_keys(layers=layer), victims=victims[: len(found)])
             yield here.mean("perturbation_ratio", [ratio for ratio, _ in found], np.nan, None)
             yield here.mean("gradient_cosine", [cosine for _, cosine in found], 0.0, (-1.0, 1.0))
 
 
-def _of_images(scene: Scene, judged: Judged, reading: Reading) -> Iterator[Measurement]:
+def rows_of_images(scene: Scene, judged: Judged, reading: Reading | None = None) -> Iterator[Measurement]:
+    """Yield what one adversary found; a ``reading`` adds the labels that a model reads from the images."""
     blind = judged.blind
     for matching in MATCHINGS:
         here = scene.with_keys(matching=matching)
@@ -96,8 +96,9 @@ def _of_images(scene: Scene, judged: Judged, reading: Reading) -> Iterator[Measu
         yield cut.mean("ssim", judged.by_matching[f"{matching}/ssim"], blind["ssim"], (-1.0, 1.0))
         labels, guessed = judged.by_matching[f"{matching}/labels"], blind[f"{matching}/labels"]
         yield here.with_keys(labels="gradient").mean("label_accuracy", labels, guessed)
-    seen = scene.with_keys(matching=MATCHINGS[1], labels="image")
-    yield seen.mean("label_accuracy", reading.hits, reading.blind)
+    if reading is not None:
+        seen = scene.with_keys(matching=MATCHINGS[1], labels="image")
+        yield seen.mean("label_accuracy", reading.hits, reading.blind)
     for number, hits in judged.traced.items():
         level = "image" if number == IMAGE_LEVEL else "participant"
         traced = scene.with_keys(level=level, participants=number or len(hits))
@@ -126,7 +127,7 @@ def _regions_of(results: Results, attack: int, batch: int, adversary: str, defen
     if not found:
         return
     exposures = [results.exposures[place] for place in found]
-    scene = Scene.of(results, found[0], adversary)
+    scene = Scene.of(results.experiment, found[0], adversary)
     scene = scene.with_keys(strength=None, defence_params=None, matching=MATCHINGS[1])
     judged = [exposure.judged[adversary] for exposure in exposures]
     ratio = np.concatenate([np.repeat(exposure.ratios, batch) for exposure in exposures])

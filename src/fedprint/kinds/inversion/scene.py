@@ -1,4 +1,4 @@
-"""What measurement rows of an inversion experiment are made from: all its cells, and where each belongs."""
+"""What measurement rows of an inversion experiment are made from: what its jobs found, and where each belongs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,11 @@ import numpy as np
 from fedprint.evaluation.capability import accuracy_of_runs
 from fedprint.evaluation.intervals import Bounds, Interval, cluster_mean_interval
 from fedprint.evaluation.metrics import METRICS, measurement
-from fedprint.kinds.inversion.cells import Exposure
 from fedprint.kinds.inversion.config import InversionExperiment, Setting
+from fedprint.kinds.inversion.jobs import Place
+from fedprint.kinds.inversion.outcome import Exposure
 from fedprint.rng import numpy_rng
 from fedprint.types import Doubles, Ints, Measurement
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where an exposure belongs: the attack (its place in the file), the setting (its place) and the batch."""
-
-    attack: int
-    setting: int
-    batch: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +29,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """All cells of an experiment but for ``failures``: what could not be computed, and why.
+    """All jobs of an experiment but for ``failures``: what could not be computed, and why.
 
     ``hits`` maps (attack, setting) to test hits (r, n) of the r federations of that attack's network. ``readings`` maps
     a place and an adversary to the labels that a trained model reads from the reconstructions.
@@ -63,12 +55,11 @@ class Scene:
     seed: int
 
     @classmethod
-    def of(cls, results: Results, place: Place, adversary: str) -> Scene:
+    def of(cls, experiment: InversionExperiment, place: Place, adversary: str) -> Scene:
         """Return the scene of one attacked setting."""
-        config = results.experiment.config
-        setting = results.experiment.settings[place.setting]
+        config, setting = experiment.config, experiment.settings[place.setting]
         victims = np.repeat(np.arange(config.victims_of(place.attack, place.batch)), place.batch)
-        keys = {**setting_keys(results, setting), **attack_keys(results, place.attack, place.batch)}
+        keys = {**setting_keys(experiment, setting), **attack_keys(experiment, place.attack, place.batch)}
         return cls(keys={**keys, "adversary": adversary}, victims=victims, seed=config.seed)
 
     def with_keys(self, **keys: Any) -> Scene:
@@ -91,9 +82,8 @@ class Scene:
         return numpy_rng(self.seed, "interval", metric, json.dumps(dict(self.keys), sort_keys=True, default=str))
 
 
-def setting_keys(results: Results, setting: Setting) -> dict[str, Any]:
+def setting_keys(experiment: InversionExperiment, setting: Setting) -> dict[str, Any]:
     """Return what tells one mechanism and strength from another."""
-    experiment = results.experiment
     params = [defence.model_dump(mode="json") for defence in setting.defences]
     return {
         "experiment": experiment.name,
@@ -107,9 +97,9 @@ def setting_keys(results: Results, setting: Setting) -> dict[str, Any]:
     }
 
 
-def attack_keys(results: Results, attack: int, batch: int) -> dict[str, Any]:
+def attack_keys(experiment: InversionExperiment, attack: int, batch: int) -> dict[str, Any]:
     """Return what tells one attack on one kind of gradient from another."""
-    chosen = results.experiment.config.attacks[attack]
+    chosen = experiment.config.attacks[attack]
     return {
         "attack": chosen.attack.name,
         "attack_variant": chosen.variant,

@@ -13,8 +13,9 @@ import numpy as np
 
 from fedprint.evaluation.capability import Setting, cap, cap_difference
 from fedprint.kinds.inversion.config import MAIN
+from fedprint.kinds.inversion.jobs import Place
 from fedprint.kinds.inversion.judge import IMAGE_LEVEL, MATCHINGS, PIXELS, Judged, largest_error
-from fedprint.kinds.inversion.scene import Place, Reading, Results, Scene
+from fedprint.kinds.inversion.scene import Reading, Results, Scene
 from fedprint.reports.inversion_rows import AGAINST
 from fedprint.types import Doubles, Measurement
 
@@ -111,7 +112,7 @@ def _grids(results: Results, attack: int, batch: int, adversary: str) -> dict[tu
                 _distances(results.exposures[place].judged[adversary], results.readings[place, adversary], participants)
                 for place in places
             ],
-            scenes=[Scene.of(results, place, adversary) for place in places],
+            scenes=[Scene.of(results.experiment, place, adversary) for place in places],
             headline=first and name[1] == MAIN,
         )
         for name, places in groups.items()

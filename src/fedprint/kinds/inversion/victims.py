@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,39 +14,23 @@ from torch import Tensor
 
 from fedprint.attacks.inversion.simulate import as_descent, local_batches
 from fedprint.attacks.inversion.victims import Labelled
-from fedprint.component import Component
 from fedprint.data.examples import take
-from fedprint.data.labelled_images import LabelledImages, LabelledSet
+from fedprint.data.labelled_images import LabelledSet
 from fedprint.defences.points import defend_data, send, settle
 from fedprint.federation.gradient_rounds import client_gradient, private_start
 from fedprint.kinds.federation.build import parameters_of
-from fedprint.kinds.inversion.config import CandidatesConfig, Inversion, LocalSgd, Mechanic, Network
-from fedprint.kinds.inversion.networks import client, images_of, network_of
+from fedprint.kinds.inversion.config import LocalSgd
+from fedprint.kinds.inversion.networks import client, network_of
+from fedprint.kinds.inversion.settings import ExposureSettings
 from fedprint.models.base import FedModule
 from fedprint.params import add, flatten
 from fedprint.rng import seed_for, torch_rng
-from fedprint.types import AdversaryName, Examples, FedprintError, Params
+from fedprint.types import Examples, FedprintError, Params
 
 GRADIENTS, SETTING, MECHANISM = "gradients.safetensors", "setting.json", "mechanism.json"
 IMAGES, PERTURBATION = "images.safetensors", "perturbation.json"
 LEVELS = tuple(round(float(level), 3) for level in np.linspace(0.01, 0.99, 50))
 """Of the quantiles by which a layer's entries are told, first and last per cent aside."""
-
-
-class ExposureCell(Component):
-    """The gradients of some images under one mechanism, or updates of ``local`` training, and the attacks on them."""
-
-    data: LabelledImages
-    network: Network
-    defences: tuple[Mechanic, ...]
-    attack: Inversion
-    adversaries: tuple[AdversaryName, ...]
-    participants: tuple[int, ...]
-    candidates: CandidatesConfig
-    batch: int
-    victims: int
-    seed: int
-    local: LocalSgd | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,35 +45,34 @@ class Sent:
     sent: Params
 
 
-def expose(cell: ExposureCell, folder: Path) -> None:
+def expose(settings: ExposureSettings, images: LabelledSet, places: Mapping[str, Path]) -> None:
     """Write observed/ (what a server sees), public/ (the mechanism), truth/, and images in the adversary's hands.
 
     queries/ are those to be traced; candidates/ are those to be looked for, with labels, beside public images.
     """
-    images = images_of(cell.data, cell.seed)
-    (x, y), others = attacked(images, cell), beside(images, cell)
-    victims = [_victim(cell, images, place, x[place], y[place]) for place in range(cell.victims)]
+    (x, y), others = attacked(images, settings), beside(images, settings)
+    victims = [_victim(settings, images, place, x[place], y[place]) for place in range(settings.victims)]
     for name in ("observed", "public", "truth", "queries", "candidates"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
+        places[name].mkdir(parents=True, exist_ok=True)
     seen = {f"{kind}.{name}": t for kind in ("params", "sent") for name, t in _stacked(victims, kind).items()}
-    save_file(seen, folder / "observed" / GRADIENTS)
-    setting = {
-        "network": cell.network.model_dump(mode="json"),
+    save_file(seen, places["observed"] / GRADIENTS)
+    told = {
+        "network": settings.network.model_dump(mode="json"),
         "shape": images.shape,
         "classes": len(images.class_names),
-        "images": cell.batch,
-        "local": None if cell.local is None else cell.local.model_dump(mode="json"),
+        "images": settings.batch,
+        "local": None if settings.local is None else settings.local.model_dump(mode="json"),
     }
-    _write(folder / "observed" / SETTING, setting)
-    _write(folder / "public" / MECHANISM, [defence.model_dump(mode="json") for defence in cell.defences])
+    _write(places["observed"] / SETTING, told)
+    _write(places["public"] / MECHANISM, [defence.model_dump(mode="json") for defence in settings.defences])
     blind = images.test_x.mean(0)
-    order = torch.randperm(x.shape[0] * x.shape[1], generator=torch_rng(cell.seed, "queries"))
-    strangers = cell.candidates.strangers(cell.victims)
-    sought = torch.randperm(len(order) + strangers, generator=torch_rng(cell.seed, "candidates"))
-    asked = _asked(cell, sought)
+    order = torch.randperm(x.shape[0] * x.shape[1], generator=torch_rng(settings.seed, "queries"))
+    strangers = settings.candidates.strangers(settings.victims)
+    sought = torch.randperm(len(order) + strangers, generator=torch_rng(settings.seed, "candidates"))
+    asked = _asked(settings, sought)
     truth = {"x": x, "y": y, "blind": blind, "order": order, "sought": sought, "asked": asked}
-    save_file(truth, folder / "truth" / IMAGES)
-    save_file({"x": x.flatten(0, 1)[order].contiguous()}, folder / "queries" / IMAGES)
+    save_file(truth, places["truth"] / IMAGES)
+    save_file({"x": x.flatten(0, 1)[order].contiguous()}, places["queries"] / IMAGES)
     held = {
         "x": torch.cat([x.flatten(0, 1), others.x[:strangers]])[sought],
         "y": torch.cat([y.flatten(), others.y[:strangers]])[sought],
@@ -97,46 +80,50 @@ def expose(cell: ExposureCell, folder: Path) -> None:
         "public_y": others.y[strangers:].contiguous(),
         "asked": asked,
     }
-    save_file(held, folder / "candidates" / IMAGES)
-    told = {"victims": [perturbation(victim) for victim in victims], "layers": distributions(victims)}
-    _write(folder / "truth" / PERTURBATION, told)
+    save_file(held, places["candidates"] / IMAGES)
+    measured = {"victims": [perturbation(victim) for victim in victims], "layers": distributions(victims)}
+    _write(places["truth"] / PERTURBATION, measured)
 
 
-def _asked(cell: ExposureCell, sought: Tensor) -> Tensor:
+def _asked(settings: ExposureSettings, sought: Tensor) -> Tensor:
     """Return which candidates (k, v) are asked about one by one: some members of each gradient, or all, and strangers.
 
     ``sought`` (q,) are the places of the candidates: first all attacked images, then the strangers.
     """
-    inside, place, (few, others) = cell.victims * cell.batch, torch.argsort(sought), cell.candidates.asked(cell.batch)
+    inside, place, (few, others) = (
+        settings.victims * settings.batch,
+        torch.argsort(sought),
+        settings.candidates.asked(settings.batch),
+    )
     columns = []
-    for victim in range(cell.victims):
-        rng = torch_rng(cell.seed, "asked", victim)
-        members = victim * cell.batch + torch.randperm(cell.batch, generator=rng)[:few]
+    for victim in range(settings.victims):
+        rng = torch_rng(settings.seed, "asked", victim)
+        members = victim * settings.batch + torch.randperm(settings.batch, generator=rng)[:few]
         strangers = inside + torch.randperm(len(sought) - inside, generator=rng)[:others]
         both = torch.cat([members, strangers])
         columns.append(place[both[torch.randperm(len(both), generator=rng)]])
     return torch.stack(columns, 1)
 
 
-def attacked(images: LabelledSet, cell: ExposureCell) -> tuple[Tensor, Tensor]:
-    """Return training images (v, b, c, h, w) and labels (v, b): the first of one random order for all cells."""
-    order, shape = _drawn(images, cell)[: cell.victims * cell.batch], (cell.victims, cell.batch)
+def attacked(images: LabelledSet, settings: ExposureSettings) -> tuple[Tensor, Tensor]:
+    """Return training images (v, b, c, h, w) and labels (v, b): the first of one random order for all places."""
+    order, shape = _drawn(images, settings)[: settings.victims * settings.batch], (settings.victims, settings.batch)
     return images.x[order].reshape(*shape, *images.shape), images.y[order].reshape(shape)
 
 
-def beside(images: LabelledSet, cell: ExposureCell) -> Labelled:
+def beside(images: LabelledSet, settings: ExposureSettings) -> Labelled:
     """Return the next images of that order, of the same kind and in no gradient: strangers, then public ones."""
-    order = _drawn(images, cell)[cell.victims * cell.batch :]
+    order = _drawn(images, settings)[settings.victims * settings.batch :]
     return Labelled(x=images.x[order], y=images.y[order])
 
 
-def _drawn(images: LabelledSet, cell: ExposureCell) -> Tensor:
-    """Return the places of all images that a cell needs; FedprintError where there are too few."""
-    inside, strangers = cell.victims * cell.batch, cell.candidates.strangers(cell.victims)
-    if wrong := cell.candidates.lacking(len(images.y), cell.victims, cell.batch):
+def _drawn(images: LabelledSet, settings: ExposureSettings) -> Tensor:
+    """Return the places of all images that an exposure needs; FedprintError where there are too few."""
+    inside, strangers = settings.victims * settings.batch, settings.candidates.strangers(settings.victims)
+    if wrong := settings.candidates.lacking(len(images.y), settings.victims, settings.batch):
         raise FedprintError(wrong)
-    count = inside + strangers + cell.candidates.public
-    return torch.randperm(len(images.y), generator=torch_rng(cell.seed, "attacked"))[:count]
+    count = inside + strangers + settings.candidates.public
+    return torch.randperm(len(images.y), generator=torch_rng(settings.seed, "attacked"))[:count]
 
 
 def perturbation(victim: Sent) -> dict[str, object]:
@@ -176,20 +163,20 @@ def _quantiles(tensor: Tensor) -> list[float]:
     return found
 
 
-def _victim(cell: ExposureCell, images: LabelledSet, place: int, x: Tensor, y: Tensor) -> Sent:
+def _victim(settings: ExposureSettings, images: LabelledSet, place: int, x: Tensor, y: Tensor) -> Sent:
     """Compute what one victim, with a network of its own random weights, sends."""
-    model = network_of(cell.network, images.shape, len(images.class_names), cell.defences)
-    model.reset(torch_rng(cell.seed, "network", place))
-    shared, seed = parameters_of(model), seed_for(cell.seed, "victim")
+    model = network_of(settings.network, images.shape, len(images.class_names), settings.defences)
+    model.reset(torch_rng(settings.seed, "network", place))
+    shared, seed = parameters_of(model), seed_for(settings.seed, "victim")
     plain = client("victim", place, x, y)
-    (device,) = defend_data([plain], cell.defences, {}, seed)
+    (device,) = defend_data([plain], settings.defences, {}, seed)
     order = seed_for(seed, "batches", place)
-    clean = descent(model, shared, {}, plain.examples, cell.local, order)
-    own = descent(model, shared, private_start(model, device, seed), device.examples, cell.local, order)
+    clean = descent(model, shared, {}, plain.examples, settings.local, order)
+    own = descent(model, shared, private_start(model, device, seed), device.examples, settings.local, order)
     return Sent(
         params=shared,
         clean=clean,
-        sent=send(own, settle(cell.defences, device.device_id, seed), seed, 0, device.device_id),
+        sent=send(own, settle(settings.defences, device.device_id, seed), seed, 0, device.device_id),
     )
 
 

@@ -1,0 +1,64 @@
+"""The stages of a sweep over the number of clients: draw, choose -> train. Nobody attacks, so nothing is kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedprint.kinds.clients.config import SweepSettings
+from fedprint.kinds.images import draw_stage
+from fedprint.lab.graph import Graph, Stage, Work
+
+_STAGES = "fedprint.kinds.clients.stages"
+_HERE = "kinds/clients/"
+
+CHOOSE = Stage(
+    name="choose",
+    run=f"{_STAGES}:choose",
+    outputs=("executor",),
+    settings=("data", "data_seed", "network", "training"),
+    code=(f"{_HERE}stages.py", "federation/backends.py"),
+    data=True,
+    settled=True,
+)
+TRAIN = Stage(
+    name="train",
+    run=f"{_STAGES}:train",
+    inputs=("images", "executor"),
+    outputs=("hits", "model"),
+    settings=(
+        "partition",
+        "clients",
+        "network",
+        "training.rounds",
+        "training.epochs",
+        "training.batch_size",
+        "training.lr",
+        "training.lr_schedule",
+        "training.optimiser",
+        "training.aggregation",
+        "method.alone",
+        "method.defences",
+        "seed",
+    ),
+    code=(
+        f"{_HERE}config.py",
+        f"{_HERE}training.py",
+        "kinds/images.py",
+        "rng.py",
+        "params.py",
+        "data/partition.py",
+        "data/examples.py",
+        "defences",
+        "models",
+        "federation",
+    ),
+)
+CLIENTS = Graph((draw_stage(f"{_STAGES}:draw", ("data", "data_seed"), (f"{_HERE}stages.py",)), CHOOSE, TRAIN))
+
+
+def _settings(values: Mapping[str, Any]) -> SweepSettings:
+    return SweepSettings.model_validate(values)
+
+
+CLIENTS_WORK = Work(path=f"{__name__}:CLIENTS_WORK", graph=CLIENTS, parse=_settings)

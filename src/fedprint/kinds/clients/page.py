@@ -1,0 +1,40 @@
+"""What the page of a sweep over the number of clients says of all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fedprint.defences.schedules import Constant, Schedule
+from fedprint.kinds.clients.config import ClientsExperiment
+from fedprint.reports.clients_rows import ClientsHead
+
+
+def head_of(experiment: ClientsExperiment, failures: Mapping[str, str]) -> ClientsHead:
+    """Return what holds for the whole page."""
+    config = experiment.config
+    return ClientsHead(
+        name=experiment.name,
+        title=config.report.title,
+        dataset=config.data.name,
+        network=config.network.name,
+        training=(
+            f"{config.training.rounds} rounds of all clients, {config.training.epochs} local epoch(s), batches of "
+            f"{config.training.batch_size}, {config.training.optimiser} at {config.training.lr:g}"
+            f"{_scheduled(config.training.lr_schedule)}, aggregation {config.training.aggregation}"
+        ),
+        examples=(config.data.train, config.data.test),
+        methods=tuple(method.name for method in config.methods),
+        partitions=tuple(partition.name for partition in config.partitions),
+        clients=config.clients,
+        seeds=config.seeds,
+        fast=experiment.fast,
+        config_hash=experiment.digest(),
+        failures=dict(failures),
+    )
+
+
+def _scheduled(schedule: Schedule) -> str:
+    if isinstance(schedule, Constant):
+        return ""
+    settings = ", ".join(f"{key} {value}" for key, value in schedule.model_dump(mode="json").items() if key != "name")
+    return f" ({schedule.name}: {settings})"

@@ -1,0 +1,39 @@
+"""The stages of a sweep over the number of clients: each opens its inputs, calls a function, writes its outputs."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import torch
+
+from fedprint.data.files import read_json, write_json
+from fedprint.data.locate import data_root
+from fedprint.kinds.clients.training import fastest, trained
+from fedprint.kinds.images import draw_images, is_small, read_images, write_hits, write_model
+from fedprint.lab.graph import Task
+
+
+def draw(task: Task) -> None:
+    """Write the images of the sweep."""
+    draw_images(task, task.config.data, task.config.data_seed)
+
+
+def choose(task: Task) -> None:
+    """Write the executor's name, by a short trial where it is left open: a job keeps the one that it began with."""
+    torch.set_num_threads(1)
+    name = task.config.training.backend
+    if name == "auto":
+        name = fastest(task.config, task.config.data.load(data_root(None), task.config.data_seed))
+        print(f"executor: {name}", file=sys.stderr, flush=True)
+    write_json(task.at("executor") / "executor.json", {"backend": name})
+
+
+def train(task: Task) -> None:
+    """Train the federation; write the share of models that get each test image right, and a small model itself."""
+    torch.set_num_threads(1)
+    backend = read_json(task.at("executor") / "executor.json")["backend"]
+    hits, params = trained(task.config, read_images(task.at("images")), backend)
+    write_hits(task.at("hits"), np.array([round(float(share), 6) for share in hits]))
+    kept = params if params is not None and is_small(params) else None
+    write_model(task.at("model"), kept, {"config": task.config.model_dump(mode="json")})

@@ -1,0 +1,103 @@
+"""One federation of a sweep over the number of clients: what its models get right of the test images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedprint.data.labelled_images import LabelledSet
+from fedprint.defences.points import defend_data
+from fedprint.defences.secret_head import secret_head
+from fedprint.federation.backends import best_device, default_block, make_backend, trial
+from fedprint.federation.client_state import ClientMemory
+from fedprint.federation.cohorts import FederationPlan
+from fedprint.federation.standalone import train_alone
+from fedprint.federation.together import train_together
+from fedprint.kinds.clients.config import SweepSettings
+from fedprint.models.base import FedModule
+from fedprint.models.dual_head import DualHead
+from fedprint.rng import seed_for, torch_rng
+from fedprint.types import ClientJob, Device, Doubles, Params
+
+BATCH = 500
+
+
+def trained(settings: SweepSettings, images: LabelledSet, backend: str) -> tuple[Doubles, Params | None]:
+    """Train on ``images`` and return, for each test image, the share of the models that get it right.
+
+    That is of one model, which is returned too, or of each client's own. Raises FedprintError when training diverges.
+    """
+    place, seed = best_device(), seed_for(settings.seed, "federation")
+    model = build_model(settings, images, seed).to(place)
+    defences = settings.method.on_updates
+    devices = defend_data(devices_of(settings, images, place), defences, {}, seed)
+    plan = FederationPlan(
+        rounds=settings.training.rounds,
+        cohort=len(devices),
+        training=settings.training.local(settings.method.noise),
+        lr_schedule=settings.training.lr_schedule,
+        seed=seed,
+        aggregation=settings.training.aggregation,
+    )
+    initial = {name: p.detach().clone() for name, p in model.public_parameters().items()}
+    private = (
+        ClientMemory(lambda device_id: model.draw_private(torch_rng(seed, "secret-head", device_id)))
+        if isinstance(model, DualHead)
+        else None
+    )
+    executor = make_backend(backend, model)
+    if settings.method.alone:
+        # A device at a time, so the test set is scored before the next one's training moves the shared module.
+        alone = train_alone(devices, plan, executor, initial, private)
+        return np.asarray(np.stack([_hits(model, params, images, place) for _, params in alone]).mean(0)), None
+    params = train_together(devices, plan, executor, initial, defences, private)
+    return _hits(model, params, images, place), params
+
+
+def fastest(settings: SweepSettings, images: LabelledSet) -> str:
+    """Return what trains a few clients fastest on this machine."""
+    place = best_device()
+    few = settings.model_copy(update={"clients": default_block()})
+    model = build_model(few, images, 0).to(place)
+    params = {name: p.detach().clone() for name, p in model.public_parameters().items()}
+    jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices_of(few, images, place)]
+    seconds = trial(model, jobs, params, settings.training.local())
+    return min(seconds, key=lambda name: seconds[name])
+
+
+def build_model(settings: SweepSettings, images: LabelledSet, seed: int) -> FedModule:
+    """Return the network that clients train: with a second head where the mechanism is a secret one."""
+    model = settings.network.build(images.shape, len(images.class_names), False)
+    if (secret := secret_head(settings.method.defences)) is not None:
+        model = DualHead(model, bits=secret.bits, alpha1=secret.alpha1, margin=secret.margin)
+    model.reset(torch_rng(seed, "model"))
+    return model
+
+
+def devices_of(settings: SweepSettings, images: LabelledSet, place: str) -> list[Device]:
+    """Return the clients with their parts of the images."""
+    parts = settings.partition.rows(images.y.numpy(), settings.clients, settings.seed)
+    return [
+        Device(
+            device_id=f"client-{number:04d}",
+            user_id=number,
+            role="anonymous",
+            examples={"x": images.x[rows].to(place), "y": images.y[rows].to(place)},
+        )
+        for number, rows in enumerate(map(torch.from_numpy, parts))
+    ]
+
+
+@torch.no_grad()
+def _hits(model: FedModule, params: Params, images: LabelledSet, place: str) -> Doubles:
+    """Return 1 for each test image that the model of ``params`` gets right, else 0."""
+    for name, parameter in model.public_parameters().items():
+        parameter.copy_(params[name])
+    found: Sequence[Tensor] = [
+        model.per_example_utility({"x": x.to(place), "y": y.to(place)})
+        for x, y in zip(torch.split(images.test_x, BATCH), torch.split(images.test_y, BATCH), strict=True)
+    ]
+    return torch.cat(list(found)).cpu().numpy().astype(np.float64)

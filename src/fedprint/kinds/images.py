@@ -1,0 +1,131 @@
+"""Jobs on labelled images, which have no users: the images drawn once, and what a federation on them leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from fedprint.data.files import read_json, write_json
+from fedprint.data.labelled_images import LabelledImages, LabelledSet
+from fedprint.data.locate import data_root
+from fedprint.data.sources import may_be_shared
+from fedprint.lab.graph import Job, Settings, Stage, Task, Work
+from fedprint.lab.tracking import DataUse, Run
+from fedprint.types import Doubles, Params
+
+WEIGHTS = "model.safetensors"
+_IMAGES, _CLASSES, _HITS = "images.safetensors", "classes.json", "hits.npy"
+
+
+@cache
+def loaded(source: LabelledImages, seed: int) -> LabelledSet:
+    """Return the images that a seed draws, loaded once per process; for what is no stage."""
+    return source.load(data_root(None), seed)
+
+
+def image_job(work: Work, config: Settings, images: LabelledImages, seed: int, label: str) -> Job:
+    """Return a job on labelled images, which have no users and so no prior. Raises FedprintError without the data."""
+    root = data_root(None)
+    return Job(
+        work=work,
+        config=config,
+        prior="none",
+        seed=seed,
+        data=images.fingerprint(root),
+        data_at=(str(root),) if root is not None else (),
+        label=label,
+    )
+
+
+def draw_stage(run: str, settings: Sequence[str], code: Sequence[str]) -> Stage:
+    """Return the stage that draws a kind's images: the only one of its jobs that opens the data."""
+    return Stage(
+        name="draw",
+        run=run,
+        outputs=("images",),
+        settings=tuple(settings),
+        code=("kinds/images.py", "rng.py", "data/labelled_images.py", *code),
+        data=True,
+    )
+
+
+def draw_images(task: Task, source: LabelledImages, seed: int) -> None:
+    """Write the images that a seed draws, a byte for each number."""
+    found = source.load(data_root(None), seed)
+    folder = task.at("images")
+    folder.mkdir()
+    tensors = {"x": _bytes(found.x), "y": found.y, "test_x": _bytes(found.test_x), "test_y": found.test_y}
+    save_file(tensors, folder / _IMAGES)
+    write_json(folder / _CLASSES, list(found.class_names))
+
+
+def read_images(folder: Path) -> LabelledSet:
+    """Return drawn images, to the bit as they were loaded."""
+    found = load_file(folder / _IMAGES)
+    return LabelledSet(
+        x=found["x"].float() / 255,
+        y=found["y"],
+        test_x=found["test_x"].float() / 255,
+        test_y=found["test_y"],
+        class_names=tuple(read_json(folder / _CLASSES)),
+    )
+
+
+def _bytes(images: torch.Tensor) -> torch.Tensor:
+    return (255 * images).round().to(torch.uint8)
+
+
+def write_hits(folder: Path, hits: Doubles) -> None:
+    """Write which test images (n,) are right, or what share of models gets each right."""
+    folder.mkdir()
+    np.save(folder / _HITS, hits)
+
+
+def read_hits(folder: Path) -> Doubles:
+    """Return what :func:`write_hits` wrote."""
+    found: Doubles = np.load(folder / _HITS, allow_pickle=False)
+    return found
+
+
+SMALL = 1_000_000
+"""Parameters up to which every trained model is kept: 4 MB."""
+
+
+def is_small(params: Params) -> bool:
+    """Return whether a model is kept whatever it is for."""
+    return sum(tensor.numel() for tensor in params.values()) <= SMALL
+
+
+def write_model(folder: Path, params: Params | None, settings: Mapping[str, Any]) -> None:
+    """Write a trained model and the settings that rebuild it; of None, a model that is not kept, the settings alone."""
+    folder.mkdir()
+    if params is not None:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in params.items()}, folder / WEIGHTS)
+    write_json(folder / "model.json", {**settings, "kept": params is not None})
+
+
+def read_model(folder: Path) -> dict[str, torch.Tensor]:
+    """Return the parameters of a model that was kept."""
+    return load_file(folder / WEIGHTS)
+
+
+def log_model(run: Run, folder: Path, name: str, data: DataUse) -> str | None:
+    """Log a trained model where it was kept; return its id."""
+    return run.log_model(folder, name=name, params={"dataset": data.name}) if (folder / WEIGHTS).is_file() else None
+
+
+def images_use(source: LabelledImages, images: LabelledSet, digest: str) -> DataUse:
+    """Return which labelled images a run uses: name, digest and counts."""
+    counts = {"train": len(images.y), "test": len(images.test_y), "classes": len(images.class_names)}
+    return DataUse(name=source.name, digest=digest, counts=counts)
+
+
+def may_leave(source: LabelledImages) -> bool:
+    """Return whether images, by their own declaration, may leave this machine."""
+    return may_be_shared(source, None)

@@ -1,0 +1,141 @@
+"""The stages of an inversion experiment: who may open what. This list is the threat model.
+
+accuracy: draw -> train. exposure: draw -> expose -> invert, seek -> trace -> judge, once per adversary.
+
+``invert`` opens what the server observed; the adversary who knows the mechanism opens public/ too, the naive one has no
+such input. The images to look for are the victims' own among strangers': ``seek`` opens them, ``invert`` never does.
+Only ``judge`` opens truth/.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedprint.kinds.images import draw_stage
+from fedprint.kinds.inversion.settings import AccuracySettings, ExposureSettings
+from fedprint.lab.graph import Graph, Stage, Work
+
+_STAGES = "fedprint.kinds.inversion.stages"
+_HERE = "kinds/inversion/"
+_DRAW = draw_stage(f"{_STAGES}:draw", ("data", "seed"), ())
+_CLIENTS = (
+    "kinds/images.py",
+    f"{_HERE}networks.py",
+    "rng.py",
+    "params.py",
+    "data/examples.py",
+    "defences",
+    "models",
+    "federation/client.py",
+    "federation/gradient_rounds.py",
+)
+_ATTACKS = (
+    f"{_HERE}attack.py",
+    "rng.py",
+    "params.py",
+    "attacks/inversion",
+    "defences",
+    "federation/backends.py",
+    "models",
+)
+
+ACCURACY = Graph(
+    (
+        _DRAW,
+        Stage(
+            name="train",
+            run=f"{_STAGES}:train",
+            inputs=("images",),
+            outputs=("hits", "model"),
+            settings=("network", "training", "defences", "seed", "run"),
+            code=(*_CLIENTS, f"{_HERE}utility.py"),
+        ),
+    )
+)
+
+
+def _exposure(known: tuple[str, ...]) -> Graph:
+    """Return the stages before an adversary who may open what is ``known`` besides what was observed."""
+    return Graph(
+        (
+            _DRAW,
+            Stage(
+                name="expose",
+                run=f"{_STAGES}:expose",
+                inputs=("images",),
+                outputs=("observed", "public", "truth", "queries", "candidates"),
+                settings=(
+                    "network",
+                    "defences",
+                    "local",
+                    "batch",
+                    "victims",
+                    "seed",
+                    "candidates.public",
+                    "candidates.pairs",
+                    "candidates.lira",
+                    "candidates.lira_strangers",
+                    "candidates.lira_batches",
+                ),
+                code=(*_CLIENTS, f"{_HERE}victims.py", "attacks/inversion/simulate.py"),
+                heavy=True,
+            ),
+            Stage(
+                name="invert",
+                run=f"{_STAGES}:invert",
+                inputs=("observed", *known),
+                outputs=("found",),
+                settings=("attack", "seed"),
+                code=_ATTACKS,
+                heavy=True,
+            ),
+            Stage(
+                name="seek",
+                run=f"{_STAGES}:seek",
+                inputs=("observed", *known, "candidates"),
+                outputs=("scores",),
+                settings=("candidates.shadows", "seed"),
+                code=_ATTACKS,
+                heavy=True,
+            ),
+            Stage(
+                name="trace",
+                run=f"{_STAGES}:trace",
+                inputs=("found", "queries"),
+                outputs=("traced",),
+                code=(f"{_HERE}attack.py",),
+                heavy=True,
+            ),
+            Stage(
+                name="judge",
+                run=f"{_STAGES}:judge",
+                inputs=("observed", "truth", "found", "scores", "traced"),
+                outputs=("outcome",),
+                settings=("participants",),
+                code=(
+                    f"{_HERE}judge.py",
+                    f"{_HERE}outcome.py",
+                    "evaluation/reconstruction.py",
+                    "evaluation/tracing.py",
+                ),
+            ),
+        )
+    )
+
+
+NAIVE = _exposure(())
+ADAPTIVE = _exposure(("public",))
+
+
+def _accuracy_settings(values: Mapping[str, Any]) -> AccuracySettings:
+    return AccuracySettings.model_validate(values)
+
+
+def _exposure_settings(values: Mapping[str, Any]) -> ExposureSettings:
+    return ExposureSettings.model_validate(values)
+
+
+ACCURACY_WORK = Work(path=f"{__name__}:ACCURACY_WORK", graph=ACCURACY, parse=_accuracy_settings)
+NAIVE_WORK = Work(path=f"{__name__}:NAIVE_WORK", graph=NAIVE, parse=_exposure_settings)
+ADAPTIVE_WORK = Work(path=f"{__name__}:ADAPTIVE_WORK", graph=ADAPTIVE, parse=_exposure_settings)

@@ -1,0 +1,151 @@
+"""The jobs of an inversion experiment: federations that give each mechanism its accuracy, and attacks on gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedprint.data.labelled_images import LabelledImages, LabelledSet
+from fedprint.kinds.images import image_job, loaded
+from fedprint.kinds.inversion.config import MAIN, InversionExperiment
+from fedprint.kinds.inversion.graph import ACCURACY_WORK, ADAPTIVE_WORK, NAIVE_WORK
+from fedprint.kinds.inversion.settings import AccuracySettings, ExposureSettings
+from fedprint.lab.graph import Job
+from fedprint.rng import seed_for
+from fedprint.types import AdversaryName
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where an exposure belongs: the attack (its place in the file), the setting (its place) and the batch."""
+
+    attack: int
+    setting: int
+    batch: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Which federation: the ``run``-th of an attack's network under a setting."""
+
+    attack: int
+    setting: int
+    run: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacking:
+    """Who attacks at a place."""
+
+    place: Place
+    adversary: AdversaryName
+
+
+Part = Training | Attacking
+
+
+def images_of(source: LabelledImages, seed: int) -> LabelledSet:
+    """Return the images of an experiment; for what is no stage."""
+    return loaded(source, seed_for(seed, "data"))
+
+
+def parts_of(experiment: InversionExperiment) -> list[Part]:
+    """Return all that is to be computed: federations first, then small batches first.
+
+    Attacks on one network share its federations. Without a mechanism there is nothing to know, and one job stands for
+    all adversaries.
+    """
+    networks = [chosen.network for chosen in experiment.config.attacks]
+    trainings = [
+        Training(attack=attack, setting=setting, run=run)
+        for attack in dict.fromkeys(networks.index(network) for network in networks)
+        for setting in range(len(experiment.settings))
+        for run in range(experiment.config.training.seeds)
+    ]
+    attacks = [
+        Attacking(place=place, adversary=adversary)
+        for place in places_of(experiment)
+        for adversary in attackers_at(experiment, place)
+    ]
+    return [*trainings, *attacks]
+
+
+def places_of(experiment: InversionExperiment) -> list[Place]:
+    """Return where attacks are made: small batches first, so that a stopped run has whole tables.
+
+    Ablations are attacked by main attacks only, and in their first batch size; a variant may attack some mechanisms.
+    """
+    attacks = experiment.config.attacks
+    batches = sorted({batch for chosen in attacks for batch in chosen.batches})
+    return [
+        Place(attack=attack, setting=place, batch=batch)
+        for batch in batches
+        for attack, chosen in enumerate(attacks)
+        if batch in chosen.batches
+        for place, setting in enumerate(experiment.settings)
+        if (
+            setting.defence in (chosen.mechanisms or (setting.defence,))
+            if setting.variant == MAIN
+            else chosen.variant == MAIN and batch == chosen.batches[0]
+        )
+    ]
+
+
+def attackers_at(experiment: InversionExperiment, place: Place) -> tuple[AdversaryName, ...]:
+    """Return the adversaries at a place that differ."""
+    adversaries = experiment.config.adversaries_of(place.attack)
+    return adversaries if experiment.settings[place.setting].defences else adversaries[:1]
+
+
+def job_of(experiment: InversionExperiment, part: Part) -> Job:
+    """Return a job. An adversary who does not know the mechanism is given none to open."""
+    label = label_of(experiment, part)
+    if isinstance(part, Training):
+        training = accuracy_settings(experiment, part.attack, part.setting, part.run)
+        return image_job(ACCURACY_WORK, training, training.data, training.seed, label)
+    exposure = exposure_settings(experiment, part.place)
+    work = ADAPTIVE_WORK if exposure.defences and part.adversary == "adaptive" else NAIVE_WORK
+    return image_job(work, exposure, exposure.data, exposure.seed, label)
+
+
+def label_of(experiment: InversionExperiment, part: Part) -> str:
+    """Return what progress and failures call a job."""
+    attacks, settings = experiment.config.attacks, experiment.settings
+    if isinstance(part, Training):
+        what = f"accuracy, run {part.run + 1}" if part.run else "accuracy"
+        return f"{what}, {attacks[part.attack].network.name}, {settings[part.setting].label}"
+    chosen, setting = attacks[part.place.attack], settings[part.place.setting]
+    label = f"{chosen.label}, batch {part.place.batch}, {chosen.network.name}, {setting.label}"
+    return f"{label}, {part.adversary}" if setting.defences else label
+
+
+def accuracy_settings(experiment: InversionExperiment, attack: int, setting: int, run: int = 0) -> AccuracySettings:
+    """Return a federation behind Acc(m) of an attack's network; how many others there are is no part of it."""
+    config = experiment.config
+    return AccuracySettings(
+        data=config.data,
+        network=config.attacks[attack].network,
+        training=config.training.model_copy(update={"seeds": 1}),
+        defences=experiment.settings[setting].defences,
+        seed=config.seed,
+        run=run,
+    )
+
+
+def exposure_settings(experiment: InversionExperiment, place: Place) -> ExposureSettings:
+    """Return what is attacked, and how, at one place."""
+    config = experiment.config
+    chosen, candidates = config.attacks[place.attack], config.candidates
+    if config.repeats(place.attack, place.batch):
+        candidates = candidates.model_copy(update={"lira": 0})
+    return ExposureSettings(
+        data=config.data,
+        network=chosen.network,
+        defences=experiment.settings[place.setting].defences,
+        attack=chosen.attack_on(place.batch),
+        participants=tuple(sorted({*config.participants, config.traced_among(place.attack)})),
+        candidates=candidates,
+        batch=place.batch,
+        victims=config.victims_of(place.attack, place.batch),
+        seed=config.seed,
+        local=chosen.local,
+    )

@@ -1,0 +1,104 @@
+"""The kind of experiment that takes images back out of gradients, under mechanisms of several strengths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedprint.evaluation.rows import Row
+from fedprint.kinds.base import Costs, Drawn, Findings, Source
+from fedprint.kinds.images import may_leave
+from fedprint.kinds.inversion.config import InversionExperiment, load_inversion
+from fedprint.kinds.inversion.jobs import job_of, parts_of
+from fedprint.kinds.inversion.page import publish
+from fedprint.kinds.inversion.plan import costs_of
+from fedprint.kinds.inversion.results import check_images, results_of
+from fedprint.kinds.inversion.rows import all_rows
+from fedprint.kinds.inversion.tracked import data_use, head_of, log_job
+from fedprint.kinds.jobs import crashed
+from fedprint.lab.dvc_yaml import Plot
+from fedprint.lab.graph import Job
+from fedprint.lab.runner import Done, Lab
+from fedprint.lab.tracking import Point, Run, RunHead
+
+KEPT = ("train", "judge")
+"""The stages whose results a report is made from; gradients and reconstructions are dropped with their job."""
+
+
+class InversionKind:
+    """Mechanisms at several strengths: what they cost in accuracy, and attacks on the gradients that they let out."""
+
+    name = "inversion"
+    mark = "mechanisms"
+
+    def load(self, source: Source) -> InversionExperiment:
+        """Return the experiment of a file."""
+        return load_inversion(source)
+
+    def jobs(self, config: InversionExperiment) -> Sequence[Job]:
+        """Return one job for each federation, and for each adversary at each place."""
+        return [job_of(config, part) for part in parts_of(config)]
+
+    def carry_out(self, config: InversionExperiment, lab: Lab, out: Path) -> Findings:
+        """Run all jobs and write the report; a mechanism that failed is left out and named, the lack of one an error.
+
+        A federation that diverges under large noise is a result and no failure.
+        """
+        check_images(config)
+        jobs = self.jobs(config)
+        ended = lab.run(jobs, title=config.name, want=KEPT)
+        results = results_of(config, dict(zip(parts_of(config), ended, strict=True)))
+        rows = all_rows(results)
+        publish(results, rows, out)
+        scores = [row for row in rows if row.get("selected")]
+        return Findings(
+            metrics=_headline(config, scores),
+            points=[point for row in scores for point in _points(row)],
+            done=[one for one in ended if isinstance(one, Done)],
+            failures=crashed(zip([job.label for job in jobs], ended, strict=True)),
+            data=(data_use(config, jobs[0].data),),
+            plots=(_plot(scores),),
+        )
+
+    def costs(self, config: InversionExperiment) -> Costs:
+        """Return what federations and attacks cost, from a round and a few evaluations of each network."""
+        return costs_of(config, len(parts_of(config)))
+
+    def head(self, config: InversionExperiment, job: Job) -> RunHead:
+        """Return what is tracked of a job from its start."""
+        return head_of(config, job)
+
+    def log(self, config: InversionExperiment, done: Done, run: Run) -> None:
+        """Track what a finished job found."""
+        log_job(config, done, run)
+
+    def shareable(self, config: InversionExperiment) -> bool:
+        """Return whether the data set declares that its samples may be shown."""
+        return may_leave(config.config.data)
+
+
+def _headline(config: InversionExperiment, scores: Sequence[Row]) -> dict[str, float]:
+    """Return every mechanism's CAP before the first attack on its first batch size, with intervals."""
+    first = config.config.attacks[0]
+    found: dict[str, float] = {}
+    for row in scores:
+        if (row["attack"], row["attack_batch"]) == (first.attack.name, first.batches[0]):
+            ends = (("", "value"), ("_lo", "lo"), ("_hi", "hi"))
+            found |= {f"{row['metric']}_{row['defence']}{end}": float(row[key]) for end, key in ends}
+    return found
+
+
+def _points(row: Row) -> list[Point]:
+    name = f"{row['metric']}/{row['attack']}/{row['defence']}/batch{row['attack_batch']}"
+    return [(f"{name}{end}", float(row[key]), 0) for end, key in (("", "value"), ("_lo", "lo"), ("_hi", "hi"))]
+
+
+def _plot(scores: Sequence[Row]) -> Drawn:
+    """Return CAP against reconstruction of every mechanism."""
+    rows = [
+        {"setting": f"{row['attack']} batch {row['attack_batch']} {row['defence']}", "cap": row["value"]}
+        for row in scores
+        if row["metric"] == "cap_reconstruction"
+    ]
+    title = "CAP against reconstruction by mechanism (higher: accurate and hard to invert)"
+    return Drawn(plot=Plot(file="cap.csv", template="bar_horizontal", x="cap", y="setting", title=title), rows=rows)

@@ -1,0 +1,129 @@
+"""What an inversion experiment will cost, before it runs: a round of a federation, a few evaluations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from fedprint.attacks.inversion.adaptive import tactics
+from fedprint.attacks.inversion.matching import GradientMatching
+from fedprint.data.labelled_images import LabelledSet
+from fedprint.kinds.base import Costs
+from fedprint.kinds.federation.plan import PROCESS_BYTES
+from fedprint.kinds.inversion.attack import knowledge_of, observed_victims
+from fedprint.kinds.inversion.config import InversionExperiment
+from fedprint.kinds.inversion.jobs import (
+    Attacking,
+    Place,
+    Training,
+    accuracy_settings,
+    exposure_settings,
+    images_of,
+    parts_of,
+)
+from fedprint.kinds.inversion.settings import ExposureSettings
+from fedprint.kinds.inversion.utility import train
+from fedprint.kinds.inversion.victims import expose
+
+TIMED = 8
+"""Evaluations that are timed."""
+
+JOB_SECONDS = 1.0
+"""What the processes of a job cost besides training and searching, about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Speed:
+    """Seconds of one core: of a ``round`` of a network's federation, and of the gradient of one ``example``."""
+
+    round: float
+    example: float
+
+
+def costs_of(experiment: InversionExperiment, jobs: int) -> Costs:
+    """Return what an experiment costs; searches of adversaries who know a mechanism are a rough guess."""
+    torch.set_num_threads(1)
+    config = experiment.config
+    images, undefended = images_of(config.data, config.seed), _undefended(experiment)
+    speeds = [_speed(experiment, attack, undefended, images) for attack in range(len(config.attacks))]
+    federations, attacks = 0.0, 0.0
+    evaluations: dict[tuple[int, int], float] = {}
+    for part in parts_of(experiment):
+        if isinstance(part, Training):
+            federations += config.training.rounds * speeds[part.attack].round
+            continue
+        place = part.place
+        if (place.attack, place.batch) not in evaluations:
+            plain = Place(attack=place.attack, setting=undefended, batch=place.batch)
+            evaluations[place.attack, place.batch] = _evaluation(exposure_settings(experiment, plain), images)
+        attacks += _search(experiment, part) * evaluations[place.attack, place.batch]
+        attacks += _sought(exposure_settings(experiment, place)) * speeds[place.attack].example
+    pixels = prod(images.shape)
+    return Costs(
+        jobs=jobs,
+        seconds=federations + attacks + JOB_SECONDS * jobs,
+        disk=pixels * (len(images.y) + len(images.test_y)) + jobs * 4 * pixels * config.images,
+        memory=PROCESS_BYTES + 8 * pixels * (len(images.y) + len(images.test_y)),
+        details={
+            "federations": f"{sum(isinstance(part, Training) for part in parts_of(experiment))}",
+            "attacks on sets of gradients": f"{sum(isinstance(part, Attacking) for part in parts_of(experiment))}",
+            "time, federations": f"{federations / 60:.1f} min of one core",
+            "time, attacks (rough)": f"{attacks / 60:.1f} min of one core",
+        },
+    )
+
+
+def _undefended(experiment: InversionExperiment) -> int:
+    return next(place for place, setting in enumerate(experiment.settings) if setting.defence == "none")
+
+
+def _speed(experiment: InversionExperiment, attack: int, setting: int, images: LabelledSet) -> _Speed:
+    settings = accuracy_settings(experiment, attack, setting)
+    once = settings.model_copy(update={"training": settings.training.model_copy(update={"rounds": 1})})
+    seconds = _seconds(lambda: train(once, images))
+    return _Speed(round=seconds, example=seconds / (settings.training.clients * settings.training.batch_size))
+
+
+def _evaluation(settings: ExposureSettings, images: LabelledSet) -> float:
+    """Return the seconds of one evaluation on one set of gradients; of the closed form, of all of it."""
+    with TemporaryDirectory() as folder:
+        places = {name: Path(folder) / name for name in ("observed", "public", "truth", "queries", "candidates")}
+        expose(settings, images, places)
+        victims = observed_victims(places["observed"])
+    attack = settings.attack
+    if not isinstance(attack, GradientMatching):
+        return _seconds(lambda: attack.run(victims, knowledge_of(())))
+    few = attack.model_copy(update={"evaluations": TIMED, "restarts": 0})
+    return _seconds(lambda: few.run(victims, seed=0)) / TIMED
+
+
+def _search(experiment: InversionExperiment, part: Attacking) -> int:
+    """Return how many evaluations a search takes."""
+    settings = exposure_settings(experiment, part.place)
+    if not isinstance(settings.attack, GradientMatching):
+        return 1
+    known = knowledge_of(settings.defences if part.adversary == "adaptive" else ())
+    ways = len(tactics(settings.attack, known, settings.batch))
+    return ways * settings.attack.evaluations * (1 + settings.attack.restarts)
+
+
+def _sought(settings: ExposureSettings) -> int:
+    """Return of how many examples gradients are taken to look for images, and by shadows for those asked about."""
+    candidates = settings.candidates
+    held = settings.victims * settings.batch + candidates.strangers(settings.victims) + candidates.public
+    asked = sum(candidates.asked(settings.batch))
+    return settings.victims * (2 * held + asked * candidates.shadows * settings.batch)
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """Return the processor time of the second of two calls."""
+    work()
+    started = time.process_time()
+    work()
+    return time.process_time() - started

@@ -1,0 +1,65 @@
+"""The stages of an inversion experiment: each opens its inputs, calls one function, and writes its outputs."""
+
+from __future__ import annotations
+
+import torch
+
+from fedprint.kinds.images import draw_images, is_small, read_images, write_hits, write_model
+from fedprint.kinds.inversion import attack, outcome, utility, victims
+from fedprint.kinds.inversion import judge as judging
+from fedprint.lab.graph import Task
+from fedprint.rng import seed_for
+
+
+def draw(task: Task) -> None:
+    """Write the images of the experiment."""
+    draw_images(task, task.config.data, seed_for(task.config.seed, "data"))
+
+
+def train(task: Task) -> None:
+    """Train the federation; write which test images its model gets right, and the model: undefended ones read labels."""
+    torch.set_num_threads(1)  # the order of additions, and so the bits, must not depend on the machine's cores
+    images = read_images(task.at("images"))
+    params = utility.train(task.config, images)
+    write_hits(task.at("hits"), utility.model_hits(task.config, params, images))
+    kept = params if not task.config.defences or is_small(params) else None
+    write_model(task.at("model"), kept, {"config": task.config.model_dump(mode="json")})
+
+
+def expose(task: Task) -> None:
+    """Write what the victims send, and apart from it the truth and images in the adversary's hands."""
+    torch.set_num_threads(1)
+    victims.expose(task.config, read_images(task.at("images")), task.places)
+
+
+def invert(task: Task) -> None:
+    """Reconstruct images from what was observed."""
+    torch.set_num_threads(1)
+    seed = seed_for(task.config.seed, "attack")
+    attack.reconstruct(task.config.attack, task.at("observed"), task.places.get("public"), task.at("found"), seed)
+
+
+def seek(task: Task) -> None:
+    """Score how likely each candidate image is in each gradient."""
+    torch.set_num_threads(1)
+    attack.seek(
+        task.at("observed"),
+        task.places.get("public"),
+        task.at("candidates"),
+        task.config.candidates.shadows,
+        task.at("scores"),
+        seed_for(task.config.seed, "attack"),
+    )
+
+
+def trace(task: Task) -> None:
+    """Find the reconstruction that is nearest to each image in hand."""
+    torch.set_num_threads(1)
+    attack.trace(task.at("found"), task.at("queries"), task.at("traced"))
+
+
+def judge(task: Task) -> None:
+    """Hold what the adversary found against the truth, and keep what reports are made from."""
+    torch.set_num_threads(1)
+    found = judging.judge(task.places, task.config.participants)
+    outcome.write_outcome(task.at("outcome"), found, task.at("truth"), task.at("found"))

@@ -1,0 +1,78 @@
+"""What jobs of several kinds share: settings with digests, points of a chart, and how jobs failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import getitem
+from typing import TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from fedprint.component import Component
+from fedprint.errors import FedprintError
+from fedprint.kinds.base import Source
+from fedprint.kinds.config_files import apply_assignments, merge, one_line
+from fedprint.lab.keys import digest_of
+from fedprint.lab.runner import Done, JobFailed
+from fedprint.lab.tracking import Point
+from fedprint.types import Measurement
+
+Checked = TypeVar("Checked", bound=BaseModel)
+
+
+class JobSettings(Component):
+    """Settings of one job, whose stages read some of them (:class:`fedprint.lab.graph.Settings`)."""
+
+    def digest(self) -> str:
+        """Return 16 hex digits of all settings."""
+        return digest_of(self.model_dump(mode="json"))
+
+    def section_digest(self, *sections: str) -> str:
+        """Return 16 hex digits of some sections (``a``) or settings (``a.b``)."""
+        whole = self.model_dump(mode="json")
+        return digest_of({key: reduce(getitem, key.split("."), whole) for key in sections})
+
+
+def checked(source: Source, whole: type[Checked]) -> Checked:
+    """Return a file that stands alone, with its ``fast`` section where asked and ``a.b=c`` assignments, checked.
+
+    Raises FedprintError, in one line, for what does not fit.
+    """
+    own = {key: value for key, value in source.values.items() if key != "fast"}
+    quick = source.values.get("fast") or {}
+    values = apply_assignments(merge(own, quick) if source.fast else own, source.assignments)
+    try:
+        return whole.model_validate(values)
+    except ValidationError as error:
+        raise FedprintError(one_line(error, str(source.path), whole)) from None
+
+
+def title_of(source: Source, title: str, data: str) -> str:
+    """Return the title of a report, which names data that are not the file's own."""
+    own = any(text.split("=")[0].split(".")[0] == "data" for text in source.assignments)
+    return f"{title}, with data {data}" if own else title
+
+
+def points_of(name: str, found: Measurement, step: int = 0) -> list[Point]:
+    """Return a measurement for charts: its value, the ends of its interval, and chance where there is one."""
+    group, _, rest = name.partition("/")
+    points = [(name, found.value, step), (f"{group}_interval/{rest}_lo", found.lo, step)]
+    points.append((f"{group}_interval/{rest}_hi", found.hi, step))
+    if found.chance is not None and np.isfinite(found.chance):
+        points.append((f"{group}_chance/{rest}", found.chance, step))
+    return points
+
+
+def reason_of(error: FedprintError) -> str:
+    """Return what failed, without the names of job and stage."""
+    return error.reason if isinstance(error, JobFailed) else str(error)
+
+
+def crashed(found: Iterable[tuple[str, Done | FedprintError]]) -> dict[str, str]:
+    """Return the jobs, by label, that failed otherwise than by what their settings ask for, and why.
+
+    A federation that diverges under large noise is a result, which the report names.
+    """
+    return {label: reason_of(one) for label, one in found if isinstance(one, FedprintError) and one.exit_code == 1}
