@@ -18,6 +18,7 @@ from fedprint.cli.main import main
 from fedprint.data.describe import write_table
 from fedprint.data.files import npz_bytes, sha256_of
 from fedprint.errors import FedprintError
+from fedprint.lab.database import create_database
 
 COLUMNS: Mapping[str, np.ndarray] = {
     "images": np.random.default_rng(0).integers(0, 256, size=(24, 12, 12), dtype=np.uint8),
@@ -147,6 +148,8 @@ def test_a_run_over_damaged_data_is_one_line_and_leaves_no_report(
     """Once through the runner: the error of a stage in another process."""
     _label_out_of_range(digits)
     project.write("own", _own(digits))
+    create_database(project.root)
+    capsys.readouterr()  # what MLflow says of its tables
     error = _cli(monkeypatch, capsys, "run", "own", "--jobs", "1")
     assert "random-0: stage prepare: " in error and "0..2" in error
     assert not (project.root / "reports").exists()

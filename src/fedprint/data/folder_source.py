@@ -47,10 +47,14 @@ class Folder(TextSource):
     background_users: int = Field(default=300, ge=0)
     public_text: str | None = None
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The folder, and that of the public text."""
+        return tuple(path for path in (self.path, self.public_text) if path)
+
     def fingerprint(self, data_dir: Path | None = None) -> str:
         """Return the SHA-256 that the sidecar (and that of ``public_text``) declares; the data are not read."""
-        paths = [path for path in (self.path, self.public_text) if path]
-        return joint_sha256([read_sidecar(_find(path, data_dir)).sha256 for path in paths])
+        return joint_sha256([read_sidecar(_find(path, data_dir)).sha256 for path in self.reads])
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the users. The seed does not matter."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from fedprint.component import Component
 from fedprint.data.files import sha256_of
 from fedprint.data.locate import data_root
 from fedprint.kinds.federation.config import Experiment
@@ -37,6 +38,14 @@ def located(path: str) -> Path:
     """Return where a named file is: as given, else inside the data folder."""
     root = data_root(None)
     return Path(path) if Path(path).exists() or root is None else root / path
+
+
+def data_places(source: Component) -> tuple[str, ...]:
+    """Return where the data of a source are: the data folder, what it links to, and folders that settings name."""
+    root = data_root(None)
+    linked = [path for path in root.iterdir() if path.is_symlink()] if root is not None and root.is_dir() else []
+    places = [*([root] if root is not None else []), *linked, *(located(path) for path in source.reads)]
+    return tuple(dict.fromkeys(str(place.resolve()) for place in places))
 
 
 def _contents(place: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ from fedprint.data.locate import data_root
 from fedprint.data.splits import Prior
 from fedprint.kinds.federation.config import Experiment, ReportConfig
 from fedprint.kinds.federation.graph import FEDERATION_WORK, POINT_WORK
-from fedprint.kinds.named_files import files_sha256, located, named_files
+from fedprint.kinds.named_files import data_places, files_sha256, located, named_files
 from fedprint.lab.graph import Job, Work
 
 POINT_STAGE = "point"
@@ -40,7 +40,7 @@ def job_of(
         prior=prior,
         seed=seed,
         data=config.data.fingerprint(root),
-        data_at=(str(root),) if root is not None else (),
+        data_at=data_places(config.data),
         files=files_sha256(config),
         files_at=tuple(str(located(path)) for path in named_files(config)),
         label=label,
