@@ -1,6 +1,7 @@
 """What a process that runs stages imports before it opens anything: the code of all stages."""
 
 from fedprint.kinds.audit import stage as stage
+from fedprint.kinds.clients.stages import train as train
 from fedprint.kinds.federation.stages import analyse as analyse
 from fedprint.kinds.federation.stages import ask as ask
 from fedprint.kinds.federation.stages import attack as attack
@@ -9,3 +10,4 @@ from fedprint.kinds.federation.stages import embed as embed
 from fedprint.kinds.federation.stages import federate as federate
 from fedprint.kinds.federation.stages import point as point
 from fedprint.kinds.federation.stages import prepare as prepare
+from fedprint.kinds.inversion.stages import expose as expose

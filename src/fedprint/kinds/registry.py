@@ -7,6 +7,7 @@ from typing import Any
 
 from fedprint.kinds.audit.kind import AuditKind
 from fedprint.kinds.base import Kind
+from fedprint.kinds.clients.kind import ClientsKind
 from fedprint.kinds.federation.kind import FederationKind
 from fedprint.kinds.inversion.kind import InversionKind
 from fedprint.kinds.plane.kind import PlaneKind
@@ -20,6 +21,7 @@ KINDS: tuple[Kind[Any], ...] = (
     AuditKind(),
     SuiteKind(lambda values: kind_of(values)),
     InversionKind(),
+    ClientsKind(),
 )
 
 
