@@ -10,85 +10,81 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
+from tiny_project import CHECKOUT, TINY, Project, run_stages
 
-from fedprint.kinds.federation.config import dump_yaml, load_experiment
-from fedprint.kinds.federation.stages import federate, prepare
-from fedprint.kinds.federation.stages.paths import artifacts, open_job
+from fedprint.lab.graph import Task
 
-PROJECT = Path(__file__).parents[2]
 JOURNAL = "observed/journal.jsonl"
+WRITTEN = ("observed", "public", "truth", "utility", "model")
 STAGE = """
+import sys
+from pathlib import Path
+from tiny_project import Project
 from fedprint.kinds.federation.stages import federate
-from fedprint.kinds.federation.stages.paths import open_job
-federate.run(open_job("quickstart", "random", 0))
+federate.run(Project(root=Path(sys.argv[1])).task("tiny"))
 """
-TINY = ("data.users=6", "data.images=40", "data.background_users=2", "federation.backend=sequential",
-        "federation.fraction=0.5", "federation.central_epochs=0",
-        "defences=[{name: noise, sigma: [0, 0.001]}, {name: mm-aug, alpha: [0, 0.5], clusters: 5}]")  # fmt: skip
+SMALL = {
+    "data": {**TINY["data"], "users": 6, "images": 40, "background_users": 2},
+    "defences": [{"name": "noise", "sigma": [0, 0.001]}, {"name": "mm-aug", "alpha": [0, 0.5], "clusters": 5}],
+}
 
 
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project of its own with a prepared tiny experiment."""
-    for name in ("pyproject.toml", "dvc.yaml"):
-        (tmp_path / name).touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDPRINT_ROOT", str(tmp_path))
-    return tmp_path
+def prepared(project: Project, rounds: int) -> Task:
+    federation = {**TINY["federation"], "central_epochs": 0, "rounds": rounds}
+    return project.run("tiny", {**TINY, **SMALL, "federation": federation}, until="choose")
 
 
-def prepare_tiny(rounds: int) -> None:
-    config = load_experiment(PROJECT, "quickstart", assignments=[*TINY, f"federation.rounds={rounds}"])
-    target = artifacts("quickstart") / "config.yaml"
-    target.parent.mkdir(parents=True)
-    target.write_text(dump_yaml(config), encoding="utf-8")
-    prepare.run(open_job("quickstart", "random", 0))
-
-
-def launch(threads: int = 1) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    return subprocess.Popen([sys.executable, "-c", STAGE], env=environment, stdout=subprocess.DEVNULL)
+def launch(project: Project, threads: int = 1) -> subprocess.Popen[bytes]:
+    threaded = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    environment = {**os.environ, **threaded, "PYTHONPATH": str(CHECKOUT / "tests")}
+    command = [sys.executable, "-c", STAGE, str(project.root)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
 
 
 def finish(process: subprocess.Popen[bytes]) -> None:
     assert process.wait(timeout=300) == 0
 
 
-def outputs(workspace: Path) -> dict[str, bytes]:
-    """Return every file of the stage: observed, truth, questions, utility."""
-    folder = workspace / artifacts("quickstart") / "updates" / "random-0"
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+def outputs(task: Task) -> dict[str, bytes]:
+    """Return every file that the stage wrote, but for times."""
+    found = {
+        f"{name}/{path.relative_to(task.at(name))}": path
+        for name in WRITTEN
+        for path in sorted(task.at(name).rglob("*"))
+    }
+    return {name: path.read_bytes() for name, path in found.items() if path.is_file()}
 
 
-def test_two_processes_with_one_thread_and_with_two_give_the_same_bytes(workspace: Path) -> None:
-    prepare_tiny(rounds=8)
-    finish(launch(threads=2))
-    other = outputs(workspace)
-    federate.run(open_job("quickstart", "random", 0))  # sets one thread itself
-    assert outputs(workspace) == other
-    assert {name.split("/")[0] for name in other} == {"observed", "public", "truth", "utility"}
+def test_two_processes_with_one_thread_and_with_two_give_the_same_bytes(project: Project) -> None:
+    task = prepared(project, rounds=8)
+    finish(launch(project, threads=2))
+    other = outputs(task)
+    run_stages(task, first="federate", until="federate")  # sets one thread itself
+    assert outputs(task) == other
+    assert {name.split("/")[0] for name in other} == set(WRITTEN)
 
 
 @pytest.mark.slow
-def test_ten_real_kills_of_the_stage_leave_no_trace(workspace: Path) -> None:
+def test_ten_real_kills_of_the_stage_leave_no_trace(project: Project) -> None:
     """One run is killed again and again, at ten random moments and once more after its last round."""
-    prepare_tiny(rounds=60)
-    finish(launch())
-    whole, rng, hits = outputs(workspace), random.Random(0), 0
-    shutil.rmtree(workspace / artifacts("quickstart") / "updates")
+    task = prepared(project, rounds=60)
+    finish(launch(project))
+    whole, rng, hits = outputs(task), random.Random(0), 0
+    for folder in (task.scratch, *map(task.at, WRITTEN)):
+        shutil.rmtree(folder)
+    task.scratch.mkdir()
     for trial, moment in enumerate(sorted(rng.uniform(0, 0.97) for _ in range(10))):
-        process = launch(threads=1 + trial % 2)
-        wait_until(process, lambda moment=moment: journal_size(workspace) >= moment * len(whole[JOURNAL]))
+        process = launch(project, threads=1 + trial % 2)
+        wait_until(process, lambda moment=moment: journal_size(task) >= moment * len(whole[JOURNAL]))
         time.sleep(rng.uniform(0, 0.02))
         hits += kill(process)
-    late = launch()
-    wait_until(late, lambda: JOURNAL in outputs(workspace))
+    late = launch(project)
+    wait_until(late, lambda: JOURNAL in outputs(task))
     kill(late)
-    finish(launch())
-    assert outputs(workspace) == whole
+    finish(launch(project))
+    assert outputs(task) == whole
     assert hits >= 8, "the kills came too late to show anything"
 
 
@@ -104,7 +100,7 @@ def wait_until(process: subprocess.Popen[bytes], condition: Callable[[], bool]) 
         time.sleep(0.0005)
 
 
-def journal_size(workspace: Path) -> int:
+def journal_size(task: Task) -> int:
     """Return the size of the journal of the store that grows, 0 when there is none."""
-    sizes = [path.stat().st_size for path in workspace.glob("work/checkpoints/*/store/observed/journal.jsonl")]
-    return sizes[0] if sizes else 0
+    path = task.scratch / "federation" / "store" / JOURNAL
+    return path.stat().st_size if path.exists() else 0

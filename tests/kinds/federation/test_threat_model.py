@@ -77,6 +77,14 @@ def test_what_depends_on_the_truth_is_never_an_input_of_the_attack() -> None:
     assert set(FEDERATION.stage("analyse").inputs) == {*FEDERATION.stage("attack").inputs, "attack"}
 
 
+def test_only_who_asks_and_who_judges_reads_the_truth() -> None:
+    def readers(name: str) -> set[str]:
+        return {stage.name for graph in (FEDERATION, POINT) for stage in graph.stages if name in stage.inputs}
+
+    assert readers("truth") == {"ask", "evaluate", "point"}
+    assert readers("answers") == {"evaluate", "point"}
+
+
 READERS = {"dataset", "files", "locate", "prepared", "table", "text_columns"}
 """Modules of fedprint.data that compute nothing: constants, places, and readers of files."""
 
