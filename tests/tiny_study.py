@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
 from tiny_project import Project
+
+from fedprint.kinds.sources import source
+from fedprint.kinds.study.config import Study, load_study
 
 STUDY: Mapping[str, Any] = {
     "report": {"title": "A study"},
@@ -31,3 +35,8 @@ def write_study(project: Project, name: str, values: Mapping[str, Any]) -> None:
     path = project.root / "configs" / "studies" / f"{name}.yaml"
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
+
+
+def study_of(root: Path, name: str = "demo", **asked: Any) -> Study:
+    """Resolve a study."""
+    return load_study(source(root, name, folders=["studies"], **asked))

@@ -13,6 +13,7 @@ from fedprint.lab.project import checked_name
 from fedprint.types import FedprintError
 
 FOLDERS = ("experiments", "studies")
+_SINGULAR = {"experiments": "experiment", "studies": "study"}
 _LONGEST = 60
 
 
@@ -54,7 +55,7 @@ def file_of(root: Path, what: str, folders: Sequence[str] = FOLDERS) -> Path:
     found = next((path for path in places if path.is_file()), None)
     if found is None:
         known = sorted({path.stem for place in places for path in place.parent.glob("*.yaml")})
-        raise FedprintError(f"unknown {folders[0][:-1]} '{what}'; choose one of {', '.join(known)}, or give a path")
+        raise FedprintError(f"unknown {_SINGULAR[folders[0]]} '{what}'; choose one of {', '.join(known)}, or give a path")
     return found
 
 

@@ -4,53 +4,64 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_lab import FakeLab
 from fake_points import CHANCE, fake_point
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_project import Project
-from tiny_study import STUDY, write_study
+from tiny_study import STUDY, study_of, write_study
 
+from fedprint.evaluation.rows import read_measurements
 from fedprint.evaluation.tradeoff import Point
+from fedprint.kinds import driver
+from fedprint.kinds.sources import source
 from fedprint.kinds.study import config as study_config
-from fedprint.kinds.study import report as tune_report
-from fedprint.kinds.study import tracking as tune_tracking
 from fedprint.kinds.study import search as tuning
-from fedprint.kinds.plane.point_pool import PointRequest
-from fedprint.kinds.study.config import Study, load_study
-from fedprint.kinds.study.search import PointObjective, Tuned, make_plans, measure_afresh, measure_spread, tune
+from fedprint.kinds.study.config import Study
+from fedprint.kinds.study.kind import TRIALS, log_trial
+from fedprint.kinds.study.report import head_of, publish
+from fedprint.kinds.study.search import (
+    CutShort,
+    PointObjective,
+    Points,
+    Tuned,
+    job_of,
+    make_plans,
+    measure_afresh,
+    measure_spread,
+    tune,
+)
+from fedprint.lab.graph import Job
+from fedprint.lab.runner import JobFailed
 from fedprint.tuning.result import SearchResult
 from fedprint.tuning.score import Finished, margin_of, ranked
 from fedprint.types import FedprintError
 
 
-def results(requests: Sequence[PointRequest], fresh_ap: float = 0.2) -> list[Point | FedprintError]:
-    """AP .2 where defended (``fresh_ap`` on fresh seeds), .8 without; utility .6 of .8."""
-    found: list[Point | FedprintError] = []
-    for request in requests:
-        ap = 0.8 if not request.config.defences else fresh_ap if request.seed >= 10 else 0.2
-        found.append(fake_point(ap, 0.6 if request.config.defences else 0.8, request.seed))
-    return found
+def answer(job: Job) -> Point | FedprintError:
+    """AP .2 where defended, .8 without; utility .6 of .8."""
+    defended = bool(job.config.defences)  # type: ignore[attr-defined]
+    return fake_point(0.2 if defended else 0.8, 0.6 if defended else 0.8, job.seed)
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Answer every point at once; return the labels of those asked for."""
-    asked: list[str] = []
+def quick(home: Project) -> FakeLab:
+    """Answers every point at once."""
+    return FakeLab(home.root, answer)
 
-    def run_points(requests: Sequence[PointRequest], *, jobs: int, title: str) -> list[Point | FedprintError]:
-        asked.extend(request.label for request in requests)
-        return results(requests)
 
-    monkeypatch.setattr(tuning, "run_points", run_points)
-    monkeypatch.setattr(tuning, "run_point", lambda config, prior, seed: results(
-        [PointRequest(config=config, prior=prior, seed=seed)])[0])  # fmt: skip
-    return asked
+def objective(study: Study, lab: FakeLab, undefended: Mapping[int, Point]) -> PointObjective:
+    points = Points(lab)
+    return PointObjective(
+        study=study, strategy=study.settings.strategies[0], undefended=undefended,
+        measure=lambda job: points.one(job, "trials"),
+    )  # fmt: skip
 
 
 # Plans and margins ----------------------------------------------------------------------------------------------------
@@ -83,53 +94,58 @@ def test_a_margin_is_wide_where_ap_varies_most() -> None:
     assert 0 < narrow < 0.1 < wide
 
 
-def test_a_storage_that_cannot_be_opened_is_told_before_any_point(home: Project, quick: list[str]) -> None:
-    study = load_study(home.root, "demo", assignments=["storage=sqlite:////no/such/folder/x.db"])
+def test_a_storage_that_cannot_be_opened_is_told_before_any_point(home: Project, quick: FakeLab) -> None:
+    study = study_of(home.root, assignments=["storage=sqlite:////no/such/folder/x.db"])
     with pytest.raises(FedprintError, match="cannot be opened"):
-        tune(home.root, study)
-    assert quick == []
+        tune(study, quick)
+    assert quick.asked == []
 
 
-def test_trials_under_other_settings_or_code_never_mix(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_under_other_settings_or_code_never_mix(
+    home: Project, quick: FakeLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     margins = {"noise": 0.1, "both": 0.1}
 
     def names(*words: str) -> list[str]:
-        return [plan.name for plan in make_plans(home.root, load_study(home.root, "demo", assignments=words), margins)]
+        return [plan.name for plan in make_plans(quick, study_of(home.root, assignments=words), margins)]
 
     base = names()
-    assert base[0].startswith("demo noise ") and base == names("trials=50", "workers=3")
+    assert base[0].startswith("demo noise ") and base == names("trials=50", "timeout_minutes=3")
     for change in ("federation.rounds=5", "ceiling.times_chance=4", "seeds=[0]", "sampler=tpe"):
         assert not set(names(change)) & set(base), change
     moved = names("strategies.0.space.sigma.high=2")
     assert moved[0] != base[0] and moved[1] == base[1]
     code = study_config.source_digest
-    touched = lambda sources: code(sources) + ("x" if "src/fedprint/tuning" in sources else "")  # noqa: E731
+    touched = lambda sources: code(sources) + ("x" if "tuning" in sources else "")  # noqa: E731
     monkeypatch.setattr(study_config, "source_digest", touched)
     assert not set(names()) & set(base), "another formula of the margin, say"
 
 
-def test_where_the_centre_diverges_the_undefended_spread_takes_its_place(
-    study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run_points(requests: Sequence[PointRequest], **_: Any) -> list[Point | FedprintError]:
-        found = [
-            p if r.config.defences else fake_point(0.6 + r.seed / 100, 0.8, r.seed)
-            for r, p in zip(requests, results(requests), strict=True)
-        ]
-        return [FedprintError("diverged") if "noise" in r.label else p for r, p in zip(requests, found, strict=True)]
+def test_where_the_centre_diverges_the_undefended_spread_takes_its_place(home: Project, study: Study) -> None:
+    def some(job: Job) -> Point | FedprintError:
+        if "noise" in job.label:
+            return FedprintError("diverged")
+        return answer(job) if job.varies["strategy"] == "both" else fake_point(0.6 + job.seed / 100, 0.8, job.seed)
 
-    monkeypatch.setattr(tuning, "run_points", run_points)
-    undefended, margins = measure_spread(study, 1)
+    undefended, margins = measure_spread(study, Points(FakeLab(home.root, some)))
     assert sorted(undefended) == [0, 1, 10, 11]
     undefended_aps = [0.6, 0.61, 0.7, 0.71]
     assert margins == {"noise": margin_of(undefended_aps, 5 * CHANCE, 2, 2), "both": pytest.approx(0)}
     assert margins["noise"] > 0.01
 
 
-def test_an_objective_yields_a_score_after_each_seed(study: Study, quick: list[str]) -> None:
+def test_a_point_that_crashed_is_no_measurement(home: Project, study: Study) -> None:
+    crashed = JobFailed("out of memory", stage="federate", exit_code=1, reason="out of memory")
+    points = Points(FakeLab(home.root, lambda job: crashed))
+    with pytest.raises(JobFailed, match="out of memory"):
+        measure_spread(study, points)
+    with pytest.raises(CutShort, match="out of memory"):
+        points.one(job_of(study, None, {}, 0), "trials")
+
+
+def test_an_objective_yields_a_score_after_each_seed(study: Study, quick: FakeLab) -> None:
     undefended = {seed: fake_point(0.8, 0.8, seed) for seed in (0, 1)}
-    objective = PointObjective(study=study, strategy=study.settings.strategies[0], undefended=undefended)
-    scores = list(objective({"sigma": 0.1}))
+    scores = list(objective(study, quick, undefended)({"sigma": 0.1}))
     assert len(scores) == 2
     assert scores[1].utility == pytest.approx(0.75) and scores[1].attack_ap == pytest.approx(0.2)
     assert scores[1].ceiling == pytest.approx(5 * CHANCE)
@@ -158,37 +174,26 @@ def test_of_equal_trials_that_of_fewer_rounds_comes_first() -> None:
     assert [found.number for found in ranked(broken)] == [2, 1, 0]
 
 
-def test_the_search_may_be_scored_on_other_data_than_its_result(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_may_be_scored_on_other_data_than_its_result(home: Project, quick: FakeLab) -> None:
     """What is chosen by a test set must not be measured on it."""
     write_study(home, "demo", {**STUDY, "search": {"data": {"images": 20}}})
-    study = load_study(home.root, "demo")
-    asked: list[PointRequest] = []
-
-    def run_points(requests: Sequence[PointRequest], **_: Any) -> list[Point | FedprintError]:
-        asked.extend(requests)
-        return results(requests)
-
-    def run_point(config: Any, prior: Any, seed: int) -> Any:
-        return run_points([PointRequest(config=config, prior=prior, seed=seed)])[0]
-
-    monkeypatch.setattr(tuning, "run_points", run_points)
-    monkeypatch.setattr(tuning, "run_point", run_point)
-    undefended, _ = measure_spread(study, 1)
-    list(PointObjective(study=study, strategy=study.settings.strategies[0], undefended=undefended)({"sigma": 0.1}))
-    measure_afresh(study, searches(trial(0, 0.9, -0.1)), undefended, 1)
-    images = {(request.seed in study.settings.fresh_seeds): set() for request in asked}
-    for request in asked:
-        images[request.seed in study.settings.fresh_seeds].add(request.config.data.images)  # type: ignore[union-attr]
+    study = study_of(home.root)
+    undefended, _ = measure_spread(study, Points(quick))
+    list(objective(study, quick, undefended)({"sigma": 0.1}))
+    measure_afresh(study, searches(trial(0, 0.9, -0.1)), undefended, Points(quick))
+    images: dict[bool, set[int]] = {True: set(), False: set()}
+    for job in quick.asked:
+        images[job.seed in study.settings.fresh_seeds].add(job.config.data.images)  # type: ignore[attr-defined]
     assert images == {True: {30}, False: {20}}
     margins = {"noise": 0.1, "both": 0.1}
     names = [
-        {plan.name for plan in make_plans(home.root, load_study(home.root, "demo", assignments=words), margins)}
+        {plan.name for plan in make_plans(quick, study_of(home.root, assignments=words), margins)}
         for words in ([], ["search.data.images=25"])
     ]
     assert not names[0] & names[1], "trials scored on other data never mix"
     write_study(home, "demo", {**STUDY, "search": {"defences": []}})
     with pytest.raises(FedprintError, match="demo: defences: strategies defend"):
-        load_study(home.root, "demo")
+        study_of(home.root)
 
 
 # Fresh seeds ----------------------------------------------------------------------------------------------------------
@@ -203,96 +208,92 @@ def searches(*trials: Finished) -> list[SearchResult]:
     return [SearchResult(strategy="noise", margin=0.0, trials=trials)]
 
 
-def afresh(study: Study, monkeypatch: pytest.MonkeyPatch, aps: Mapping[float, float], *trials: Finished) -> Any:
+def afresh(study: Study, root: Path, aps: Mapping[float, float], *trials: Finished) -> Any:
     """Measure candidates whose AP on fresh seeds is given by their sigma."""
-
-    def run_points(requests: Sequence[PointRequest], **_: Any) -> list[Point | FedprintError]:
-        sigmas = [request.config.defences[0].sigma for request in requests]  # type: ignore[union-attr]
-        return [fake_point(aps[round(s, 2)], 0.6, r.seed) for s, r in zip(sigmas, requests, strict=True)]
-
-    monkeypatch.setattr(tuning, "run_points", run_points)
+    lab = FakeLab(root, lambda job: fake_point(aps[round(job.varies["sigma"], 2)], 0.6, job.seed))
     undefended = {seed: fake_point(0.8, 0.8, seed) for seed in study.settings.fresh_seeds}
-    (found,) = measure_afresh(study, searches(*trials), undefended, 1)
+    (found,) = measure_afresh(study, searches(*trials), undefended, Points(lab))
     return found
 
 
-def test_a_trial_in_mlflow_says_who_is_defended_and_what_the_server_sees(home: Project, study: Study) -> None:
+def test_a_trial_in_mlflow_has_all_parameters_and_the_numbers_that_charts_compare(
+    home: Project, study: Study, quick: FakeLab
+) -> None:
     from mlflow import MlflowClient
 
-    plan = make_plans(home.root, study, {"noise": 0.0, "both": 0.0})[0]
+    plan = make_plans(quick, study, {"noise": 0.0, "both": 0.0})[0]
     failed = replace(trial(1, 0.5, 0.0), state="fail", error="diverged")
-    for one in (trial(0, 0.5, 0.0), failed):
-        tune_tracking.log_trial(home.root, study, plan, one)
+    measured = replace(trial(0, 0.5, 0.0), details={"ap_naive": 0.2, "ap_linked": 0.3, "utility_value": 0.4})
+    for one in (measured, failed):
+        log_trial(home.root, study, plan, one)
     client = MlflowClient(f"sqlite:///{home.root / 'mlflow.db'}")
-    found = client.get_experiment_by_name(tune_tracking.EXPERIMENT)
+    found = client.get_experiment_by_name(TRIALS)
     assert found is not None
-    runs = {run.data.tags["trial"]: run.data.params for run in client.search_runs([found.experiment_id])}
-    assert runs["0"] == {"strategy": "noise", "defended": "everyone", "view": "local", "sigma": "0.01"}
-    assert "view" not in runs["1"], "of nothing measured there is nothing to say"
+    runs = {run.data.tags["trial"]: run.data for run in client.search_runs([found.experiment_id])}
+    said = {"strategy": "noise", "threat.defended": "everyone", "view": "local", "sigma": "0.01"}
+    assert said.items() <= runs["0"].params.items() and runs["0"].params["federation.rounds"] == "4"
+    assert (runs["0"].metrics["ap_update"], runs["0"].metrics["ap_device"]) == (0.25, 0.3)
+    assert runs["0"].metrics["utility"] == 0.5
+    assert "view" not in runs["1"].params, "of nothing measured there is nothing to say"
 
 
-def test_the_best_feasible_trial_that_keeps_below_afresh_is_the_result(
-    study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_feasible_trial_that_keeps_below_afresh_is_the_result(study: Study, home: Project) -> None:
     trials = (trial(0, 0.9, -0.1), trial(1, 0.95, -0.01), trial(2, 0.99, 0.1))
-    found = afresh(study, monkeypatch, {0.01: 0.2, 0.02: 0.3}, *trials)
+    found = afresh(study, home.root, {0.01: 0.2, 0.02: 0.3}, *trials)
     assert (found.trial, found.feasible, found.measured) == (0, True, 2), "the best broke the ceiling afresh"
     assert found.attack_ap == pytest.approx(0.2) and found.ceiling == pytest.approx(0.25)
     assert found.utility == pytest.approx(0.75) and found.seeds == (10, 11)
     assert found.intervals["attack_ap"][0] < 0.2 < found.intervals["attack_ap"][1]
 
 
-def test_where_all_candidates_break_it_the_least_breach_is_told(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = afresh(study, monkeypatch, {0.01: 0.4, 0.02: 0.3}, trial(0, 0.95, -0.1), trial(1, 0.9, -0.01))
+def test_where_all_candidates_break_it_the_least_breach_is_told(study: Study, home: Project) -> None:
+    found = afresh(study, home.root, {0.01: 0.4, 0.02: 0.3}, trial(0, 0.95, -0.1), trial(1, 0.9, -0.01))
     assert (found.trial, found.feasible, found.measured) == (1, False, 2)
     assert found.note.startswith("Breaks the ceiling on fresh seeds")
 
 
-def test_where_nothing_was_feasible_the_nearest_is_measured(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = afresh(study, monkeypatch, {0.02: 0.5}, trial(0, 0.9, 0.3), trial(1, 0.8, 0.1))
+def test_where_nothing_was_feasible_the_nearest_is_measured(study: Study, home: Project) -> None:
+    found = afresh(study, home.root, {0.02: 0.5}, trial(0, 0.9, 0.3), trial(1, 0.8, 0.1))
     assert (found.trial, found.feasible, found.measured) == (1, False, 1)
     assert found.note.startswith("No trial was feasible")
 
 
-def test_an_entry_exists_even_where_nothing_could_be_measured(study: Study) -> None:
+def test_an_entry_exists_even_where_nothing_could_be_measured(study: Study, quick: FakeLab) -> None:
     failed = Finished(
         number=0, values={"sigma": 1.0}, state="fail", utility=None, attack_ap=None, ceiling=None, excess=1.0,
         error="training diverged",
     )  # fmt: skip
     undefended = {seed: fake_point(0.8, 0.8, seed) for seed in study.settings.fresh_seeds}
-    (found,) = measure_afresh(study, searches(failed), undefended, 1)
+    (found,) = measure_afresh(study, searches(failed), undefended, Points(quick))
     assert (found.strategy, found.feasible, found.utility) == ("noise", False, None)
     assert found.ceiling == pytest.approx(5 * CHANCE)
     assert found.note == "Nothing could be measured: training diverged"
-    (unsearched,) = measure_afresh(study, searches(), undefended, 1)
+    (unsearched,) = measure_afresh(study, searches(), undefended, Points(quick))
     assert "diverged" not in unsearched.note and "no trial was finished" in unsearched.note
 
 
-def test_a_ceiling_may_be_on_linked_updates(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ceiling_may_be_on_linked_updates(home: Project, quick: FakeLab) -> None:
     """Linked AP of the fake points is 1.2 times that of an update, and its chance twice as high."""
-    study = load_study(home.root, "demo", assignments=["ceiling={times_chance: 3, linkage: device}"])
+    study = study_of(home.root, assignments=["ceiling={times_chance: 3, linkage: device}"])
     undefended = {seed: fake_point(0.8, 0.8, seed) for seed in (0, 1, 10, 11)}
     score = tuning.score_of(study, [fake_point(0.2, 0.6, 0)], undefended)
     assert (score.attack_ap, score.ceiling) == (pytest.approx(0.24), pytest.approx(6 * CHANCE))
-    found = afresh(study, monkeypatch, {0.01: 0.27}, trial(0, 0.9, -0.1))
+    found = afresh(study, home.root, {0.01: 0.27}, trial(0, 0.9, -0.1))
     assert not found.feasible and found.judged_ap == found.linked_ap == pytest.approx(1.2 * 0.27)
     assert (found.attack_ap, found.ceiling) == (pytest.approx(0.27), pytest.approx(0.3)), "of an update it is below"
-    monkeypatch.setattr(tuning, "run_points", lambda requests, **_: results(requests))
-    _, margins = measure_spread(study, 1)
+    _, margins = measure_spread(study, Points(quick))
     assert margins["noise"] == margin_of([0.24] * 3, 6 * CHANCE, 2, 2)
 
 
-def test_a_study_from_end_to_end_with_one_worker(
-    home: Project, study: Study, quick: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedprint.tuning.worker import work
-
-    monkeypatch.setattr(tuning, "search", lambda root, study, tasks, jobs: work(tasks))
-    tuned = tune(home.root, study)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_study_from_end_to_end(home: Project, study: Study, threads: int) -> None:
+    tuned = tune(study, FakeLab(home.root, answer, jobs=threads))
     assert {search.strategy: len(search.trials) for search in tuned.searches} == {"noise": 3, "both": 3}
     assert sum(tuned.searches[1].importances.values()) in (pytest.approx(1), 0)
-    monkeypatch.setattr(tune_report, "log_study", lambda *_: None)
-    folder = tune_report.publish(home.root, tuned)
+    folder = home.root / "reports" / "demo"
+    publish(tuned, folder)
+    rows = read_measurements(folder / "measurements.jsonl")
+    assert {(row["strategy"], row["seed"]) for row in rows} >= {("no defence", 10), ("noise", 11), ("both", 10)}
     points = json.loads((folder / "operating_points.json").read_text())
     needed = {"strategy", "parameters", "feasible", "utility", "attack_ap", "ceiling", "intervals", "seeds"}
     assert [point["strategy"] for point in points] == ["noise", "both"]
@@ -317,17 +318,33 @@ def _equal_bytes(tuned: Tuned, folder: Path) -> None:
 
     again = folder.with_name("again")
     write(
-        head=tune_report.head_of(tuned), searches=tuned.searches, points=tuned.operating_points,
-        config_text=tune_report.dump_study(tuned.study), out=again,
+        head=head_of(tuned), searches=tuned.searches, points=tuned.operating_points,
+        config_text=tuned.study.text(), out=again,
     )  # fmt: skip
-    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
+    files = [path.relative_to(again) for path in again.rglob("*") if path.is_file()]
     assert [str(name) for name in files if (folder / name).read_bytes() != (again / name).read_bytes()] == []
 
 
+def test_a_study_that_is_cut_short_says_so_and_goes_on_where_it_was(home: Project, study: Study) -> None:
+    crashed = JobFailed("out of memory", stage="federate", exit_code=1, reason="out of memory")
+
+    def some(job: Job) -> Point | FedprintError:
+        return crashed if "trial" in told and len(lab.asked) > 15 else answer(job)
+
+    told = ["trial"]
+    lab = FakeLab(home.root, some, jobs=2)
+    with pytest.raises(FedprintError, match="out of memory"):
+        tune(study, lab)
+    told.clear()
+    tuned = tune(study, lab)
+    assert [len(search.trials) for search in tuned.searches] == [3, 3]
+    assert not [trial for search in tuned.searches for trial in search.trials if trial.error]
+
+
 @pytest.mark.slow
-def test_a_study_on_tiny_albums_with_two_processes(home: Project) -> None:
-    words = ["seeds=[0]", "trials=2", "candidates=1"]
-    study = load_study(home.root, "demo", fast=True, assignments=words)
-    tuned = tune(home.root, study, workers=2)
-    assert [len(search.trials) for search in tuned.searches] == [2, 2]
-    assert len(tuned.operating_points) == 2
+def test_a_study_on_tiny_albums_two_points_at_a_time(home: Project) -> None:
+    asked = source(home.root, "demo", fast=True, assignments=["seeds=[0]", "trials=2", "candidates=1"], name="x")
+    folder = driver.run(asked, jobs=2)
+    trials = json.loads((folder / "trials.json").read_text())
+    assert {name: len(found["trials"]) for name, found in trials.items()} == {"noise": 2, "both": 2}
+    assert len(json.loads((folder / "operating_points.json").read_text())) == 2

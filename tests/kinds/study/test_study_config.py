@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fake_lab import FakeLab, refuse
 from tiny_project import CHECKOUT, Project
-from tiny_study import STUDY, write_study
+from tiny_study import STUDY, study_of, write_study
 
-from fedprint.kinds.study import report as tune_report
-from fedprint.kinds.study.config import load_study
 from fedprint.kinds.study.search import make_plans
 from fedprint.tuning.worker import StudyPlan
 from fedprint.types import FedprintError
@@ -17,7 +16,7 @@ from fedprint.types import FedprintError
 
 def test_assignments_change_the_study_or_its_experiment(home: Project) -> None:
     words = ["trials=7", "ceiling={ap: 0.2}", "strategies.0.space.sigma.high=2", "federation.lr=0.2"]
-    study = load_study(home.root, "demo", fast=True, assignments=words)
+    study = study_of(home.root, fast=True, assignments=words)
     assert (study.settings.trials, study.settings.ceiling.of(0.01)) == (7, 0.2)
     assert study.settings.strategies[0].space["sigma"].high == 2
     assert (study.config.federation.lr, study.config.federation.rounds, study.config.fast) == (0.2, 2, True)
@@ -44,13 +43,13 @@ def test_assignments_change_the_study_or_its_experiment(home: Project) -> None:
 def test_a_bad_study_is_refused_in_one_line(home: Project, changed: dict[str, Any], words: str) -> None:
     write_study(home, "demo", {**STUDY, **changed})
     with pytest.raises(FedprintError, match=words) as caught:
-        load_study(home.root, "demo")
+        study_of(home.root)
     assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_study_is_told_what_there_is(home: Project) -> None:
-    with pytest.raises(FedprintError, match=r"unknown study 'x' .*choose one of .*demo"):
-        load_study(home.root, "x")
+    with pytest.raises(FedprintError, match=r"unknown study 'x'; choose one of .*demo"):
+        study_of(home.root, "x")
 
 
 def test_one_strategy_is_searched_by_the_same_trials_as_among_others(home: Project) -> None:
@@ -58,14 +57,17 @@ def test_one_strategy_is_searched_by_the_same_trials_as_among_others(home: Proje
     write_study(home, "demo", {**STUDY, "strategies": [noise, {**noise, "name": "other"}]})
 
     def plans(*only: str) -> dict[str, StudyPlan]:
-        study = load_study(home.root, "demo", only=only)
-        return {p.strategy.name: p for p in make_plans(home.root, study, {noise["name"]: 0.1, "other": 0.1})}
+        study = study_of(home.root, strategies=only)
+        return {
+            p.strategy.name: p
+            for p in make_plans(FakeLab(home.root, refuse), study, {noise["name"]: 0.1, "other": 0.1})
+        }
 
     assert list(plans()) == [noise["name"], "other"]
     assert plans("other") == {"other": plans()["other"]}
-    part, whole = (load_study(home.root, "demo", only=only).label for only in (["other"], []))
-    assert (part, whole) == ("demo-other", "demo"), "the report of all strategies stays"
-    assert load_study(home.root, "demo", fast=True).label == "demo-fast", "and that of the full run"
+    part, whole = (study_of(home.root, strategies=only).name for only in (["other"], []))
+    assert (part, whole) == ("study-demo-other", "study-demo"), "the report of all strategies stays"
+    assert study_of(home.root, fast=True).name == "study-demo-fast", "and that of the full run"
     with pytest.raises(FedprintError, match=f"unknown strategy 'x'; choose among {noise['name']}, other"):
         plans("x")
 
@@ -73,25 +75,25 @@ def test_one_strategy_is_searched_by_the_same_trials_as_among_others(home: Proje
 @pytest.mark.parametrize("words", ["defences=[{name: noise, sigma: 1}]", "defences.0.sigma=2", "analyses=[]"])
 def test_what_would_be_left_out_without_a_word_is_refused(home: Project, words: str) -> None:
     with pytest.raises(FedprintError, match=f"demo: {words.partition('=')[0]}: (strategies defend|a study has none)"):
-        load_study(home.root, "demo", assignments=[words])
+        study_of(home.root, assignments=[words])
     key = words.partition("=")[0].split(".")[0]
     write_study(home, "changed", {**STUDY, "with": {key: []}})
     with pytest.raises(FedprintError, match=f"changed: {key}: "):
-        load_study(home.root, "changed")
+        study_of(home.root, "changed")
 
 
 def test_the_page_of_a_study_does_not_hold_the_password_of_its_storage(home: Project) -> None:
     write_study(home, "demo", {**STUDY, "storage": "postgresql://u:secret@host/x"})
-    study = load_study(home.root, "demo")
-    assert "storage: postgresql://u:***@host/x" in tune_report.dump_study(study)
-    assert "secret" not in tune_report.dump_study(study)
-    plan = make_plans(home.root, study, {"noise": 0.1, "both": 0.1})[0]
+    study = study_of(home.root)
+    assert "storage: postgresql://u:***@host/x" in study.text()
+    assert "secret" not in study.text()
+    plan = make_plans(FakeLab(home.root, refuse), study, {"noise": 0.1, "both": 0.1})[0]
     assert plan.url == "postgresql://u:secret@host/x", "workers still need it"
 
 
 def test_against_no_defence_the_adversary_learns_off_line_unless_told_otherwise(home: Project) -> None:
-    assert load_study(home.root, "demo").config.threat.learn_from == "offline"
-    asked = load_study(home.root, "demo", assignments=["threat.learn_from=records"])
+    assert study_of(home.root).config.threat.learn_from == "offline"
+    asked = study_of(home.root, assignments=["threat.learn_from=records"])
     assert asked.config.threat.learn_from == "records"
 
 
@@ -100,15 +102,15 @@ def test_every_shipped_study_resolves() -> None:
     assert {"albums", "blog", "mnist-writers"} <= set(names)
     for name in names:
         for fast in (False, True):
-            assert load_study(CHECKOUT, name, fast=fast).settings.strategies
+            assert study_of(CHECKOUT, name, fast=fast).settings.strategies
 
 
 def test_the_study_under_a_budget_never_chooses_by_the_test_set() -> None:
-    study = load_study(CHECKOUT, "client-dp-100")
+    study = study_of(CHECKOUT, "client-dp-100")
     assert [c.data.held_out for c in (study.searched, study.config)] == [0.1, 0.0]  # type: ignore[union-attr]
 
 
 def test_a_ceiling_on_what_is_not_measured_is_refused(home: Project) -> None:
     words = ["ceiling.linkage=device", "selection.linkages=[update]"]
     with pytest.raises(FedprintError, match=r"demo: ceiling.linkage: 'device' .*selection.linkages has \['update'\]"):
-        load_study(home.root, "demo", assignments=words)
+        study_of(home.root, assignments=words)

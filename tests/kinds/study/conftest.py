@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from tiny_project import TINY, Project
-from tiny_study import STUDY, write_study
+from tiny_study import STUDY, study_of, write_study
 
-from fedprint.kinds.study.config import Study, load_study
+from fedprint.kinds.study.config import Study
 
 
 @pytest.fixture
@@ -18,4 +18,4 @@ def home(project: Project) -> Project:
 
 @pytest.fixture
 def study(home: Project) -> Study:
-    return load_study(home.root, "demo")
+    return study_of(home.root)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,10 @@ from tiny_project import TINY, Project
 
 from fedprint.attacks import shadow
 from fedprint.data.describe import write_table
-from fedprint.evaluation.tradeoff import Point
-from fedprint.kinds.plane import plane as planes
-from fedprint.kinds.plane.plane import load_plane, run_plane
-from fedprint.kinds.plane.point_pool import PointRequest
-from fedprint.kinds.plane.points import run_point
+from fedprint.kinds.laboratory import laboratory
+from fedprint.kinds.plane.config import load_plane
+from fedprint.kinds.plane.kind import PlaneKind
+from fedprint.kinds.sources import source
 from fedprint.types import FedprintError, Params
 
 SPN = {"name": "spn", "defences": [{"name": "spn", "bits": 8, "alpha2": "$strength"}], "strengths": [0.5]}
@@ -45,6 +45,24 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
 def test_a_plane_shows_the_secret_head_before_both_adversaries(
     project: Project, digits: Mapping[str, Any], task: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if task == "single_label":
+        monkeypatch.setenv("FEDPRINT_DATA", str(Path(digits["path"]).parent))
+    project.write("tiny", BASE if task == "multi_label" else {**BASE, "data": digits})
+    project.write("sweep", {"report": {"title": "spn"}, "experiment": "tiny", "seeds": [0], "strategies": [SPN]})
+    plane = load_plane(source(project.root, "sweep"))
+    with laboratory(project.root, PlaneKind(), plane, jobs=2) as lab:
+        PlaneKind().carry_out(plane, lab, folder := project.root / "reports" / "sweep")
+    _, place = json.loads((folder / "plane.json").read_text())["places"]
+    assert (place["strategy"], place["strength"], place["error"]) == ("spn", 0.5, None)
+    assert set(place["adversaries"]) == {"naive", "adaptive", "best"} and place["utility"]["value"] > 0
+    assert all(np.isfinite(found["ap_over_chance"]["value"]) for found in place["adversaries"].values())
+    metric = {row["metric"] for row in map(json.loads, (folder / "measurements.jsonl").read_text().splitlines())}
+    assert ("mean_ap" if task == "multi_label" else "accuracy") in metric
+
+
+def test_the_adaptive_adversarys_devices_have_heads_and_the_naive_ones_none(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heads: list[bool] = []
     own_private = shadow._Defend.private
 
@@ -53,22 +71,9 @@ def test_a_plane_shows_the_secret_head_before_both_adversaries(
         heads.append(bool(found))
         return found
 
-    def run_here(requests: Sequence[PointRequest], *, jobs: int, title: str) -> list[Point | FedprintError]:
-        return [run_point(request.config, request.prior, request.seed) for request in requests]
-
     monkeypatch.setattr(shadow._Defend, "private", private)
-    monkeypatch.setattr(planes, "run_points", run_here)
-    monkeypatch.setattr(planes, "_log", lambda *_: None)
-    project.write("tiny", BASE if task == "multi_label" else {**BASE, "data": digits})
-    project.write("sweep", {"report": {"title": "spn"}, "experiment": "tiny", "seeds": [0], "strategies": [SPN]})
-    folder = run_plane(project.root, load_plane(project.root, "sweep"), jobs=1)
-    _, place = json.loads((folder / "plane.json").read_text())["places"]
-    assert (place["strategy"], place["strength"], place["error"]) == ("spn", 0.5, None)
-    assert set(place["adversaries"]) == {"naive", "adaptive", "best"} and place["utility"]["value"] > 0
-    assert all(np.isfinite(found["ap_over_chance"]["value"]) for found in place["adversaries"].values())
-    assert any(heads) and not all(heads), "the adaptive adversary's devices have heads, the naive one's have none"
-    metric = {row["metric"] for row in map(json.loads, (folder / "measurements.jsonl").read_text().splitlines())}
-    assert ("mean_ap" if task == "multi_label" else "accuracy") in metric
+    project.run("tiny", {**BASE, "defences": [{"name": "spn", "bits": 8, "alpha2": 0.5}]}, until="attack")
+    assert any(heads) and not all(heads)
 
 
 @pytest.mark.parametrize("model", ["lm", "stars"])
@@ -77,11 +82,13 @@ def test_a_model_without_classes_is_refused_before_anything_runs(project: Projec
     project.write("sweep", {"report": {"title": "spn"}, "experiment": "tiny", "seeds": [0], "strategies": [SPN]})
     words = f"spn at 0.5: .*spn needs classes with a code each, which '{model}' has not"
     with pytest.raises(FedprintError, match=words) as caught:
-        load_plane(project.root, "sweep")
+        load_plane(source(project.root, "sweep"))
     assert "\n" not in str(caught.value) and not (project.root / "work").exists()
 
 
 @pytest.mark.parametrize("name", ["albums-plane", "mnist-writers-plane"])
 def test_shipped_planes_have_it_at_strengths_of_the_papers(project: Project, name: str) -> None:
-    (spn,) = [strategy for strategy in load_plane(project.root, name).settings.strategies if strategy.name == "spn"]
+    (spn,) = [
+        strategy for strategy in load_plane(source(project.root, name)).settings.strategies if strategy.name == "spn"
+    ]
     assert {0.01, 0.1} <= set(spn.strengths)
