@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedprint.attacks.view import ServerRule
 from fedprint.component import Component
+from fedprint.data.dataset import Task
 from fedprint.data.examples import PooledExamples, concat
 from fedprint.data.prepared import Meta
 from fedprint.defences.on_data import CLUSTER
@@ -92,14 +93,18 @@ def build_model(config: Experiment, meta: Meta, users: Sequence[User], seed: int
             f"model.name: '{config.model.name}' does not do {meta.task}, the task of {meta.name}; "
             f"choose one of {', '.join(models_for(meta.task))}"
         )
-    shape = tuple(users[0].examples["x"].shape[1:])
-    model = config.model.build(shape, len(meta.class_names), meta.task == "multi_label")
+    model = network(config, tuple(users[0].examples["x"].shape[1:]), len(meta.class_names), meta.task)
+    model.reset(torch_rng(seed, "model"))
+    return model
+
+
+def network(config: Experiment, shape: tuple[int, ...], classes: int, task: Task) -> FedModule:
+    """Return the experiment's network for inputs of ``shape`` (of one example), with any parameters."""
+    model = config.model.build(shape, classes, task == "multi_label")
     if (secret := secret_head(config.defences)) is not None:
         model = DualHead(model, bits=secret.bits, alpha1=secret.alpha1, margin=secret.margin)
     model.central_lr = config.federation.central_lr
-    model = model.to(DTYPES[config.federation.dtype])
-    model.reset(torch_rng(seed, "model"))
-    return model
+    return model.to(DTYPES[config.federation.dtype])
 
 
 def parameters_of(model: FedModule) -> dict[str, Tensor]:

@@ -32,6 +32,7 @@ from fedprint.kinds.federation.clustering import with_clusters
 from fedprint.kinds.federation.config import Experiment
 from fedprint.lab.graph import Task
 from fedprint.lab.progress import meter
+from fedprint.models.curves import Curves
 from fedprint.rng import numpy_rng, torch_rng
 from fedprint.types import AdversaryName, Ints, Questions, User
 
@@ -124,7 +125,8 @@ def _attack_as(name: AdversaryName, task: Task, devices: OffLine, work: Workspac
     scores: dict[str, np.ndarray] = {}
     with meter(f"attack {task.item}: {name}", len(task.config.attacks)) as bar:
         for i, attack in enumerate(task.config.attacks):
-            settled[attack.name] = _run_attack(attack, task.seed, choice, exchanged, work, scores)
+            curves = Curves(tell=task.tell, name=f"{attack.name} {name}")
+            settled[attack.name] = _run_attack(attack, task.seed, choice, exchanged, work, scores, curves)
             bar.update(i + 1, attack.name)
     selected = min(settled, key=lambda attack: (settled[attack]["log_loss"], attack))
     weights = dict(zip((recipe.name for recipe in choice.recipes), choice.weights, strict=True))
@@ -193,8 +195,11 @@ def _run_attack(
     exchanged: Ints,
     work: Workspace,
     scores: dict[str, np.ndarray],
+    curves: Curves,
 ) -> dict[str, Any]:
     """Fill ``scores`` under ``<attack>`` and ``<attack>.shuffled``; return what was chosen.
+
+    ``curves`` take the losses of the fits that are reported.
 
     Of several recipes the log-loss is the weighted mean of theirs, each in its own rehearsals, and settings are those
     of the one that counts most.
@@ -204,14 +209,15 @@ def _run_attack(
     tuned = [tune(attack, r.folds, work, torch_rng(seed, "attack", attack.name, "tune")) for r in choice.recipes]
     real = [recipe.problem for recipe in choice.recipes]
     permuted = [relabelled(problem, exchanged) for problem in real]
-    for name, problems in ((attack.name, real), (f"{attack.name}.shuffled", permuted)):
-        scores[name] = averaged(
-            [
-                answer(attack, problem, found, work, torch_rng(seed, "attack", name)).scores
-                for problem, found in zip(problems, tuned, strict=True)
-            ],
-            choice.weights,
-        )
+    for name, problems, shown in ((attack.name, real, curves), (f"{attack.name}.shuffled", permuted, None)):
+        with work.reporting(shown):
+            scores[name] = averaged(
+                [
+                    answer(attack, problem, found, work, torch_rng(seed, "attack", name)).scores
+                    for problem, found in zip(problems, tuned, strict=True)
+                ],
+                choice.weights,
+            )
     # times are for the eye: in a file they would make equal runs differ
     print(f"{attack.name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
     first = tuned[int(np.argmax(choice.weights))]

@@ -6,6 +6,7 @@ import math
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,18 @@ from fedprint.federation.backends import best_device, make_backend
 from fedprint.federation.rounds import RoundReport, federate
 from fedprint.federation.store import StoreWriter, UpdateStore
 from fedprint.kinds.federation import build
+from fedprint.kinds.federation.model import BUILT_FROM, DESCRIPTION, WEIGHTS
 from fedprint.kinds.federation.privacy import open_ledger, write_privacy
 from fedprint.kinds.federation.protection import protect, strengths, write_overhead
 from fedprint.lab.graph import Task
 from fedprint.lab.progress import Meter, meter
 from fedprint.models.base import FedModule, quiet_trainer
 from fedprint.models.batches import ShuffledBatches
+from fedprint.models.curves import PipeLogger
 from fedprint.reports.wording import with_unit
 from fedprint.rng import torch_rng
 from fedprint.types import Device, Examples, Params, User
 
-WEIGHTS = "weights.safetensors"
 KNN_NEIGHBOURS = 10
 KNN_EXAMPLES = 60_000
 """Of more training examples 10-NN knows this many, evenly spaced."""
@@ -55,7 +57,7 @@ def run(task: Task) -> None:
     defended = protect(task, meta, build.make_devices(users["prior"], users["private"], absent))
     params, store, watch = _train(task, meta, model, defended.devices, test)
     build.load_parameters(model, params)
-    write_model(task, params)
+    write_model(task, params, test[0].examples["x"].shape[1:])
     _write_utility(task.at("utility"), task, meta, model, (*users["prior"], *users["private"]), test)
     summary = {"rounds": store.history(), "store_checksum": store.checksum(), "data_overhead": defended.data_overhead}
     write_json(task.at("utility") / "history.json", summary)
@@ -67,21 +69,14 @@ def run(task: Task) -> None:
     print(f"federated {task.item} in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
 
 
-def write_model(task: Task, params: Params) -> None:
-    """Write the trained global model: weights, and the configuration that rebuilds it; nothing is pickled."""
-    task.at("model").mkdir(exist_ok=True)
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in params.items()}, task.at("model") / WEIGHTS)
-    meta = load_meta(task.at("meta"))
-    write_json(
-        task.at("model") / "model.json",
-        {
-            "config": task.config.model_dump(mode="json"),
-            "prior": task.prior,
-            "seed": task.seed,
-            "task": meta.task,
-            "class_names": list(meta.class_names),
-        },
-    )
+def write_model(task: Task, params: Params, shape: Sequence[int]) -> None:
+    """Write the trained global model: weights, and what rebuilds it (model.py); nothing is pickled."""
+    folder = task.at("model")
+    folder.mkdir(exist_ok=True)
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in params.items()}, folder / WEIGHTS)
+    meta, settings = load_meta(task.at("meta")), task.config.model_dump(mode="json", include=set(BUILT_FROM))
+    told = {"settings": settings, "shape": list(shape), "task": meta.task, "class_names": list(meta.class_names)}
+    write_json(folder / DESCRIPTION, told)
 
 
 def _folder(task: Task) -> Path:
@@ -205,7 +200,8 @@ def _centralised(task: Task, meta: Meta, training: tuple[User, ...], test: tuple
     model = build.build_model(task.config, meta, test, seed)
     cpu = {name: column.cpu() for name, column in _spaced(training).items()}
     batches = ShuffledBatches(cpu, 32, torch_rng(seed, "centralised"))
-    quiet_trainer(task.config.federation.central_epochs).fit(model, batches.loader())
+    curve = PipeLogger(task.tell, "centralised")
+    quiet_trainer(task.config.federation.central_epochs, logger=curve).fit(model, batches.loader())
     model.eval()
     values, _ = build.predictions(model.to(best_device()), test)
     return values.cpu().numpy()

@@ -1,0 +1,32 @@
+"""A trained global model, back from where MLflow keeps it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from fedprint.data.files import read_json
+from fedprint.kinds.federation import build
+from fedprint.kinds.federation.config import check_experiment
+from fedprint.lab.tracking import load_model
+from fedprint.models.base import FedModule
+
+WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
+BUILT_FROM = ("model", "federation", "defences")
+"""Sections of the configuration that a network depends on."""
+
+
+def model_of_run(root: Path, run_id: str) -> FedModule:
+    """Return the global model that an MLflow run logged, ready to evaluate. FedprintError where there is none."""
+    return read_model(load_model(root, run_id))
+
+
+def read_model(folder: Path) -> FedModule:
+    """Return the model in a folder that the stage federate wrote: weights, and the configuration that rebuilds it."""
+    told = read_json(folder / DESCRIPTION)
+    others = {"name": "model", "data": {"name": "albums"}, "attacks": [{"name": "chance"}], "report": {"title": "model"}}
+    config = check_experiment({**others, **told["settings"]}, str(folder / DESCRIPTION))
+    model = build.network(config, tuple(told["shape"]), len(told["class_names"]), told["task"])
+    build.load_parameters(model, load_file(folder / WEIGHTS))
+    return model.eval()

@@ -1,0 +1,22 @@
+"""The trained model comes back from what a federation wrote of it."""
+
+from __future__ import annotations
+
+import torch
+
+from fedprint.federation.store import UpdateStore
+from fedprint.kinds.federation.model import read_model
+from fedprint.lab.graph import Task
+
+
+def test_a_written_model_has_the_final_global_parameters_and_predicts(tiny_run: Task) -> None:
+    model = read_model(tiny_run.at("model"))
+    store = UpdateStore.open(tiny_run.at("observed"), verify=False)
+    final = store.global_params(store.rounds)
+    assert all(torch.equal(tensor, final[name]) for name, tensor in model.public_parameters().items())
+    images = torch.rand(2, *next(iter(model.parameters())).shape[1:2], 28, 28)
+    assert torch.isfinite(model.features(images)).all()
+
+
+def test_nothing_of_it_is_pickled(tiny_run: Task) -> None:
+    assert {path.suffix for path in tiny_run.at("model").iterdir()} == {".safetensors", ".json"}
