@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedprint.data.describe import write_table
+from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row
-from fedprint.kinds.inversion import run
-from fedprint.kinds.inversion.config import (
-    InversionExperiment,
-)
-from fedprint.kinds.inversion.scene import Place
-from fedprint.kinds.inversion.victims import ExposureCell
+from fedprint.kinds.inversion.config import InversionExperiment, load_inversion
+from fedprint.kinds.inversion.jobs import Part, Place, exposure_settings, images_of, job_of, parts_of
+from fedprint.kinds.inversion.results import results_of
+from fedprint.kinds.inversion.scene import Results
+from fedprint.kinds.inversion.settings import ExposureSettings
+from fedprint.kinds.inversion.victims import expose
+from fedprint.kinds.sources import source
+from fedprint.lab.graph import Job, Task
+from fedprint.lab.runner import Done
 
 SMALL: Mapping[str, Any] = {
     "report": {"title": "Tiny inversion"},
@@ -65,13 +69,47 @@ def write_blobs(folder: Path, side: int = 8) -> None:
     write_table(folder / "blobs", columns_of, {"licence": "CC0"})
 
 
-def in_this_process(work: Any, requests: Any, *, jobs: int, title: str) -> list[Any]:
-    return [work(request) for request in requests]
+def load(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> InversionExperiment:
+    """Return the experiment of a file under its own name."""
+    return load_inversion(source(root, name, fast=fast, assignments=assignments, name=name))
 
 
-def of_cell(experiment: InversionExperiment, defence: str, batch: int = 1, attack: int = 0) -> ExposureCell:
+def settings_at(experiment: InversionExperiment, defence: str, batch: int = 1, attack: int = 0) -> ExposureSettings:
+    """Return what is attacked, and how, under the first setting of a defence."""
     setting = next(i for i, s in enumerate(experiment.settings) if s.defence == defence)
-    return run.exposure_cell(experiment, Place(attack=attack, setting=setting, batch=batch))
+    return exposure_settings(experiment, Place(attack=attack, setting=setting, batch=batch))
+
+
+def expose_in(folder: Path, settings: ExposureSettings) -> Path:
+    """Write what victims send, and the truth, to a folder each."""
+    names = ("observed", "public", "truth", "queries", "candidates")
+    expose(settings, images_of(settings.data, settings.seed), {name: folder / name for name in names})
+    return folder
+
+
+def ran(experiment: InversionExperiment, folder: Path, failing: Mapping[str, FedprintError] | None = None) -> Results:
+    """Run the stages of all jobs in this process and return the results; ``failing`` jobs, by label, fail so."""
+    found: dict[Part, Done | FedprintError] = {}
+    for number, part in enumerate(parts_of(experiment)):
+        job = job_of(experiment, part)
+        fails = (failing or {}).get(job.label)
+        found[part] = fails if fails is not None else run_job(job, folder / str(number), shared=folder)
+    return results_of(experiment, found)
+
+
+def run_job(job: Job, folder: Path, *, shared: Path) -> Done:
+    """Run the stages of a job in this process; the images that they draw are those of all jobs."""
+    graph = job.work.graph
+    places = {name: folder / name for stage in graph.stages for name in stage.outputs} | {"images": shared / "images"}
+    folder.mkdir(parents=True)
+    for stage in graph.stages:
+        opened = {name: places[name] for name in (*stage.inputs, *stage.outputs)}
+        task = Task(
+            config=job.config, prior=job.prior, seed=job.seed, places=opened, scratch=folder, item=job.item, key="test"
+        )
+        if not all(opened[name].exists() for name in stage.outputs):
+            stage.function()(task)
+    return Done(job=job, outputs=places, keys={}, known=False)
 
 
 def where(rows: list[Row], **keys: Any) -> list[Row]:

@@ -2,75 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.table import Table
 
-from fedprint.data.splits import Prior
+from fedprint.errors import FedprintError
+from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.kinds.config_files import apply_assignments
-from fedprint.kinds.federation.config import Experiment, check_experiment, read_resolved
-from fedprint.kinds.workspace import experiments_folder, find_root
-from fedprint.lab.graph import Task
-from fedprint.types import FedprintError
+from fedprint.kinds.federation.config import Experiment, check_experiment
+from fedprint.kinds.federation.finished import job_of_finished, open_finished
+from fedprint.kinds.federation.graph import ANALYSE, ATTACK, EVALUATE
+from fedprint.kinds.laboratory import PRELOADED, lab_in
+from fedprint.lab.graph import Job, Stage
+from fedprint.lab.pool import LocalPool
+from fedprint.lab.project import find_root
 
 CHANGEABLE = ("attacks", "selection", "evaluation")
 
 
-def reattack(store: Path, assignments: Sequence[str], out: Path | None) -> tuple[Table, Path]:
-    """Run attack and evaluate on ``store`` (see :func:`job_of`); return a table and the results' folder.
+def reattack(store: Path | str, assignments: Sequence[str], out: Path | None) -> tuple[Table, Path]:
+    """Attack and evaluate a ``store`` (see :func:`open_finished`); return a table and the results' folder.
 
     Only settings of the attack and the evaluation may be changed: the records are what they are.
     """
-    from fedprint.kinds.federation.stages import analyse, attack, evaluate
-
-    recorded = job_of(store)
-    origin = str(recorded.paths.base / "config.yaml")
-    config, item = _changed(recorded.config, assignments, origin), recorded.paths.item
-    results = out or find_root() / "work" / "attacks" / f"{config.name}-{item}-{config.digest()}"
-    task = replace(recorded, config=config, paths=replace(recorded.paths, results=results))
-    attack.run(task)
-    analyse.run(task)
-    return _table(evaluate.run(task), f"{config.name} {item}"), results
-
-
-def job_of(store: Path) -> Task:
-    """Return the finished item whose updates are in ``store``.
-
-    That is a folder updates/<prior>-<seed>, or observed/ in it; or ``<experiment>`` or ``<experiment>/<prior>-<seed>``
-    of one that was run here, by default its first prior and seed.
-    """
-    folder = _named(store) or (store.resolve().parent if store.name == "observed" else store.resolve())
-    base, item = folder.parent.parent, folder.name
-    if not (folder / "observed").is_dir() or not (base / "config.yaml").is_file():
-        raise FedprintError(
-            f"{store}: no update store of a fedprint run; give an experiment that was run, or its folder "
-            "updates/<prior>-<seed>"
-        )
-    config = read_resolved(base / "config.yaml")
-    known = _items(config)
-    if item not in known:
-        raise FedprintError(f"{store}: '{item}' is no prior and seed of this run; choose of {', '.join(known)}")
-    found, seed = known[item]
-    return Task(config=config, prior=found, seed=seed, paths=Paths(base=base, item=item))
-
-
-def _named(store: Path) -> Path | None:
-    """Return the folder of an experiment's updates, None where ``store`` is no name of one that was run here."""
-    if store.exists() or store.is_absolute() or len(store.parts) > 2:
-        return None
-    name, *item = store.parts
     root = find_root()
-    for base in (experiments_folder(root) / name / "artifacts" / name, root / "artifacts" / name):
-        if (base / "config.yaml").is_file():
-            first = next(iter(_items(read_resolved(base / "config.yaml"))))
-            return base / "updates" / (item[0] if item else first)
-    return None
+    recorded = open_finished(root, store)
+    config = _changed(recorded.config, assignments, str(store))
+    results = out or root / "work" / "attacks" / f"{config.name}-{recorded.item}-{config.digest()}"
+    places = run_stages(root, job_of_finished(recorded, config), (ATTACK, ANALYSE, EVALUATE), recorded.places)
+    for stage in (ATTACK, ANALYSE, EVALUATE):
+        for name in stage.outputs:
+            replace_folder(places[name], results / name)
+    rows = read_measurements(results / "evaluation" / "rows.jsonl")
+    return _table(rows, f"{config.name} {recorded.item}"), results
 
 
-def _items(config: Experiment) -> dict[str, tuple[Prior, int]]:
-    return {f"{prior}-{seed}": (prior, seed) for prior in config.split.priors for seed in config.seeds}
+def run_stages(root: Path, job: Job, stages: Sequence[Stage], places: Mapping[str, Path]) -> dict[str, Path]:
+    """Run stages of a job on outputs that are there; return these and those that the stages make.
+
+    Each stage runs in a process that can open its inputs alone, and no cache gets to see what it makes.
+    """
+    known = dict(places)
+    with LocalPool(PRELOADED) as pool, lab_in(root, pool, tracker=None) as lab:
+        for stage in stages:
+            # A run whose pictures were not kept is attacked without them.
+            inputs = {name: known[name] for name in stage.inputs if name in known}
+            known |= lab.run_on(job, stage, inputs, title=f"{job.label}-again")
+    return known
+
+
+def replace_folder(source: Path, target: Path) -> None:
+    """Move a folder to where another may be."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(source, target)
 
 
 def _changed(config: Experiment, assignments: Sequence[str], origin: str) -> Experiment:
@@ -83,7 +70,7 @@ def _changed(config: Experiment, assignments: Sequence[str], origin: str) -> Exp
     return check_experiment(apply_assignments(config.model_dump(mode="json"), assignments), origin)
 
 
-def _table(rows: Sequence[dict[str, object]], title: str) -> Table:
+def _table(rows: Sequence[Row], title: str) -> Table:
     table = Table("attack", "linkage", "AP", "95 % interval", "chance", "questions", "users", title=title)
     for row in rows:
         if row["metric"] == "ap":

@@ -6,8 +6,6 @@ what the server knows (attacks/view.py); who sent what, and the images, are read
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -25,12 +23,14 @@ from fedprint.attacks.inversion.membership import Beliefs, Membership
 from fedprint.attacks.inversion.recorded import Group, Sender, fitting, groups_of, in_orders, knowledge_of, senders_of
 from fedprint.attacks.inversion.victims import Labelled
 from fedprint.attacks.view import AttackerView
-from fedprint.component import Component
 from fedprint.data.examples import concat
 from fedprint.defences.secure_aggregation import secure_aggregation
 from fedprint.federation.backends import best_device
+from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.stages.attack import open_view
 from fedprint.kinds.inversion.config import Adversaries, Inversion
+from fedprint.kinds.jobs import JobSettings
+from fedprint.lab.graph import Task
 from fedprint.lab.progress import meter
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import AdversaryName, FedprintError, User
@@ -39,7 +39,7 @@ SCORES: tuple[Literal["alignment", "loss"], ...] = ("alignment", "loss")
 """Of membership: ratios over shadows would train clients for every candidate and update."""
 
 
-class RecordedInversion(Component):
+class RecordedInversion(JobSettings):
     """What is attacked and how: ``updates`` devices, by ``rounds`` of their updates each.
 
     Devices with the fewest images come first. Of local training in several batches it tries ``orders`` of the images,
@@ -57,9 +57,12 @@ class RecordedInversion(Component):
     strangers: int = Field(default=200, ge=1)
     seed: int = 0
 
-    def digest(self) -> str:
-        """Return 12 hex digits that identify the settings."""
-        return hashlib.sha256(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:12]
+
+class RecordedSettings(JobSettings):
+    """A finished federation's ``experiment``, and what is attacked of its records."""
+
+    experiment: Experiment
+    inversion: RecordedInversion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,27 +79,27 @@ class Found:
     loss: Tensor
 
 
-def attacked(job: Job, config: RecordedInversion) -> tuple[Sender, ...]:
+def attacked(task: Task, config: RecordedInversion) -> tuple[Sender, ...]:
     """Return the devices that are attacked. Raises FedprintError where the server saw no single update."""
-    if secure_aggregation(job.config.defences):
+    if secure_aggregation(task.config.defences):
         raise FedprintError(
             "defences.secure-aggregation: the server saw sums of updates, none of one device to reconstruct from"
         )
-    view, _ = open_view(job, "naive")
+    view, _ = open_view(task, "naive")
     return tuple(senders_of(view, config.rounds)[: config.updates])
 
 
 def attack_as(
-    adversary: AdversaryName, job: Job, config: RecordedInversion, senders: Sequence[Sender], candidates: Labelled
+    adversary: AdversaryName, task: Task, config: RecordedInversion, senders: Sequence[Sender], candidates: Labelled
 ) -> dict[str, Found]:
     """Return what an adversary finds, by pseudonym; ``candidates`` are images with labels that it looks for."""
-    view, _ = open_view(job, adversary)
+    view, _ = open_view(task, adversary)
     channels, height, width = view.prior_users[0].examples["x"].shape[1:]
     classes = int(view.store.layout.shapes["head.bias"][0])
     groups = groups_of(view, senders, (channels, height, width), classes)
     public = public_images(view, config.public, config.seed)
     found: dict[str, Found] = {}
-    with meter(f"reconstruct {job.paths.item}: {adversary}", len(senders)) as bar:
+    with meter(f"reconstruct {task.item}: {adversary}", len(senders)) as bar:
         for group in groups:
             found |= _of_group(group, view, config, public, candidates)
             bar.update(len(found), f"{group.victims.images} images an update")

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 from rich.table import Table
 
-from fedprint.evaluation.rows import Row
+from fedprint.errors import FedprintError
+from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.kinds.config_files import apply_assignments, one_line
-from fedprint.kinds.federation.reattack import job_of
-from fedprint.kinds.inversion.recorded import RecordedInversion
-from fedprint.kinds.workspace import find_root
-from fedprint.types import FedprintError
+from fedprint.kinds.federation.finished import job_of_finished, open_finished
+from fedprint.kinds.federation.reattack import run_stages
+from fedprint.kinds.inversion.recorded import RecordedInversion, RecordedSettings
+from fedprint.kinds.inversion.recorded_stages import RECORDED, RECORDED_WORK, ROWS
+from fedprint.lab.project import find_root
 
 
-def run_recorded(store: Path, assignments: Sequence[str], out: Path | None) -> tuple[Table, Path]:
+def run_recorded(store: Path | str, assignments: Sequence[str], out: Path | None) -> tuple[Table, Path]:
     """Attack the updates of a finished run; return a table of the main numbers and the folder of all of them."""
-    from fedprint.kinds.inversion.recorded_judge import run
-
-    job, config = job_of(store), settings_of(assignments)
-    folder = out or find_root() / "work" / "reconstructions" / f"{job.config.name}-{job.paths.item}-{config.digest()}"
-    return table_of(run(job, config, folder), f"{job.config.name} {job.paths.item}"), folder
+    root = find_root()
+    recorded, config = open_finished(root, store), settings_of(assignments)
+    name = f"{recorded.config.name}-{recorded.item}-{config.digest()}"
+    folder = out or root / "work" / "reconstructions" / name
+    settings = RecordedSettings(experiment=recorded.config, inversion=config)
+    places = run_stages(root, job_of_finished(recorded, settings, RECORDED_WORK), RECORDED, recorded.places)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in places["comparison"].iterdir():
+        shutil.copyfile(file, folder / file.name)
+    return table_of(read_measurements(folder / ROWS), f"{recorded.config.name} {recorded.item}"), folder
 
 
 def settings_of(assignments: Sequence[str]) -> RecordedInversion:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,20 +16,20 @@ from fedprint.attacks.inversion.victims import Labelled
 from fedprint.data.examples import concat
 from fedprint.data.prepared import load_users
 from fedprint.evaluation import reconstruction as measure
-from fedprint.evaluation.rows import Row, to_row, write_measurements
+from fedprint.evaluation.rows import Row, to_row
 from fedprint.federation.store import UpdateStore, read_truth
 from fedprint.kinds.federation import build
 from fedprint.kinds.federation.stages.evaluate import condition
 from fedprint.kinds.inversion.judge import Sought
-from fedprint.kinds.inversion.recorded import SCORES, Found, RecordedInversion, attack_as, attacked
+from fedprint.kinds.inversion.recorded import SCORES, Found, RecordedInversion, attacked
 from fedprint.kinds.inversion.scene import Scene
 from fedprint.kinds.inversion.sought import rows_of_sought
+from fedprint.lab.graph import Task
 from fedprint.reports.reconstructions import Picture, draw_reconstructions
 from fedprint.rng import torch_rng
 from fedprint.types import AdversaryName, Ints, Measurement
 
 PARTICIPANTS = (2, 4, 8)
-ROWS, TABLE, IMAGES = "measurements.jsonl", "measurements.csv", "images.png"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,39 +49,38 @@ class Candidates:
     own: Ints
 
 
-def run(job: Job, config: RecordedInversion, out: Path) -> list[Row]:
-    """Attack recorded updates as every adversary; write rows and a picture to ``out`` and return the rows."""
-    torch.set_num_threads(1)
-    senders = attacked(job, config)
-    truth = truth_of(job, senders)
-    candidates, blind = candidates_of(job, truth, config), mean_test_image(job)
-    rows: list[Row] = []
-    pictures: dict[str, dict[str, Found]] = {}
-    # without a defence there is nothing to know, and all adversaries are one
-    for adversary in config.adversaries if job.config.defences else config.adversaries[:1]:
-        found = pictures[adversary] = attack_as(adversary, job, config, senders, candidates.images)
-        rows += [to_row(one) for one in _measured(job, config, adversary, senders, truth, found, candidates, blind)]
-    out.mkdir(parents=True, exist_ok=True)
-    write_measurements(out / ROWS, out / TABLE, rows)
+def compare(
+    task: Task, config: RecordedInversion, held: Ints, found: Mapping[AdversaryName, Mapping[str, Found]]
+) -> tuple[list[Row], bytes]:
+    """Return the rows of what every adversary found of each device, by pseudonym, and a picture.
+
+    ``held`` (q,) says which device holds each candidate image.
+    """
+    senders = attacked(task, config)
+    truth, blind = truth_of(task, senders), mean_test_image(task)
+    rows = [
+        to_row(one)
+        for adversary, each in found.items()
+        for one in _measured(task, config, adversary, senders, truth, each, held, blind)
+    ]
     shown = [
         Picture(
             images=sender.images,
             truth=known.x.numpy(),
-            found={adversary: _in_order(each[sender.pseudonym], known) for adversary, each in pictures.items()},
+            found={adversary: _in_order(each[sender.pseudonym], known) for adversary, each in found.items()},
         )
         for sender, known in zip(senders, truth, strict=True)
     ]
-    (out / IMAGES).write_bytes(draw_reconstructions(shown).png)
-    return rows
+    return rows, draw_reconstructions(shown).png
 
 
-def truth_of(job: Job, senders: Sequence[Sender]) -> list[Known]:
+def truth_of(task: Task, senders: Sequence[Sender]) -> list[Known]:
     """Return who sent what: the images that the device itself holds, without what a defence adds."""
-    index = UpdateStore.open(job.paths.updates / "observed", verify=False).index
-    table = read_truth(job.paths.updates / "truth")
+    index = UpdateStore.open(task.at("observed"), verify=False).index
+    table = read_truth(task.at("truth"))
     users = dict(zip(table["obs_id"], table["user_id"], strict=True))
-    dtype = build.DTYPES[job.config.federation.dtype]
-    own = {u.user_id: u.examples for u in build.ready(load_users(job.paths.prepared / "private"), dtype)}
+    dtype = build.DTYPES[task.config.federation.dtype]
+    own = {u.user_id: u.examples for u in build.ready(load_users(task.at("private")), dtype)}
     found = []
     for sender in senders:
         user = int(users[index["obs_id"].iloc[sender.rows[0]]])
@@ -90,9 +88,9 @@ def truth_of(job: Job, senders: Sequence[Sender]) -> list[Known]:
     return found
 
 
-def candidates_of(job: Job, truth: Sequence[Known], config: RecordedInversion) -> Candidates:
+def candidates_of(task: Task, truth: Sequence[Known], config: RecordedInversion) -> Candidates:
     """Return the attacked devices' own images and those of test users, who train nowhere, in random order."""
-    test = concat([{"x": u.examples["x"], "y": u.examples["y"]} for u in _test_users(job)])
+    test = concat([{"x": u.examples["x"], "y": u.examples["y"]} for u in _test_users(task)])
     rng = torch_rng(config.seed, "strangers")
     some = torch.randperm(len(test["y"]), generator=rng)[: config.strangers]
     x = torch.cat([*(known.x for known in truth), test["x"][some].float()])
@@ -102,31 +100,31 @@ def candidates_of(job: Job, truth: Sequence[Known], config: RecordedInversion) -
     return Candidates(images=Labelled(x=x[order], y=y[order]), own=own[order.numpy()])
 
 
-def mean_test_image(job: Job) -> Tensor:
+def mean_test_image(task: Task) -> Tensor:
     """Return what somebody answers who sees no update: (c, h, w)."""
-    return torch.cat([user.examples["x"] for user in _test_users(job)]).float().mean(0)
+    return torch.cat([user.examples["x"] for user in _test_users(task)]).float().mean(0)
 
 
-def _test_users(job: Job) -> Sequence[Any]:
-    dtype = build.DTYPES[job.config.federation.dtype]
-    return build.ready(load_users(job.paths.prepared / "test"), dtype)
+def _test_users(task: Task) -> Sequence[Any]:
+    dtype = build.DTYPES[task.config.federation.dtype]
+    return build.ready(load_users(task.at("test")), dtype)
 
 
 def _measured(
-    job: Job,
+    task: Task,
     config: RecordedInversion,
     adversary: AdversaryName,
     senders: Sequence[Sender],
     truth: Sequence[Known],
     found: Mapping[str, Found],
-    candidates: Candidates,
+    held: Ints,
     blind: Tensor,
 ) -> Iterator[Measurement]:
     each = [_of_device(found[s.pseudonym], known, blind) for s, known in zip(senders, truth, strict=True)]
     values = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
     users = np.repeat([known.user for known in truth], [len(known.y) for known in truth])
     keys = {
-        **condition(job, adversary),
+        **condition(task, adversary),
         "attack": config.attack.name,
         "attack_batch": round(float(np.mean([sender.images for sender in senders])), 2),
         "updates": len(senders),
@@ -144,11 +142,11 @@ def _measured(
     yield cut.mean("psnr", values["psnr"], values["blind-psnr"], (0.0, 100.0))
     yield cut.mean("ssim", values["ssim"], values["blind-ssim"], (-1.0, 1.0))
     if all(len(found[s.pseudonym].labels) for s in senders):
-        yield from _labels(scene, job, senders, truth, found)
+        yield from _labels(scene, task, senders, truth, found)
     answers = [found[sender.pseudonym] for sender in senders]
     alignment, loss = (np.stack([getattr(one, name).numpy() for one in answers], 1) for name in SCORES)
     none = np.zeros((0, len(senders)))
-    sought = Sought(scores=alignment, loss=loss, own=candidates.own, asked=none, lira=none)
+    sought = Sought(scores=alignment, loss=loss, own=held, asked=none, lira=none)
     here = Scene(keys={**keys, "matching": None}, victims=np.arange(len(senders)), seed=config.seed)
     yield from rows_of_sought(here, sought, PARTICIPANTS)
 
@@ -171,9 +169,9 @@ _QUALITY = {"error": measure.relative_errors, "psnr": measure.psnr, "ssim": meas
 
 
 def _labels(
-    scene: Scene, job: Job, senders: Sequence[Sender], truth: Sequence[Known], found: Mapping[str, Found]
+    scene: Scene, task: Task, senders: Sequence[Sender], truth: Sequence[Known], found: Mapping[str, Found]
 ) -> Iterator[Measurement]:
-    classes = int(UpdateStore.open(job.paths.updates / "observed", verify=False).layout.shapes["head.bias"][0])
+    classes = int(UpdateStore.open(task.at("observed"), verify=False).layout.shapes["head.bias"][0])
     hits, chance = [], []
     for sender, known in zip(senders, truth, strict=True):
         labels, own = found[sender.pseudonym].labels.numpy()[None], known.y.numpy()[None]

@@ -17,7 +17,7 @@ def draw(task: Task) -> None:
 
 
 def train(task: Task) -> None:
-    """Train the federation; write which test images its model gets right, and the model: undefended ones read labels."""
+    """Train the federation; write which test images its model gets right, and the model (undefended ones read)."""
     torch.set_num_threads(1)  # the order of additions, and so the bits, must not depend on the machine's cores
     images = read_images(task.at("images"))
     params = utility.train(task.config, images)

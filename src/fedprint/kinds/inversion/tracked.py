@@ -20,8 +20,8 @@ from fedprint.kinds.inversion.scene import Scene, attack_keys, setting_keys
 from fedprint.kinds.inversion.sought import rows_of_sought
 from fedprint.kinds.jobs import points_of
 from fedprint.lab.graph import Job
-from fedprint.lab.runner import Done
 from fedprint.lab.origin import flat
+from fedprint.lab.runner import Done
 from fedprint.lab.tracking import DataUse, Run, RunHead
 from fedprint.types import Measurement
 

@@ -1,4 +1,4 @@
-"""Cells of an inversion experiment: what the adversary reads, and what it makes of it."""
+"""Stages of an inversion experiment: what the adversary reads, and what it makes of it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_inversion import of_cell
+from tiny_inversion import expose_in, run_job, settings_at
 
 from fedprint.attacks.inversion.objectives import Knowledge
 from fedprint.defences.on_update import Noise, TopK
 from fedprint.defences.secret_head import SecretHead
+from fedprint.kinds.images import image_job
 from fedprint.kinds.inversion import attack
 from fedprint.kinds.inversion.attack import (
     FOUND,
@@ -26,25 +27,26 @@ from fedprint.kinds.inversion.attack import (
     seek,
     trace,
 )
-from fedprint.kinds.inversion.cells import Exposure, attack_cell, read_exposure
 from fedprint.kinds.inversion.config import (
     AttackConfig,
     InversionExperiment,
 )
+from fedprint.kinds.inversion.graph import ADAPTIVE_WORK, NAIVE_WORK
 from fedprint.kinds.inversion.judge import judge
-from fedprint.kinds.inversion.victims import expose
+from fedprint.kinds.inversion.outcome import Outcome, read_outcome
+from fedprint.kinds.inversion.victims import SETTING
 
 
 def test_the_attack_runs_where_no_truth_exists(small: InversionExperiment, tmp_path: Path) -> None:
-    cell = of_cell(small, "dp")
+    cell = settings_at(small, "dp")
     quick = cell.attack.model_copy(update={"evaluations": 15})
-    expose(cell, tmp_path / "all")
+    expose_in(tmp_path / "all", cell)
     for name in ("observed", "public", "candidates"):
         shutil.move(tmp_path / "all" / name, tmp_path / "seen" / name)
     shutil.rmtree(tmp_path / "all")
     seen = tmp_path / "seen"
-    seek(seen / "observed", seen / "public", seen / "candidates", 4, seen / "adaptive", 0)
-    assert load_file(seen / "adaptive" / SCORES)["scores"].shape == (4 + 10, 4)
+    seek(seen / "observed", seen / "public", seen / "candidates", 4, seen / "scores", 0)
+    assert load_file(seen / "scores" / SCORES)["scores"].shape == (4 + 10, 4)
     shutil.rmtree(seen / "candidates")
     reconstruct(quick, seen / "observed", seen / "public", seen / "adaptive", 0)
     shutil.rmtree(seen / "public")
@@ -54,9 +56,9 @@ def test_the_attack_runs_where_no_truth_exists(small: InversionExperiment, tmp_p
 
 def test_nothing_the_adversary_reads_holds_an_image_or_a_label(small: InversionExperiment, tmp_path: Path) -> None:
     for defence in ("none", "spn"):
-        cell = of_cell(small, defence, batch=2)
+        cell = settings_at(small, defence, batch=2)
         folder = tmp_path / defence
-        expose(cell, folder)
+        expose_in(folder, cell)
         truth = load_file(folder / "truth" / "images.safetensors")
         seen = b"".join(path.read_bytes() for name in ("observed", "public") for path in (folder / name).iterdir())
         for image in truth["x"].flatten(0, 1):
@@ -68,8 +70,8 @@ def test_nothing_the_adversary_reads_holds_an_image_or_a_label(small: InversionE
 
 
 def test_private_heads_stay_with_their_victims(small: InversionExperiment, tmp_path: Path) -> None:
-    cell = of_cell(small, "spn")
-    expose(cell, tmp_path)
+    cell = settings_at(small, "spn")
+    expose_in(tmp_path, cell)
     names = load_file(tmp_path / "observed" / "gradients.safetensors")
     assert not any("secret" in name for name in names) and "sent.head.weight" in names
 
@@ -78,8 +80,10 @@ def test_images_are_the_same_for_every_mechanism_and_first_in_every_batch(
     small: InversionExperiment, tmp_path: Path
 ) -> None:
     found = []
-    for number, cell in enumerate((of_cell(small, "none"), of_cell(small, "spn"), of_cell(small, "dp", batch=2))):
-        expose(cell, tmp_path / str(number))
+    for number, cell in enumerate(
+        (settings_at(small, "none"), settings_at(small, "spn"), settings_at(small, "dp", batch=2))
+    ):
+        expose_in(tmp_path / str(number), cell)
         found.append(load_file(tmp_path / str(number) / "truth" / "images.safetensors"))
     for one in found[1:]:
         assert torch.equal(one["x"].flatten(0, 1), found[0]["x"].flatten(0, 1))
@@ -92,8 +96,9 @@ def test_tracing_is_judged_at_both_levels(tmp_path: Path) -> None:
 
     x = torch.rand(2, 2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([3, 0, 2, 1])
-    for name in ("truth", "found", "queries"):
+    for name in ("observed", "truth", "found", "scores", "queries"):
         (tmp_path / name).mkdir()
+    (tmp_path / "observed" / SETTING).write_text('{"classes": 2}')
     y = torch.tensor([[0, 1], [1, 1]])
     truth = {"x": x, "y": y, "blind": x[0, 0].clone(), "order": order, "sought": torch.tensor([4, 2, 0, 5, 3])}
     truth["asked"] = torch.zeros(0, 2)
@@ -102,10 +107,10 @@ def test_tracing_is_judged_at_both_levels(tmp_path: Path) -> None:
     found = torch.stack([torch.stack([x[0, 1], x[1, 0]]), torch.stack([x[1, 1], x[0, 0] * 0])])
     save_file({"images": found, "raw": 2 * found, "labels": y}, tmp_path / "found" / FOUND)
     scores = {"scores": torch.rand(5, 2), "lira": torch.zeros(0, 2), "loss": torch.rand(5, 2)}
-    save_file(scores, tmp_path / "found" / SCORES)
+    save_file(scores, tmp_path / "scores" / SCORES)
     trace(tmp_path / "found", tmp_path / "queries", tmp_path / "traced")
     assert (tmp_path / "traced" / TRACED).is_file()
-    result = judge(tmp_path / "truth", tmp_path / "found", tmp_path / "traced", (2,), 2)
+    result = judge({name: tmp_path / name for name in ("observed", "truth", "found", "scores", "traced")}, (2,))
     # image (0, 1) and (1, 1) have their reconstruction; (1, 0)'s lies with victim 0; (0, 0) has none
     assert result.traced[2][[1, 2, 3]].tolist() == [1.0, 0.0, 1.0]
     assert result.traced_chance[2].tolist() == [0.5] * 4 and result.traced_chance[0].tolist() == [0.25] * 4
@@ -129,23 +134,35 @@ def test_the_adaptive_adversary_knows_noise_and_mask() -> None:
     assert knowledge_of((SecretHead(),)).secret_head
 
 
-def test_a_cell_gives_the_same_numbers_again(small: InversionExperiment, tmp_path: Path) -> None:
-    found: list[Exposure] = []
-    for name in ("one", "two"):
-        cell = of_cell(small, "ppdl_0.3")
-        quick = cell.attack.model_copy(update={"evaluations": 15})
-        attack_cell(cell.model_copy(update={"attack": quick}), tmp_path / name)
-        found.append(read_exposure(tmp_path / name))
-        assert {path.name for path in (tmp_path / name).iterdir()} == {"outcome.npz", "outcome.json"}
-    grey = [np.linalg.norm(0.5 - x) / np.linalg.norm(x) for x in found[0].pictures["truth"] / 255]
-    for adversary, judged in found[0].judged.items():
-        evaluations, _ = found[0].trajectories[adversary]
-        assert judged.course.shape == (len(evaluations), 4)
-        np.testing.assert_allclose(judged.course[0], grey, rtol=1e-4, err_msg="the first image of a search is grey")
-        for key, array in judged.by_matching.items():
-            np.testing.assert_array_equal(array, found[1].judged[adversary].by_matching[key])
-    naive = found[0].judged["naive"]
+def test_a_job_gives_the_same_numbers_again(small: InversionExperiment, tmp_path: Path) -> None:
+    settings = settings_at(small, "ppdl_0.3")
+    quick = settings.model_copy(update={"attack": settings.attack.model_copy(update={"evaluations": 15})})
+    found: dict[str, list[Outcome]] = {}
+    for adversary, work in (("naive", NAIVE_WORK), ("adaptive", ADAPTIVE_WORK)):
+        job = image_job(work, quick, quick.data, 0, adversary)
+        ends = [run_job(job, tmp_path / adversary / again, shared=tmp_path) for again in ("one", "two")]
+        first, second = (done.outputs["outcome"] for done in ends)
+        assert {path.name for path in first.iterdir()} == {"outcome.npz", "outcome.json"}
+        assert all(path.read_bytes() == (second / path.name).read_bytes() for path in first.iterdir())
+        found[adversary] = [read_outcome(first), read_outcome(second)]
+    for outcome, _ in found.values():
+        grey = [np.linalg.norm(0.5 - x) / np.linalg.norm(x) for x in outcome.truth / 255]
+        assert outcome.trajectory is not None
+        evaluations, _ = outcome.trajectory
+        assert outcome.judged.course.shape == (len(evaluations), 4)
+        np.testing.assert_allclose(outcome.judged.course[0], grey, rtol=1e-4, err_msg="a search begins with grey")
+    naive = found["naive"][0].judged
     np.testing.assert_allclose(naive.course[-1], naive.by_matching["assignment/error"], rtol=1e-6)
+
+
+def test_who_does_not_know_the_mechanism_is_given_none_and_no_search_opens_candidates() -> None:
+    for work, known in ((NAIVE_WORK, False), (ADAPTIVE_WORK, True)):
+        stages = {stage.name: stage for stage in work.graph.stages}
+        for name in ("invert", "seek"):
+            assert ("public" in stages[name].inputs) is known
+            assert not {"truth", "queries", "images"} & set(stages[name].inputs) and not stages[name].data
+        assert "candidates" not in stages["invert"].inputs
+        assert [name for name, stage in stages.items() if "truth" in stage.inputs] == ["judge"]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -153,9 +170,9 @@ def test_a_cell_gives_the_same_numbers_again(small: InversionExperiment, tmp_pat
 def test_a_gpu_finds_what_the_processor_finds(
     small: InversionExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defence: str, batch: int
 ) -> None:
-    cell, found = of_cell(small, defence, batch=batch), {}
+    cell, found = settings_at(small, defence, batch=batch), {}
     quick = cell.attack.model_copy(update={"evaluations": 5})
-    expose(cell, tmp_path)
+    expose_in(tmp_path, cell)
     for device in ("cuda", "cpu"):
         monkeypatch.setattr(attack, "best_device", lambda device=device: device)
         reconstruct(quick, tmp_path / "observed", tmp_path / "public", tmp_path / device, 0)

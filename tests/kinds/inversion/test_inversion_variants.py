@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_inversion import SMALL, of_cell, where
-from tiny_project import Project
+from tiny_inversion import SMALL, expose_in, load, ran, settings_at, where
+from tiny_project import make_project
 
 from fedprint.attacks.inversion.closed_form import ClosedForm, Rows
 from fedprint.defences.on_update import Noise
+from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row
-from fedprint.kinds.inversion import run
 from fedprint.kinds.inversion.attack import FOUND, reconstruct
-from fedprint.kinds.inversion.config import InversionExperiment, load_inversion
-from fedprint.kinds.inversion.networks import images_of
+from fedprint.kinds.inversion.config import InversionExperiment
+from fedprint.kinds.inversion.jobs import Place, parts_of
+from fedprint.kinds.inversion.page import layers_of, publish
+from fedprint.kinds.inversion.results import results_of
 from fedprint.kinds.inversion.rows import all_rows
-from fedprint.kinds.inversion.scene import Place, Results
-from fedprint.kinds.inversion.victims import LEVELS, Sent, distributions, expose
-from fedprint.types import FedprintError
+from fedprint.kinds.inversion.scene import Results
+from fedprint.kinds.inversion.victims import LEVELS, Sent, distributions
 
 MATCHING, CLOSED = SMALL["attacks"]
 DIVERGED = "training diverged in round 3: the gradient of client-1 is not finite; lower training.lr"
@@ -36,29 +36,21 @@ PAPERS = {
 }
 
 
-def one_fails(work: Any, requests: Any, *, jobs: int, title: str) -> list[Any]:
-    def done(request: Any) -> Any:
-        return FedprintError(DIVERGED) if request.label == "accuracy, dlnet, dp 0.5" else work(request)
-
-    return [done(request) for request in requests]
+FAILING = {"accuracy, dlnet, dp 0.5": FedprintError(DIVERGED)}
 
 
 @pytest.fixture(scope="module")
 def beside(blobs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, list[Row], Path]:
     """The papers' attacker beside ours, and a federation that diverges."""
-    from tiny_project import make_project
-
     root = tmp_path_factory.mktemp("variants")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDPRINT_ROOT", str(root))
         patch.setenv("FEDPRINT_DATA", str(blobs))
-        patch.setattr(run, "run_all", one_fails)
-        images_of.cache_clear()
         quick = {**MATCHING, "batches": [1], "attack": {"name": "gradient-matching", "evaluations": 20}}
         make_project(root).write("beside", {**SMALL, "attacks": [quick, PAPERS]})
-        results = run.run_cells(load_inversion(root, "beside"))
+        results = ran(load(root, "beside"), root / "stages", FAILING)
         rows = all_rows(results)
-        run.publish(results, rows, root / "reports" / "beside")
+        publish(results, rows, root / "reports" / "beside")
     return results, rows, root / "reports" / "beside"
 
 
@@ -91,15 +83,9 @@ def test_a_federation_that_diverges_is_named_and_loses_nothing_else(beside: tupl
     assert "gradient-matching (deep-leakage), dlnet" in page
 
 
-def test_a_report_needs_what_has_no_mechanism(
-    project: Project, small: InversionExperiment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def none_works(work: Any, requests: Any, **_: Any) -> list[Any]:
-        return [FedprintError("no memory") for _ in requests]
-
-    monkeypatch.setattr(run, "run_all", none_works)
+def test_a_report_needs_what_has_no_mechanism(small: InversionExperiment) -> None:
     with pytest.raises(FedprintError, match="no memory"):
-        run.run_cells(small)
+        results_of(small, dict.fromkeys(parts_of(small), FedprintError("no memory")))
 
 
 def test_the_layers_are_told_by_their_quantiles() -> None:
@@ -112,7 +98,7 @@ def test_the_layers_are_told_by_their_quantiles() -> None:
 
 
 def test_what_is_told_of_layers_belongs_to_the_truth(small: InversionExperiment, tmp_path: Path) -> None:
-    expose(of_cell(small, "spn"), tmp_path)
+    expose_in(tmp_path, settings_at(small, "spn"))
     told = json.loads((tmp_path / "truth" / "perturbation.json").read_text())["layers"]
     assert "conv1.weight" in told and "conv1.bias" in told and not any(name.startswith("head") for name in told)
     assert {path.name for path in (tmp_path / "observed").iterdir()} == {"gradients.safetensors", "setting.json"}
@@ -121,18 +107,18 @@ def test_what_is_told_of_layers_belongs_to_the_truth(small: InversionExperiment,
 
 def test_figures_show_the_secret_heads_layers(beside: tuple[Results, list[Row], Path]) -> None:
     results, _, folder = beside
-    layers = run.layers_of(results)
+    layers = layers_of(results)
     assert layers is not None and layers.strength == 0.5 and layers.gradients == 4
     place = Place(attack=0, setting=2, batch=1)
-    assert layers.quantiles == results.exposures[place].layers
+    assert layers.quantiles == results.exposures[place].any.layers
     assert (folder / "figures" / "layers.png").is_file()
 
 
 def test_the_naive_closed_form_solves_over_all_rows(small: InversionExperiment, tmp_path: Path) -> None:
     """Least squares need no knowledge of a mechanism; the best row alone is worse under noise."""
     errors = {}
-    cell = of_cell(small, "dp", attack=1).model_copy(update={"defences": (Noise(sigma=0.001),)})
-    expose(cell, tmp_path)
+    cell = settings_at(small, "dp", attack=1).model_copy(update={"defences": (Noise(sigma=0.001),)})
+    expose_in(tmp_path, cell)
     truth = load_file(tmp_path / "truth" / "images.safetensors")["x"]
     ways: tuple[Rows, ...] = ("least-squares", "best")
     for rows in ways:

@@ -13,10 +13,12 @@ import torch
 from tiny_inversion import where
 
 from fedprint.evaluation.rows import Row
-from fedprint.kinds.inversion import run
-from fedprint.kinds.inversion.cells import model_of
+from fedprint.kinds.images import read_model
+from fedprint.kinds.inversion.jobs import Place, Training, accuracy_settings, images_of, parts_of
+from fedprint.kinds.inversion.outcome import Exposure
 from fedprint.kinds.inversion.rows import all_rows
-from fedprint.kinds.inversion.scene import Place, Results
+from fedprint.kinds.inversion.scene import Results
+from fedprint.kinds.inversion.utility import trained_model
 
 
 def test_the_rows_have_the_papers_scores_with_intervals_and_chance(finished: tuple[Results, list[Row], Path]) -> None:
@@ -125,7 +127,12 @@ def test_a_strength_of_zero_perturbs_nothing_and_has_no_ratio(finished: tuple[Re
     results, _, _ = finished
     silent = [i for i, s in enumerate(results.experiment.settings) if (s.defence, s.strength) == ("dp", 0.0001)]
     untouched = {
-        place: replace(one, perturbation=[{"ratio": None, "layers": {}}] * len(one.perturbation))
+        place: Exposure(
+            outcomes={
+                name: replace(found, perturbation=[{"ratio": None, "layers": {}}] * len(found.perturbation))
+                for name, found in one.outcomes.items()
+            }
+        )
         for place, one in results.exposures.items()
         if place.setting in silent
     }
@@ -196,10 +203,13 @@ def test_labels_are_read_from_images_too(
     place = {"metric": "label_accuracy", "labels": "image", "defence": "none", "attack": "closed-form"}
     (row,) = where(rows, adversary="naive", **place)
     exposure = results.exposures[Place(attack=1, setting=0, batch=1)]
-    images = torch.from_numpy(exposure.pictures["truth"]).float() / 255
-    model = model_of(run.utility_cell(results.experiment, 1, 0))
+    images = torch.from_numpy(exposure.any.truth).float() / 255
+    number = parts_of(results.experiment).index(Training(attack=1, setting=0, run=0))
+    settings = accuracy_settings(results.experiment, 1, 0)
+    params = read_model(root / "stages" / str(number) / "model")
+    model = trained_model(settings, params, images_of(settings.data, settings.seed))
     with torch.no_grad():
-        right = model.scores(images).argmax(1).numpy() == exposure.labels
+        right = model.scores(images).argmax(1).numpy() == exposure.any.labels
     assert row["value"] == pytest.approx(right.mean()), "perfect reconstructions are read as the true images are"
     assert row["matching"] == "assignment" and row["chance"] is not None
 

@@ -12,19 +12,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
-from tiny_inversion import SMALL, in_this_process, of_cell, where
+from tiny_inversion import SMALL, expose_in, load, ran, settings_at, where
 from tiny_project import Project
 
 from fedprint.attacks.inversion.victims import Victims
-from fedprint.kinds.inversion import run
+from fedprint.errors import FedprintError
 from fedprint.kinds.inversion.attack import SCORES, client_of, observed_victims, read_mechanism, seek
-from fedprint.kinds.inversion.config import CandidatesConfig, InversionExperiment, load_inversion
+from fedprint.kinds.inversion.config import CandidatesConfig, InversionExperiment
 from fedprint.kinds.inversion.judge import owners_of
-from fedprint.kinds.inversion.networks import images_of
+from fedprint.kinds.inversion.page import publish
 from fedprint.kinds.inversion.rows import all_rows
-from fedprint.kinds.inversion.victims import ExposureCell, expose
+from fedprint.kinds.inversion.settings import ExposureSettings
 from fedprint.rng import torch_rng
-from fedprint.types import FedprintError, Params
+from fedprint.types import Params
 
 ASKED = {"public": 12, "pairs": 48, "lira": 8, "shadows": 6}
 QUICK = {"name": "gradient-matching", "evaluations": 10}
@@ -33,8 +33,8 @@ QUICK = {"name": "gradient-matching", "evaluations": 10}
 def exposed(small: InversionExperiment, defence: str, folder: Path, **changes: Any) -> Path:
     """Expose six gradients of three images each, in which eight strangers and all members are asked about."""
     few = {"batch": 3, "victims": 6, "candidates": CandidatesConfig.model_validate(ASKED)}
-    cell: ExposureCell = of_cell(small, defence, batch=2).model_copy(update={**few, **changes})
-    expose(cell, folder)
+    cell: ExposureSettings = settings_at(small, defence, batch=2).model_copy(update={**few, **changes})
+    expose_in(folder, cell)
     return folder
 
 
@@ -104,14 +104,12 @@ def test_rows_of_the_drawn_pairs_stand_beside_those_of_all(
     project: Project, blobs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDPRINT_DATA", str(blobs))
-    monkeypatch.setattr(run, "run_all", in_this_process)
-    images_of.cache_clear()
     main = {**SMALL["attacks"][0], "attack": QUICK, "batches": [2]}
     attacks = [main, {**main, "variant": "again", "adversaries": ["naive"]}]
     candidates = {**ASKED, "lira": 1, "lira_strangers": 5, "pairs": 10, "shadows": 2}
     project.write("asked", {**SMALL, "attacks": attacks, "mechanisms": SMALL["mechanisms"][:2],
                             "candidates": candidates, "training": {**SMALL["training"], "seeds": 2}})  # fmt: skip
-    results = run.run_cells(load_inversion(project.root, "asked"))
+    results = ran(load(project.root, "asked"), project.root / "stages")
     assert {place.attack: one.judged["naive"].sought.asked.size for place, one in results.exposures.items()} == {
         0: 2 * (1 + 5),
         1: 0,
@@ -133,7 +131,7 @@ def test_rows_of_the_drawn_pairs_stand_beside_those_of_all(
                     adversary="naive")  # fmt: skip
     assert (loss["members"], loss["others"]) == (4, 14) and loss["value"] != all_pairs["value"]
     folder = project.root / "reports" / "asked"
-    run.publish(results, rows, folder)
+    publish(results, rows, folder)
     assert "lira (drawn)" in (folder / "tables" / "sought.csv").read_text()
 
 
@@ -153,4 +151,4 @@ def test_single_images_may_be_left_out() -> None:
 def test_too_few_to_ask_are_refused(project: Project, candidates: dict[str, int], words: str) -> None:
     project.write("bad", {**SMALL, "candidates": candidates})
     with pytest.raises(FedprintError, match=words):
-        load_inversion(project.root, "bad")
+        load(project.root, "bad")

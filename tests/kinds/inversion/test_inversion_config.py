@@ -6,31 +6,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_inversion import SMALL, of_cell
+from tiny_inversion import SMALL, expose_in, load, settings_at
 from tiny_project import CHECKOUT, Project
 
-from fedprint.cli.main import main
-from fedprint.kinds.federation.config import load_experiment
-from fedprint.kinds.config_files import kind_named
-from fedprint.kinds.inversion import run
-from fedprint.kinds.inversion.cells import cell_key
-from fedprint.kinds.inversion.config import (
-    CandidatesConfig,
-    InversionExperiment,
-    load_inversion,
-)
-from fedprint.kinds.inversion.networks import images_of
-from fedprint.kinds.inversion.victims import expose
-from fedprint.types import FedprintError
+from fedprint.errors import FedprintError
+from fedprint.kinds.inversion.config import CandidatesConfig, InversionExperiment
+from fedprint.kinds.inversion.jobs import parts_of
+from fedprint.kinds.inversion.kind import InversionKind
+from fedprint.kinds.inversion.results import check_images
+from fedprint.kinds.registry import kind_of
+from fedprint.kinds.sources import source
 
 
-def test_a_cells_name_changes_with_its_settings_only(small: InversionExperiment) -> None:
-    cell = of_cell(small, "spn")
-    assert cell_key(cell) == cell_key(cell.model_copy()) != cell_key(cell.model_copy(update={"victims": 3}))
+def test_sections_have_digests_of_their_own(small: InversionExperiment) -> None:
+    settings = settings_at(small, "spn")
+    more = settings.model_copy(update={"victims": 3})
+    assert settings.digest() == settings.model_copy().digest() != more.digest()
+    assert settings.section_digest("network", "candidates.pairs") == more.section_digest("network", "candidates.pairs")
+    assert settings.section_digest("victims") != more.section_digest("victims")
 
 
 def test_fast_and_assignments_reach_the_file(small: InversionExperiment, project: Project) -> None:
-    found = load_inversion(project.root, "small", fast=True, assignments=["images=6", "attacks.0.batches=[4]"])
+    found = load(project.root, "small", fast=True, assignments=["images=6", "attacks.0.batches=[4]"])
     assert found.fast and found.config.training.rounds == 2 and found.config.images == 6
     assert found.config.attacks[0].batches == (4,) and found.config.victims_of(0, 4) == 2
     matching = found.config.attacks[0]
@@ -41,18 +38,18 @@ def test_fast_and_assignments_reach_the_file(small: InversionExperiment, project
 def test_a_variant_may_have_fewer_victims_and_traces_among_fewer(project: Project) -> None:
     quick = matching(batches=[1, 2])
     project.write("some", {**SMALL, "victims": 3, "attacks": [quick, {**quick, "variant": "b", "victims": 2}]})
-    config = load_inversion(project.root, "some").config
+    config = load(project.root, "some").config
     assert [config.victims_of(attack, 2) for attack in (0, 1)] == [3, 2]
     assert [config.victims_of(attack, 1) for attack in (0, 1)] == [4, 4], "as many as there are images"
     assert [config.traced_among(attack) for attack in (0, 1)] == [3, 2], "headlines do not suffer from a variant"
 
 
 def test_too_few_images_for_strangers_are_refused(small: InversionExperiment, tmp_path: Path) -> None:
-    cell = of_cell(small, "none").model_copy(update={"candidates": CandidatesConfig(public=10, pairs=400)})
+    cell = settings_at(small, "none").model_copy(update={"candidates": CandidatesConfig(public=10, pairs=400)})
     with pytest.raises(
         FedprintError, match=r"data.train: 60 images, but 4 .* 100 are strangers and 10 are public; raise"
     ):
-        expose(cell, tmp_path)
+        expose_in(tmp_path, cell)
 
 
 def matching(labels: str = "row-sum", **keys: Any) -> dict[str, Any]:
@@ -96,7 +93,7 @@ def matching(labels: str = "row-sum", **keys: Any) -> dict[str, Any]:
 def test_a_bad_file_is_refused_in_one_line(project: Project, changed: dict[str, Any], words: str) -> None:
     project.write("bad", {**SMALL, **changed})
     with pytest.raises(FedprintError, match=words) as caught:
-        load_inversion(project.root, "bad")
+        load(project.root, "bad")
     assert "\n" not in str(caught.value)
 
 
@@ -105,18 +102,16 @@ def test_too_few_images_in_the_folder_are_noticed_before_anything_runs(
 ) -> None:
     """The folder has 80 training images, whatever the file asks for."""
     monkeypatch.setenv("FEDPRINT_DATA", str(blobs))
-    images_of.cache_clear()
     project.write("few", {**SMALL, "data": {"name": "blobs", "train": 500}, "candidates": {"public": 70, "pairs": 40}})
-    monkeypatch.setattr(run, "run_all", None)
     with pytest.raises(FedprintError, match=r"data.train: 80 images, but 4 are attacked, 10 are strangers"):
-        run.run_cells(load_inversion(project.root, "few"))
+        check_images(load(project.root, "few"))
 
 
 def test_the_experiments_of_the_spn_paper_have_its_grids() -> None:
     for name in ("spn-cifar10", "spn-mnist", "spn-fashion-mnist"):
-        assert kind_named(CHECKOUT, name) == "inversion"
+        assert kind_of(source(CHECKOUT, name).values).name == "inversion"
         for fast in (False, True):
-            experiment = load_inversion(CHECKOUT, name, fast=fast)
+            experiment = load(CHECKOUT, name, fast=fast)
             main = [m for m in experiment.config.mechanisms if m.variant == "main"]
             assert [m.defence for m in main] == ["none", "dp", "ppdl_0.05", "ppdl_0.3", "spn"]
             if not fast:
@@ -126,18 +121,17 @@ def test_the_experiments_of_the_spn_paper_have_its_grids() -> None:
                 assert config.traced_among(0) == 10, "as the papers trace, in every batch"
             papers = [one for one in experiment.config.attacks if one.variant == "deep-leakage"]
             assert len(papers) == 1 and (fast or papers[0].batches == (1, 4, 8))
-        with pytest.raises(FedprintError, match="attacks gradients"):
-            load_experiment(CHECKOUT, name)
 
 
-def test_the_command_line_knows_the_kind(
-    small: InversionExperiment, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for words, shown in (
-        (["config", "small"], f"# config hash {small.digest()}"),
-        (["run", "small", "--dry-run"], "small: 12 federations and 17 sets of attacked gradients"),
-    ):
-        monkeypatch.setattr("sys.argv", ["fedprint", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        assert not ended.value.code and shown in capsys.readouterr().out
+def test_a_dry_run_counts_jobs_and_measures_a_little(small: InversionExperiment) -> None:
+    assert len(parts_of(small)) == 12 + 2 * 17 - 3, "without a mechanism all adversaries are one"
+    costs = InversionKind().costs(small)
+    assert costs.jobs == 43 and 10 < costs.seconds < 3600 and costs.memory > 2**29 and costs.disk > 10_000
+    assert costs.details["federations"] == "12"
+
+
+def test_a_report_on_other_data_says_so(small: InversionExperiment, project: Project) -> None:
+    other = load(project.root, "small", assignments=["data.train=70"])
+    assert (
+        small.config.report.title == "Tiny inversion" and other.config.report.title == "Tiny inversion, with data blobs"
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fedprint.kinds.federation.stages.paths import Job
 from tiny_inversion import where
 from tiny_project import TINY, Project
 
@@ -16,13 +17,12 @@ from fedprint.attacks.inversion.matching import GradientMatching
 from fedprint.attacks.inversion.recorded import fitting, groups_of, in_orders, knowledge_of, senders_of
 from fedprint.attacks.inversion.simulate import LocalSteps
 from fedprint.data.describe import write_table
+from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row, read_measurements
+from fedprint.kinds.federation.stages.attack import open_view
 from fedprint.kinds.inversion.recorded_command import run_recorded, settings_of
 from fedprint.kinds.inversion.recorded_judge import IMAGES, ROWS
-from fedprint.kinds.federation.stages.attack import open_view
-from fedprint.kinds.federation.stages.paths import Job
 from fedprint.rng import torch_rng
-from fedprint.types import FedprintError
 
 GRADIENTS: Mapping[str, Any] = {
     **TINY,

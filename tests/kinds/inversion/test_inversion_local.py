@@ -9,20 +9,19 @@ from typing import Any, Literal
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_inversion import SMALL, in_this_process, of_cell, where
+from tiny_inversion import SMALL, expose_in, load, ran, settings_at, where
 from tiny_project import Project
 
 from fedprint.attacks.inversion.matching import GradientMatching
 from fedprint.attacks.inversion.objectives import Knowledge
-from fedprint.kinds.inversion import run
+from fedprint.errors import FedprintError
 from fedprint.kinds.inversion.attack import FOUND, observed_victims, reconstruct
-from fedprint.kinds.inversion.config import InversionExperiment, LocalSgd, load_inversion
-from fedprint.kinds.inversion.networks import images_of
+from fedprint.kinds.inversion.config import InversionExperiment, LocalSgd
+from fedprint.kinds.inversion.page import publish
 from fedprint.kinds.inversion.rows import all_rows
-from fedprint.kinds.inversion.victims import ExposureCell, expose
+from fedprint.kinds.inversion.settings import ExposureSettings
 from fedprint.reports.inversion_details import ablation_table
 from fedprint.reports.inversion_rows import MAIN, of_variant
-from fedprint.types import FedprintError
 
 Secret = Literal["ignore", "fit"]
 KNOWN = Knowledge(secret_head=True)
@@ -38,14 +37,14 @@ def errors(folder: Path, name: str) -> torch.Tensor:
     return (images - truth).flatten(2).norm(dim=2) / truth.flatten(2).norm(dim=2)
 
 
-def after(cell: ExposureCell, local: LocalSgd | None, **changes: Any) -> ExposureCell:
+def after(cell: ExposureSettings, local: LocalSgd | None, **changes: Any) -> ExposureSettings:
     return cell.model_copy(update={"local": local, **changes})
 
 
 def test_an_image_comes_back_from_an_update_of_several_steps_and_not_when_it_is_read_as_a_gradient(
     small: InversionExperiment, tmp_path: Path
 ) -> None:
-    expose(after(of_cell(small, "none"), LOCAL, victims=2), tmp_path)
+    expose_in(tmp_path, after(settings_at(small, "none"), LOCAL, victims=2))
     attack, setting = GradientMatching(evaluations=200), tmp_path / "observed" / "setting.json"
     reconstruct(attack, tmp_path / "observed", None, tmp_path / "unrolled", 0)
     told = json.loads(setting.read_text())
@@ -59,17 +58,17 @@ def test_an_image_comes_back_from_an_update_of_several_steps_and_not_when_it_is_
 
 def test_a_single_step_on_all_images_sends_their_gradient(small: InversionExperiment, tmp_path: Path) -> None:
     for defence in ("none", "spn", "ppdl_0.3", "dp"):
-        cell = of_cell(small, defence, batch=2)
+        cell = settings_at(small, defence, batch=2)
         sent = []
         for name, local in (("gradient", None), ("step", LocalSgd(steps=1, batch_size=2, lr=0.5))):
-            expose(after(cell, local), tmp_path / defence / name)
+            expose_in(tmp_path / defence / name, after(cell, local))
             sent.append(load_file(tmp_path / defence / name / "observed" / "gradients.safetensors"))
         assert all(torch.allclose(sent[0][key], sent[1][key], rtol=1e-3, atol=1e-5) for key in sent[0])
 
 
 def test_each_victim_shuffles_and_the_adversary_assumes_an_order(small: InversionExperiment, tmp_path: Path) -> None:
-    cell = after(of_cell(small, "none", batch=2), LocalSgd(steps=3, batch_size=1, lr=0.5))
-    expose(cell, tmp_path)
+    cell = after(settings_at(small, "none", batch=2), LocalSgd(steps=3, batch_size=1, lr=0.5))
+    expose_in(tmp_path, cell)
     victims = observed_victims(tmp_path / "observed")
     assert victims.steps is not None and victims.steps.batches == ((0,), (1,), (0,)) and victims.steps.lr == 0.5
     told = (tmp_path / "observed" / "setting.json").read_text()
@@ -78,7 +77,7 @@ def test_each_victim_shuffles_and_the_adversary_assumes_an_order(small: Inversio
 
 @pytest.mark.parametrize("defence", ["ppdl_0.3", "dp", "spn"])
 def test_every_mechanism_acts_on_updates(small: InversionExperiment, tmp_path: Path, defence: str) -> None:
-    expose(after(of_cell(small, defence), LOCAL, victims=1), tmp_path)
+    expose_in(tmp_path, after(settings_at(small, defence), LOCAL, victims=1))
     quick = GradientMatching(evaluations=5)
     reconstruct(quick, tmp_path / "observed", tmp_path / "public", tmp_path / "adaptive", 0)
     assert load_file(tmp_path / "adaptive" / FOUND)["images"].isfinite().all()
@@ -87,7 +86,7 @@ def test_every_mechanism_acts_on_updates(small: InversionExperiment, tmp_path: P
 
 
 def test_a_private_head_that_trains_along_is_fitted_step_by_step(small: InversionExperiment, tmp_path: Path) -> None:
-    expose(after(of_cell(small, "spn"), LocalSgd(steps=2, batch_size=1, lr=0.2), victims=2), tmp_path)
+    expose_in(tmp_path, after(settings_at(small, "spn"), LocalSgd(steps=2, batch_size=1, lr=0.2), victims=2))
     victims, truth = observed_victims(tmp_path / "observed"), load_file(tmp_path / "truth" / "images.safetensors")["x"]
     ways: tuple[Secret, ...] = ("ignore", "fit")
     found = [GradientMatching(evaluations=200, secret=secret).run(victims, KNOWN, seed=0).images for secret in ways]
@@ -99,12 +98,10 @@ def test_rows_of_updates_stand_apart_from_those_of_gradients(
     project: Project, blobs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDPRINT_DATA", str(blobs))
-    monkeypatch.setattr(run, "run_all", in_this_process)
-    images_of.cache_clear()
     quick = {"name": "gradient-matching", "evaluations": 10}
     attacks = [{**one, "attack": quick, "batches": [1]} for one in (MATCHING, VARIANT)]
     project.write("updates", {**SMALL, "attacks": attacks, "mechanisms": SMALL["mechanisms"][:2]})
-    results = run.run_cells(load_inversion(project.root, "updates"))
+    results = ran(load(project.root, "updates"), project.root / "stages")
     rows = all_rows(results)
     theirs = where(rows, local_steps=3)
     assert {row["defence"] for row in theirs} == {"none"}, "the mechanisms that the variant names"
@@ -119,7 +116,7 @@ def test_rows_of_updates_stand_apart_from_those_of_gradients(
     assert line.labels[0] == "gradient-matching, 3 local steps"
     assert line.cells[2].startswith(f"{lead['value']:.3f}")
     folder = project.root / "reports" / "updates"
-    run.publish(results, rows, folder)
+    publish(results, rows, folder)
     assert "local-steps" in (folder / "index.html").read_text()
 
 
@@ -143,5 +140,5 @@ def test_rows_of_updates_stand_apart_from_those_of_gradients(
 def test_what_makes_no_sense_is_refused_in_one_line(project: Project, changed: dict[str, Any], words: str) -> None:
     project.write("bad", {**SMALL, "attacks": [*SMALL["attacks"], {**VARIANT, **changed}]})
     with pytest.raises(FedprintError, match=words) as caught:
-        load_inversion(project.root, "bad")
+        load(project.root, "bad")
     assert "\n" not in str(caught.value)
