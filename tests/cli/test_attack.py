@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from test_cli import _fedprint, _files
 from tiny_project import TINY, Project, project_in
 
@@ -17,8 +18,9 @@ from fedprint.kinds.sources import source
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """Return a project with a run of ``tiny`` whose updates are kept."""
     with project_in(tmp_path_factory.mktemp("ran")) as project:
-        project.write("tiny", {**TINY, "analyses": []})
-        driver.run(source(project.root, "tiny"), keep=True)
+        path = project.root / "tiny.yaml"  # not below configs/: nothing for DVC
+        path.write_text(yaml.safe_dump({**TINY, "analyses": []}))
+        driver.run(source(project.root, str(path)), keep=True)
         yield project
 
 

@@ -81,7 +81,7 @@ def test_ten_real_kills_of_the_stage_leave_no_trace(project: Project) -> None:
         time.sleep(rng.uniform(0, 0.02))
         hits += kill(process)
     late = launch(project)
-    wait_until(late, lambda: JOURNAL in outputs(task))
+    wait_until(late, (task.at("observed") / "journal.jsonl").exists)
     kill(late)
     finish(launch(project))
     assert outputs(task) == whole
