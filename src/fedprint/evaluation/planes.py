@@ -122,7 +122,9 @@ def _reduction(point: Point, other: Point, adversary: str, against: str) -> Row 
     users = sorted(set(left.by_user) & set(right.by_user))
     if not users:
         return None
-    rng = numpy_rng(point.seed, "interval", "ap_reduction", point.key, adversary)
+    # not the key, which code changes: equal points have equal intervals
+    place = (point.dataset, point.prior, point.defence, point.defence_params)
+    rng = numpy_rng(point.seed, "interval", "ap_reduction", *map(str, place), adversary)
     kept = ratio_interval(
         [left.by_user[user] for user in users], [right.by_user[user] for user in users], rng, bounds=None
     )

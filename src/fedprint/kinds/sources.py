@@ -55,7 +55,8 @@ def file_of(root: Path, what: str, folders: Sequence[str] = FOLDERS) -> Path:
     found = next((path for path in places if path.is_file()), None)
     if found is None:
         known = sorted({path.stem for place in places for path in place.parent.glob("*.yaml")})
-        raise FedprintError(f"unknown {_SINGULAR[folders[0]]} '{what}'; choose one of {', '.join(known)}, or give a path")
+        kind = _SINGULAR[folders[0]]
+        raise FedprintError(f"unknown {kind} '{what}'; choose one of {', '.join(known)}, or give a path")
     return found
 
 

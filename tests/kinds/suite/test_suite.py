@@ -1,24 +1,23 @@
-"""Suites: members resolved from several files, run one by one, reported together."""
+"""Suites: members resolved from several files, run side by side, reported together."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tiny_project import CHECKOUT, TINY, Project
 
-from fedprint.kinds.suite import suite as suites
-from fedprint.cli.main import main
-from fedprint.kinds.federation.config import load_experiment
+from fedprint.kinds import driver
 from fedprint.kinds.config_files import read_yaml
-from fedprint.kinds.federation.stages.paths import Job
-from fedprint.kinds.suite.suite import Outcome, load_suite, progress_line, run_suite
-from fedprint.kinds.workspace import Request, open_workspace
+from fedprint.kinds.registry import kind_of
+from fedprint.kinds.sources import source
+from fedprint.kinds.suite.config import Suite
+from fedprint.kinds.suite.kind import SuiteKind
+from fedprint.lab.graph import Job, Task
+from fedprint.lab.runner import Done, JobFailed, Lab
 from fedprint.types import FedprintError
 
 PAIR: Mapping[str, Any] = {
@@ -39,45 +38,40 @@ def pair(project: Project) -> Project:
     return project
 
 
-def _fedprint(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["fedprint", *words])
-    monkeypatch.setenv("COLUMNS", "160")
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
+def suite_of(root: Path, name: str = "pair", **asked: Any) -> Suite:
+    return SuiteKind(kind_of).load(source(root, name, **asked))
 
 
 # Configuration --------------------------------------------------------------------------------------------------------
 
 
 def test_members_merge_their_file_the_suites_changes_and_their_own(pair: Project) -> None:
-    one, two = load_suite(pair.root, "pair").members
+    one, two = suite_of(pair.root).members
     assert [one.label, two.label] == ["tiny", "plain"]
     assert [one.config.name, two.config.name] == ["pair.tiny", "pair.plain"]
+    assert {one.kind.name, two.kind.name} == {"federation"}
     assert one.config.federation.rounds == two.config.federation.rounds == 6
     assert one.config.federation.lr == TINY["federation"]["lr"], "the rest of a mapping stays"
     assert [one.config.data.bias, two.config.data.bias] == [1.0, 0.0]  # type: ignore[union-attr]
     assert [a.name for a in two.config.attacks] == [*(a.name for a in one.config.attacks), "svm"]
-    assert (two.words, two.request(None).report) == ((), "pair/plain")
 
 
 def test_fast_sections_of_the_suite_reach_the_members(pair: Project) -> None:
-    member = load_suite(pair.root, "pair", fast=True).members[0]
-    assert (member.config.federation.rounds, member.config.fast, member.words) == (2, True, ("--fast",))
+    member = suite_of(pair.root, fast=True).members[0]
+    assert (member.config.federation.rounds, member.config.fast) == (2, True)
 
 
 def test_a_list_that_the_fast_section_replaces_gets_what_a_member_adds(pair: Project) -> None:
     pair.write("pair", {**PAIR, "with": {"fast": {"attacks": [{"name": "chance"}]}}})
-    plain = load_suite(pair.root, "pair", fast=True).members[1]
+    plain = suite_of(pair.root, fast=True).members[1]
     assert [attack.name for attack in plain.config.attacks] == ["chance", "svm"]
 
 
 def test_assignments_change_all_members_or_the_one_they_name(pair: Project) -> None:
     words = ["federation.rounds=3", "plain.data.users=9"]
-    one, two = load_suite(pair.root, "pair", assignments=words).members
+    one, two = suite_of(pair.root, assignments=words).members
     assert [one.config.federation.rounds, two.config.federation.rounds] == [3, 3]
     assert [one.config.data.users, two.config.data.users] == [8, 9]  # type: ignore[union-attr]
-    assert two.words == ("--set", "federation.rounds=3", "--set", "data.users=9")
 
 
 @pytest.mark.parametrize(
@@ -99,18 +93,13 @@ def test_assignments_change_all_members_or_the_one_they_name(pair: Project) -> N
 def test_a_bad_suite_is_refused_in_one_line(pair: Project, changed: dict[str, Any], words: str) -> None:
     pair.write("bad", {**PAIR, **changed})
     with pytest.raises(FedprintError, match=words) as caught:
-        load_suite(pair.root, "bad")
+        suite_of(pair.root, "bad")
     assert "\n" not in str(caught.value)
 
 
 def test_a_bad_override_names_the_member(pair: Project) -> None:
     with pytest.raises(FedprintError, match=r"pair: member tiny: federation.rounds.*'many'"):
-        load_suite(pair.root, "pair", assignments=["tiny.federation.rounds=many"])
-
-
-def test_a_suite_is_no_experiment(pair: Project) -> None:
-    with pytest.raises(FedprintError, match="'pair' is a suite"):
-        load_experiment(pair.root, "pair")
+        suite_of(pair.root, assignments=["tiny.federation.rounds=many"])
 
 
 def test_every_shipped_suite_resolves_with_and_without_fast() -> None:
@@ -119,130 +108,74 @@ def test_every_shipped_suite_resolves_with_and_without_fast() -> None:
     assert "paper-tables" in names
     for name in names:
         for fast in (False, True):
-            assert load_suite(CHECKOUT, name, fast=fast).members
-
-
-# Workspaces -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_members_workspace_has_its_own_file_and_leaves_the_projects_alone(pair: Project) -> None:
-    (pair.root / ".dvc").mkdir()
-    for name in ("src", "params.yaml"):
-        (pair.root / name).symlink_to(CHECKOUT / name)
-    before = sorted((pair.root / "configs" / "experiments").iterdir())
-    member = load_suite(pair.root, "pair", assignments=["plain.data.users=9"]).members[1]
-    workspace = open_workspace(pair.root, member.request(None))
-    assert workspace.folder.name == "pair.plain"
-    resolved = load_experiment(workspace.folder, "pair.plain", assignments=["data.users=9"])
-    assert resolved == member.config
-    assert sorted((pair.root / "configs" / "experiments").iterdir()) == before
+            assert suite_of(CHECKOUT, name, fast=fast).members
 
 
 # Running --------------------------------------------------------------------------------------------------------------
 
 
-def test_progress_says_which_member_and_what_is_left() -> None:
-    assert progress_line(0, 3, "a", 1.0) == "member 1 of 3: a  (1 s elapsed, time left unknown)"
-    assert progress_line(2, 3, "c", 240.0) == "member 3 of 3: c  (4.0 min elapsed, about 2.0 min left)"
+class ReadyLab(Lab):
+    """Answers every job with a finished evaluation, or fails those whose label holds ``failing``."""
+
+    def __init__(self, root: Path, ready: Task, failing: str = "nothing") -> None:
+        super().__init__(root=root, pool=None)  # type: ignore[arg-type]
+        self._ready, self._failing = ready, failing
+        self.asked: list[list[str]] = []
+
+    def run(self, jobs: Sequence[Job], *, title: str, want: Sequence[str] | None = None) -> list[Done | FedprintError]:
+        self.asked.append([job.label for job in jobs])
+        return [self._ended(job) for job in jobs]
+
+    def _ended(self, job: Job) -> Done | FedprintError:
+        if self._failing in job.label:
+            return JobFailed("the disk is full: free some", stage="federate", exit_code=2, reason="full")
+        return Done(job=job, outputs={"evaluation": self._ready.at("evaluation")}, keys={}, known=False)
 
 
-def _fake_run(failing: str) -> Any:
-    """Return a stand-in for the pipeline that publishes a real report's files, or fails."""
-
-    def run(root: Path, request: Request, log: Path | None = None) -> Path:
-        if log is not None:
-            log.write_text("Running stage 'attack@random-0':\n")
-        if request.experiment.endswith(failing):
-            raise FedprintError("the disk is full: free some")
-        target = root / "reports" / str(request.report)
-        shutil.copytree(root / "ready", target, dirs_exist_ok=True)
-        return target
-
-    return run
-
-
-@pytest.fixture
-def ready(tiny: Job, pair: Project) -> Path:
-    """A finished report, of which every fake run publishes a copy."""
-    from fedprint.reports.page import write_report
-
-    out = pair.root / "ready"
-    settings = {"experiment": "pair.tiny", "title": "Tiny", "config_text": "a: 1\n"}
-    write_report(evaluations=[tiny.paths.evaluation], out=out, **settings)
-    return out
-
-
-@pytest.mark.parametrize(("jobs", "said"), [("1", "member 2 of 2: plain"), ("2", "2 of 2 members")])
-def test_a_failing_member_loses_nothing_of_the_others(
-    pair: Project,
-    ready: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    jobs: str,
-    said: str,
-) -> None:
-    monkeypatch.setattr(suites, "run_experiment", _fake_run("plain"))
-    assert _fedprint(monkeypatch, "run", "pair", "--jobs", jobs) == 1
-    shown = capsys.readouterr()
-    assert said in shown.out
-    assert "error: the disk is full: free some" in shown.err
-    assert "1 of 2 members of 'pair' failed" in shown.err.splitlines()[-1]
-    folder = pair.root / "reports" / "pair"
+def test_jobs_of_all_members_run_side_by_side_and_a_failing_member_stops_no_other(pair: Project, tiny: Task) -> None:
+    folder, lab = pair.root / "reports" / "pair", ReadyLab(pair.root, tiny, failing="plain")
+    findings = SuiteKind(kind_of).carry_out(suite_of(pair.root), lab, folder)
+    assert lab.asked == [["tiny: random-0", "plain: random-0"]], "in one run, and none of them twice"
+    assert findings.failures == {"plain": "the disk is full: free some"}
+    assert [done.job.label for done in findings.done] == ["tiny: random-0"]
     page = (folder / "index.html").read_text()
-    assert 'href="tiny/index.html"' in page
-    assert "plain failed" in page
+    assert 'href="tiny/index.html"' in page and (folder / "tiny" / "index.html").is_file()
+    assert "plain failed" in page and not (folder / "plain").exists()
     rows = [json.loads(line) for line in (folder / "measurements.jsonl").read_text().splitlines()]
     assert {(row["experiment"], row["member"]) for row in rows} == {("pair", "tiny")}
-    assert len(rows) == len((ready / "measurements.jsonl").read_text().splitlines())
+    assert {name.partition("/")[0] for name in findings.metrics} == {"tiny"}
 
 
-def test_the_suite_is_logged_and_can_be_summed_up_but_not_compared_as_one(
-    pair: Project, ready: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from fedprint.lab.database import create_database
-
-    monkeypatch.setattr(suites, "run_experiment", _fake_run("nothing"))
-    run_suite(pair.root, load_suite(pair.root, "pair"), None)
-    client = create_database(pair.root)
-    (run,) = client.search_runs([e.experiment_id for e in client.search_experiments()])
-    assert {"index.html", "measurements.csv"} <= {item.path for item in client.list_artifacts(run.info.run_id)}
-    assert _fedprint(monkeypatch, "summary", "pair") == 0
-    assert "ridge" in capsys.readouterr().out
-    assert _fedprint(monkeypatch, "compare", "pair", "pair/tiny") == 2
-    assert "compare its members: pair/tiny, pair/plain" in capsys.readouterr().err
-    assert _fedprint(monkeypatch, "compare", "pair/plain", "pair/tiny") == 0
+def test_without_any_member_there_is_no_report(pair: Project, tiny: Task) -> None:
+    with pytest.raises(FedprintError, match="tiny: the disk is full: free some; plain: the disk is full"):
+        lab = ReadyLab(pair.root, tiny, failing="")
+        SuiteKind(kind_of).carry_out(suite_of(pair.root), lab, pair.root / "reports" / "pair")
+    assert not list((pair.root / "reports").iterdir())
 
 
-def test_without_any_report_nothing_is_published(pair: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suites, "run_experiment", _fake_run(""))
-    outcomes: list[Outcome] = run_suite(pair.root, load_suite(pair.root, "pair"), None)
-    assert [outcome.report for outcome in outcomes] == [None, None]
-    assert not (pair.root / "reports").exists()
+def test_a_members_run_is_tracked_as_its_kind_does_and_grouped_by_the_suite(pair: Project) -> None:
+    suite, kind = suite_of(pair.root), SuiteKind(kind_of)
+    heads = [kind.head(suite, job) for job in kind.jobs(suite)]
+    assert [head.name for head in heads] == ["pair.tiny random seed 0", "pair.plain random seed 0"]
+    assert {head.group for head in heads} == {"pair"} and heads[1].params["data.bias"] == 0
 
 
-def test_dry_run_sums_the_members(
-    pair: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _fedprint(monkeypatch, "run", "pair", "--dry-run") == 0
-    lines = {line.split()[1]: line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
-    assert int(lines["all"][3]) == int(lines["tiny"][3]) + int(lines["plain"][3]) == 2
-    assert not (pair.root / "work").exists()
+def test_a_suite_costs_what_its_members_do(pair: Project) -> None:
+    suite = suite_of(pair.root)
+    costs = SuiteKind(kind_of).costs(suite)
+    assert costs.jobs == 2 and costs.seconds > 0 and list(costs.details) == ["tiny", "plain"]
 
 
 @pytest.mark.slow
-def test_two_members_end_to_end_through_dvc_and_a_second_run_that_does_nothing(
-    pair: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_two_members_end_to_end_and_a_second_run_that_computes_nothing(
+    pair: Project, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (pair.root / ".dvc").mkdir()
-    shutil.copy(CHECKOUT / ".dvc" / "config", pair.root / ".dvc" / "config")
-    (pair.root / ".dvc" / "config.local").write_text("[core]\nno_scm = true\n")
-    for name in ("src", "params.yaml", ".dvcignore"):
-        (pair.root / name).symlink_to(CHECKOUT / name)
-    monkeypatch.setitem(os.environ, "OMP_NUM_THREADS", "1")
-    assert _fedprint(monkeypatch, "run", "pair", "--fast") == 0
-    capfd.readouterr()
-    rows = [json.loads(line) for line in (pair.root / "reports/pair/measurements.jsonl").read_text().splitlines()]
-    assert {(row["member"], row["experiment"]) for row in rows} == {("tiny", "pair"), ("plain", "pair")}
-    assert (pair.root / "reports" / "pair" / "plain" / "index.html").is_file()
-    assert _fedprint(monkeypatch, "run", "pair", "--fast") == 0
-    assert "Running stage" not in capfd.readouterr().out
+    folder = driver.run(source(pair.root, "pair", fast=True), jobs=2)
+    rows = (folder / "measurements.jsonl").read_bytes()
+    members = {json.loads(line)["member"] for line in rows.splitlines()}
+    assert folder.name == "pair-fast" and members == {"tiny", "plain"}
+    assert (folder / "plain" / "index.html").is_file()
+    before = {path: path.stat().st_mtime_ns for path in (pair.root / "work" / "cache").glob("*/*")}
+    driver.run(source(pair.root, "pair", fast=True), jobs=2)
+    assert {path: path.stat().st_mtime_ns for path in (pair.root / "work" / "cache").glob("*/*")} == before
+    assert (folder / "measurements.jsonl").read_bytes() == rows
