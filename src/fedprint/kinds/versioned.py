@@ -63,8 +63,8 @@ def pipeline_of(config: Experiment, plots: Sequence[Drawn] = ()) -> Pipeline:
 
 
 def is_shipped(asked: Source) -> bool:
-    """Return whether an experiment is one of the project's own, unchanged: those are versioned."""
-    inside = asked.path.is_relative_to(asked.root / "configs")
+    """Return whether an experiment is one of the project's own, unchanged: those are versioned, where there is DVC."""
+    inside = asked.path.is_relative_to(asked.root / "configs") and (asked.root / ".dvc").is_dir()
     return inside and not (asked.fast or asked.assignments or asked.strategies) and asked.name.endswith(asked.path.stem)
 
 

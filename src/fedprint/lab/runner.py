@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,7 +36,10 @@ class JobFailed(FedprintError):
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """A finished job: its ``outputs`` by name, as far as they were wanted, the stages' ``keys``, what was ``known``."""
+    """A finished job: its ``outputs`` by name, the stages' ``keys``, and whether all of it was ``known``.
+
+    Who tracks the job sees all outputs that are there; afterwards those that were wanted or are kept remain.
+    """
 
     job: Job
     outputs: Mapping[str, Path]
@@ -174,20 +177,18 @@ class _Run:
             self._name(stage)
         for stage in self._missing(wanted):
             self._stage(stage)
-        outputs = {
-            output: self.entries[stage.name].folder / output
-            for stage in graph.stages
-            if stage.name in wanted
-            for output in stage.outputs
-        }
+        there = [stage for stage in graph.stages if self.entries[stage.name].finished]
+        outputs = {output: self.entries[stage.name].folder / output for stage in there for output in stage.outputs}
         done = Done(job=self.job, outputs=outputs, keys=dict(self.keys), known=not self.computed)
         if self.watch is None and self.lab.watcher is not None:
             self.watch = self.lab.watcher.watch(self.job, computes=False)
         if self.watch is not None:
             self.watch.done(done)
-        if not self.lab.keep:
-            self._drop(wanted)
-        return done
+        if self.lab.keep:
+            return done
+        self._drop(wanted)
+        kept = {output: path for output, path in outputs.items() if graph.maker(output).name in wanted}
+        return replace(done, outputs=kept)
 
     def knows(self, name: str) -> bool:
         for stage in self.job.work.graph.before(name):

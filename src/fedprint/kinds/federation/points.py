@@ -69,7 +69,10 @@ def log_point(base: Experiment, done: Done, run: Run) -> None:
     folder = done.outputs[STAGE]
     data = data_use(base, read_json(folder / "details.json"))
     run.log_data([data])
-    run.log_metrics(list(_measured(read_point(folder))), data=data)
+    model = None
+    if (weights := done.outputs.get("model")) is not None:
+        model = run.log_model(weights, name=base.model.name, params={"dataset": data.name})
+    run.log_metrics(list(_measured(read_point(folder))), model=model, data=data)
     run.log_artifacts(folder, "point")
 
 
