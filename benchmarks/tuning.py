@@ -18,7 +18,7 @@ from fedprint.evaluation.tradeoff import Point
 from fedprint.kinds.plane.point_pool import PointRequest, run_points
 from fedprint.kinds.study.config import Study, load_study
 from fedprint.kinds.study.search import Tuned, ceiling_of, judged, score_of, tune
-from fedprint.kinds.workspace import find_root
+from fedprint.lab.project import find_root
 from fedprint.tuning.score import ranked
 from fedprint.tuning.space import Values
 from fedprint.types import FedprintError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +42,9 @@ def show_summary(root: Path, name: str | Path) -> None:
     console = Console(soft_wrap=True)
     console.print(summary_table(folder))
     console.print(f"Report: {folder / 'index.html'}", highlight=False)
-    console.print(f"MLflow: {ui_hint(root, 'fedprint', folder.name)}", highlight=False, markup=False)
+    path = folder / "tracked.json"
+    told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"experiment": "fedprint"}
+    console.print(f"MLflow: {ui_hint(root, **told)}", highlight=False, markup=False)
 
 
 def results_of(name: str) -> Path:

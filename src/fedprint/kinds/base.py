@@ -64,7 +64,7 @@ class Findings:
 
     ``metrics`` are the few numbers of DVC's and MLflow's tables; ``points`` what a chart shows besides. ``done`` are
     the jobs behind it, ``failures`` say of those that are missing why. ``data`` are the data sets in use, and DVC draws
-    the ``plots``.
+    the ``plots``. ``compared`` are metrics that MLflow sets beside what varies between the jobs.
     """
 
     metrics: Mapping[str, float]
@@ -73,6 +73,7 @@ class Findings:
     failures: Mapping[str, str] = field(default_factory=dict)
     data: Sequence[DataUse] = ()
     plots: Sequence[Drawn] = ()
+    compared: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from fedprint.lab.graph import Job
 from fedprint.lab.pool import LocalPool, Pool
 from fedprint.lab.runner import Done, Lab, cores
 from fedprint.lab.tracking import Run, RunHead, open_run
+from fedprint.lab.views import View, save_view
 from fedprint.types import FedprintError
 
 PRELOADED = ("fedprint.kinds.preload",)
@@ -39,8 +40,9 @@ def lab_in(root: Path, pool: Pool, *, jobs: int | None = None, keep: bool = Fals
 
 
 def conclude(root: Path, kind: Kind[Any], config: Resolved, findings: Findings, folder: Path) -> None:
-    """Track the report, and note beside it which results it was made from."""
+    """Track the report, and note beside it which results it was made from and where MLflow has them."""
     write_json(folder / "jobs.json", {done.job.label: dict(done.keys) for done in findings.done})
+    write_json(folder / "tracked.json", _tracked(root, kind, config, findings))
     head = RunHead(
         experiment="fedprint reports",
         key={"experiment": config.name, "config": config.digest(), "part": "report"},
@@ -56,6 +58,31 @@ def conclude(root: Path, kind: Kind[Any], config: Resolved, findings: Findings, 
         tracked.log_artifacts(folder)
         for label, reason in findings.failures.items():
             tracked.fail(f"{label}: {reason}")
+
+
+def _tracked(root: Path, kind: Kind[Any], config: Resolved, findings: Findings) -> dict[str, str | None]:
+    """Return MLflow's experiment and group of the jobs, and the view of them that is saved where there is one."""
+    if not findings.done:
+        return {"experiment": "fedprint", "group": config.name, "view": None}
+    experiment = kind.head(config, findings.done[0].job).experiment
+    view = None
+    if findings.compared:
+        numbers = {
+            name
+            for done in findings.done
+            for name, value in done.job.varies.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+        view = View(
+            experiment=experiment,
+            group=config.name,
+            name=config.name,
+            params=sorted(numbers),
+            metrics=findings.compared,
+            scatter=(findings.compared[0], findings.compared[1]) if len(findings.compared) > 1 else None,
+        )
+        save_view(root, view)
+    return {"experiment": experiment, "group": config.name, "view": view.key if view else None}
 
 
 @dataclass

@@ -17,11 +17,12 @@ import yaml
 from fedprint.data.files import read_json, write_json
 from fedprint.data.manifest import add_embedded, names_these
 from fedprint.data.sources import label_of
-from fedprint.kinds.base import Drawn, Findings, Kind, Resolved, Source
+from fedprint.kinds.base import Findings, Kind, Resolved, Source
+from fedprint.kinds.config_files import read_yaml
 from fedprint.kinds.federation.config import Experiment, check_experiment, load_experiment
 from fedprint.kinds.federation.graph import FEDERATION
 from fedprint.kinds.federation.jobs import jobs_of
-from fedprint.kinds.federation.kind import FederationKind, findings_of
+from fedprint.kinds.federation.kind import PLOTS, FederationKind, findings_of
 from fedprint.kinds.laboratory import Tracker, conclude, lab_in
 from fedprint.kinds.sources import source
 from fedprint.lab import versions
@@ -38,6 +39,7 @@ from fedprint.lab.dvc_yaml import (
 from fedprint.lab.graph import Job
 from fedprint.lab.keys import digest_of, source_digest
 from fedprint.lab.pool import ServerPool
+from fedprint.lab.project import find_root
 from fedprint.lab.runner import Done
 from fedprint.rng import seed_for
 from fedprint.types import FedprintError
@@ -47,7 +49,7 @@ REMEDY = f"fedprint run {QUICKSTART}"
 _PAGE = ("reports", "evaluation")
 
 
-def pipeline_of(config: Experiment, plots: Sequence[Drawn] = ()) -> Pipeline:
+def pipeline_of(config: Experiment) -> Pipeline:
     """Return the quickstart as DVC sees it."""
     return Pipeline(
         experiment=config.name,
@@ -57,7 +59,7 @@ def pipeline_of(config: Experiment, plots: Sequence[Drawn] = ()) -> Pipeline:
         gathered=("evaluation",),
         unversioned=("overhead",),
         report_code=_PAGE,
-        plots=tuple(drawn.plot for drawn in plots),
+        plots=PLOTS,
         client="python -m fedprint.cli.stage",
     )
 
@@ -65,7 +67,9 @@ def pipeline_of(config: Experiment, plots: Sequence[Drawn] = ()) -> Pipeline:
 def is_shipped(asked: Source) -> bool:
     """Return whether an experiment is one of the project's own, unchanged: those are versioned, where there is DVC."""
     inside = asked.path.is_relative_to(asked.root / "configs") and (asked.root / ".dvc").is_dir()
-    return inside and not (asked.fast or asked.assignments or asked.strategies) and asked.name.endswith(asked.path.stem)
+    if not inside or asked.values != read_yaml(asked.path):
+        return False
+    return not (asked.fast or asked.assignments or asked.strategies) and asked.name.endswith(asked.path.stem)
 
 
 def fingerprint(jobs: Sequence[Job], config: Resolved) -> str:
@@ -126,7 +130,7 @@ def write_tracked(root: Path, config: Resolved, findings: Findings) -> None:
 
 def record_quickstart(root: Path, config: Experiment, findings: Findings) -> None:
     """Link the outputs of all stages to where DVC looks for them, write its files, and let it record them."""
-    pipeline = pipeline_of(config, findings.plots)
+    pipeline = pipeline_of(config)
     for done in findings.done:
         link_outputs(root, pipeline, done.job, done.outputs)
     drop_others([root / pipeline.place("evaluation", done.job.item) for done in findings.done])
@@ -213,3 +217,17 @@ def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [])
         writer.writeheader()
         writer.writerows(rows)
+
+
+def main() -> None:
+    """Write the files of the quickstart that DVC parses, as they follow from configs/ and the stages' declaration."""
+    root = find_root()
+    config = load_experiment(source(root, QUICKSTART))
+    folder = root / "experiments" / QUICKSTART
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(config.text(), encoding="utf-8")
+    write_pipeline(root, config, pipeline_of(config))
+
+
+if __name__ == "__main__":
+    main()

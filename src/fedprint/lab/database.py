@@ -6,6 +6,7 @@ used: no tracking URI, no active run.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -32,6 +33,8 @@ def create_database(root: Path) -> MlflowClient:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import DatabaseError
 
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # their steps are no news to a user
     # MLflow creates and migrates the tables in the client's constructor; two at once break the database for good.
     with database_lock(root):
         try:
@@ -66,12 +69,16 @@ def experiment_id(client: MlflowClient, root: Path, name: str) -> str:
     return str(found.experiment_id)
 
 
-def ui_hint(root: Path, experiment: str, group: str | None = None) -> str:
-    """Return the command that starts MLflow's page and the link that compares the experiment's runs, or a group's."""
+def ui_hint(root: Path, experiment: str, group: str | None = None, view: str | None = None) -> str:
+    """Return the command that starts MLflow's page and the link that compares the experiment's runs, or a group's.
+
+    A saved ``view`` (its key) shows its own runs and charts.
+    """
     client = create_database(root)
     with database_lock(root):
         number = experiment_id(client, root, experiment)
     query = {} if group is None else {"searchFilter": f"tags.`{GROUP_TAG}` = '{group}'"}
+    query = query if view is None else {"viewStateShareKey": view}
     return f"{ui_command(root)}\n{page_link(number, **query)}"
 
 

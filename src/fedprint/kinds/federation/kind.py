@@ -20,6 +20,18 @@ from fedprint.lab.tracking import Run, RunHead
 from fedprint.reports.page import ReportSummary, write_report
 from fedprint.reports.wording import Estimate
 
+ATTACKS = Plot(
+    file="attacks.csv",
+    template="bar_horizontal",
+    x="ap",
+    y="attack",
+    title="Average precision of single updates by prior and attacker",
+)
+UTILITY = Plot(
+    file="utility.csv", template="scatter", x="round", y="utility", title="Utility of the global model by round"
+)
+PLOTS = (ATTACKS, UTILITY)
+
 
 class FederationKind:
     """Federations under several priors and seeds, each attacked."""
@@ -80,8 +92,7 @@ def _attacks_plot(out: Path) -> Drawn:
         for row in read_measurements(out / "measurements.jsonl")
         if row["metric"] == "ap" and row["linkage"] == "update" and row["attack"] and row.get("analysis") is None
     ]
-    title = "Average precision of single updates by prior and attacker"
-    return Drawn(plot=Plot(file="attacks.csv", template="bar_horizontal", x="ap", y="attack", title=title), rows=rows)
+    return Drawn(plot=ATTACKS, rows=rows)
 
 
 def _utility_plot(evaluations: Sequence[Path]) -> Drawn:
@@ -94,8 +105,7 @@ def _utility_plot(evaluations: Sequence[Path]) -> Drawn:
             for entry in details["history"]
             if "utility" in entry
         ]
-    title = "Utility of the global model by round"
-    return Drawn(plot=Plot(file="utility.csv", template="scatter", x="round", y="utility", title=title), rows=rows)
+    return Drawn(plot=UTILITY, rows=rows)
 
 
 def write_page(config: Experiment, evaluations: Sequence[Path], out: Path) -> ReportSummary:

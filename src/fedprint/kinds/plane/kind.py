@@ -64,6 +64,7 @@ class PlaneKind:
             failures=failures_of(jobs, found, count),
             data=(data_use(config.config, details),),
             plots=(_plane_plot(entries),),
+            compared=("utility", "ap_update", "ap_device"),
         )
 
     def costs(self, config: Plane) -> Costs:
