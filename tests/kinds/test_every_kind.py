@@ -1,0 +1,179 @@
+"""What is promised of every kind of experiment, checked for each that the registry names: a new one cannot forget.
+
+A kind without an example here fails: give it one of seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from mlflow import MlflowClient
+from tiny_inversion import SMALL, write_blobs
+from tiny_project import CHECKOUT, TINY, Project
+from tiny_study import STUDY
+
+from fedprint.kinds import driver
+from fedprint.kinds.base import Kind
+from fedprint.kinds.config_files import read_yaml
+from fedprint.kinds.laboratory import lab_in, laboratory
+from fedprint.kinds.registry import KINDS, kind_of
+from fedprint.kinds.sources import source
+from fedprint.lab.database import tracking_uri
+from fedprint.lab.runner import Lab
+
+_NOISE = {"name": "noise", "defences": [{"name": "noise", "sigma": "$strength"}], "strengths": [0.1]}
+EXAMPLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "federation": ("experiments", TINY),
+    "plane": ("experiments", {"report": {"title": "p"}, "experiment": "tiny", "seeds": [0], "strategies": [_NOISE]}),
+    "study": ("studies", {**STUDY, "trials": 2, "seeds": [0], "margin_seeds": [0, 1], "fresh_seeds": [10],
+                          "strategies": STUDY["strategies"][:1]}),
+    "suite": ("experiments", {"report": {"title": "s"}, "members": [{"experiment": "tiny"}]}),
+    "inversion": ("experiments", {**SMALL, "mechanisms": SMALL["mechanisms"][:2], "attacks": SMALL["attacks"][1:]}),
+    "clients": ("experiments", {
+        "report": {"title": "c"},
+        "data": {"name": "blobs", "train": 60, "test": 40},
+        "network": {"name": "mlp", "hidden": 8},
+        "training": {"rounds": 2},
+        "partitions": [{"name": "iid"}],
+        "clients": [2],
+        "methods": [{"name": "fedavg"}],
+    }),
+    "audit": ("experiments", {
+        "report": {"title": "a"},
+        "experiment": "tiny",
+        "with": {"defences": [{"name": "dp-fedavg", "z": 1.0, "budget": {"delta": 1e-2}}], "federation": {"rounds": 2}},
+        "canaries": 20,
+    }),
+}  # fmt: skip
+"""Kind -> the folder below configs/ and a file of seconds."""
+
+kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+
+
+@pytest.fixture
+def home(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A project with an example of each kind, and data."""
+    write_blobs(tmp_path / "data")
+    monkeypatch.setenv("FEDPRINT_DATA", str(tmp_path / "data"))
+    project.write("tiny", TINY)
+    for kind, (folder, values) in EXAMPLES.items():
+        path = project.root / "configs" / folder / f"a-{kind}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(json.loads(json.dumps(values))), encoding="utf-8")
+    return project
+
+
+@pytest.fixture
+def versioned(home: Project) -> Project:
+    """The same under git and DVC."""
+    for name in (".gitignore", ".dvcignore"):
+        (home.root / name).write_bytes((CHECKOUT / name).read_bytes())
+    (home.root / "dvc.yaml").write_text("stages: {}\n", encoding="utf-8")
+    _git(home.root, "init", "-q")
+    _dvc(home.root, "init", "-q")
+    (home.root / ".dvc" / "config").write_bytes((CHECKOUT / ".dvc" / "config").read_bytes())
+    _git(home.root, "reset", "-q")
+    return home
+
+
+@kinds
+def test_every_kind_has_an_example_and_is_found_by_its_file(kind: Kind[Any]) -> None:
+    _, values = EXAMPLES[kind.name]
+    assert kind_of(values).name == kind.name
+
+
+@kinds
+def test_stages_that_attack_open_no_truth(kind: Kind[Any], home: Project) -> None:
+    asked = source(home.root, f"a-{kind.name}")
+    for job in kind.jobs(kind.load(asked)):
+        for stage in job.work.graph.stages:
+            if stage.name in {"attack", "analyse", "invert", "naive", "adaptive", "seek", "reconstruct", "trace"}:
+                assert not {"truth", "answers", "private", "test"} & set(stage.inputs), stage.name
+                assert not stage.data, f"{stage.name} could open the victims' data at their source"
+
+
+@kinds
+def test_jobs_keep_the_configured_backend_and_differ_by_it(kind: Kind[Any], home: Project) -> None:
+    """No kind may compute with another backend than the configuration says, as planes and client sweeps once did."""
+    asked = source(home.root, f"a-{kind.name}")
+    for job in kind.jobs(kind.load(asked)):
+        told = job.config.model_dump(mode="json")
+        if "federation" in told:
+            assert told["federation"]["backend"] == "sequential"
+            assert any("federation" in (stage.settings or ("federation",)) for stage in job.work.graph.stages)
+
+
+@pytest.mark.slow
+@kinds
+def test_a_kind_runs_through_the_lab_and_is_tracked_and_versioned(kind: Kind[Any], versioned: Project) -> None:
+    root = versioned.root
+    asked = source(root, f"a-{kind.name}")
+    folder = driver.run(asked, jobs=2)
+    assert (folder / "measurements.jsonl").stat().st_size
+    assert json.loads((folder / "jobs.json").read_text()), "which results the report was made from"
+    _check_tracking(root, kind, asked.name)
+    kept = {"config.yaml", "dvc.lock", "dvc.yaml", "measurements.jsonl", "metrics.json"}
+    assert kept <= {path.name for path in (root / "experiments" / asked.name).iterdir()}
+    assert not _git(root, "diff", "--cached", "--name-only"), "running stages nothing in git"
+    _git(root, "add", "-A")
+    driver.run(asked, jobs=1, renew=True)
+    assert not _git(root, "diff", "--name-only"), "a second run leaves equal files"
+    assert "up to date" in _dvc(root, "status")
+
+
+@pytest.mark.slow
+@kinds
+def test_results_do_not_depend_on_the_cache(kind: Kind[Any], home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = source(home.root, f"a-{kind.name}", name="one")
+    config = kind.load(asked)
+    with laboratory(home.root, kind, config, jobs=2) as lab:
+        jobs = list(kind.jobs(config))[:1]
+        first = lab.run(jobs, title="first")
+        again = lab_in(home.root, lab.pool, tracker=None)
+        assert isinstance(again, Lab)
+        assert [one.known for one in again.run(jobs, title="again")] == [True] * len(first)  # type: ignore[union-attr]
+
+
+def _check_tracking(root: Path, kind: Kind[Any], name: str) -> None:
+    client = MlflowClient(tracking_uri=tracking_uri(root))
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    runs = client.search_runs(experiments, f"tags.`fedprint.group` = '{name}'")
+    reports = [run for run in runs if run.data.tags.get("fedprint.part") == "report"]
+    jobs = [run for run in runs if run not in reports]
+    assert len(reports) == 1 and jobs, "a run for the report and one for each job"
+    for run in runs:
+        assert run.info.status == "FINISHED"
+        assert run.inputs.dataset_inputs, f"{run.info.run_name}: data set"
+        assert run.data.tags["mlflow.user"] and run.data.tags["mlflow.source.name"]
+    for run in jobs:
+        assert len(run.data.params) > 10, f"{run.info.run_name}: the whole configuration"
+        numbers = {metric for metric in run.data.metrics if not metric.startswith("system/")}
+        assert numbers, run.info.run_name
+        assert any(metric.startswith("system/") for metric in run.data.metrics), "load of the machine"
+    if kind.name != "audit":  # an audit trains a model for its canaries and keeps none
+        assert any(run.outputs and run.outputs.model_outputs for run in jobs), "a trained model"
+    assert client.list_artifacts(reports[0].info.run_id)
+
+
+def _dvc(root: Path, *words: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "dvc", *words], cwd=root, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def _git(root: Path, *words: str) -> str:
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout
+
+
+def test_shipped_files_are_each_of_one_kind() -> None:
+    for path in [*(CHECKOUT / "configs").glob("*/*.yaml")]:
+        values = read_yaml(path)
+        marked = [kind.name for kind in KINDS if kind.mark is not None and kind.mark in values]
+        assert len(marked) <= 1 or kind_of(values).name == "study", path
