@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fedprint.kinds.federation.stages.paths import Job
 from tiny_inversion import where
 from tiny_project import TINY, Project
 
@@ -21,7 +20,8 @@ from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.kinds.federation.stages.attack import open_view
 from fedprint.kinds.inversion.recorded_command import run_recorded, settings_of
-from fedprint.kinds.inversion.recorded_judge import IMAGES, ROWS
+from fedprint.kinds.inversion.recorded_stages import IMAGES, ROWS
+from fedprint.lab.graph import Task
 from fedprint.rng import torch_rng
 
 GRADIENTS: Mapping[str, Any] = {
@@ -52,18 +52,20 @@ def write_corners(folder: Path) -> None:
     write_table(folder, table, {"licence": "CC0"})
 
 
-def recorded(project: Project, values: Mapping[str, Any]) -> Job:
+def recorded(project: Project, values: Mapping[str, Any]) -> Task:
     """Run ``values`` up to the questions."""
     folder = project.root / "corners"
     if not folder.is_dir():
         write_corners(folder)
     data = {"name": "folder", "path": str(folder), "users": 4, "background_users": 2}
-    return project.run("corners", {**values, "data": data}, until="ask")
+    task = project.run("corners", {**values, "data": data}, until="ask")
+    (task.scratch.parent / "config.yaml").write_text(task.config.text(), encoding="utf-8")
+    return task
 
 
-def rows_of(job: Job, *assignments: str) -> list[Row]:
+def rows_of(task: Task, *assignments: str) -> list[Row]:
     settings = ["updates=2", "public=8", "strangers=8", "attack.evaluations=300", *assignments]
-    _, folder = run_recorded(job.paths.updates, settings, None)
+    _, folder = run_recorded(task.scratch.parent, settings, None)
     assert (folder / IMAGES).stat().st_size > 1000
     return read_measurements(folder / ROWS)
 
@@ -84,8 +86,8 @@ def test_images_labels_and_senders_come_back(project: Project, values: Mapping[s
 
 
 def test_local_steps_are_unrolled_in_several_orders(project: Project) -> None:
-    job = recorded(project, STEPS)
-    view, _ = open_view(job, "naive")
+    task = recorded(project, STEPS)
+    view, _ = open_view(task, "naive")
     (group,) = groups_of(view, senders_of(view, 1)[:2], (1, 8, 8), 3)
     assert group.victims.steps is not None
     assert group.victims.steps.batches == ((0,), (1,)) and group.victims.steps.lr == 0.1
@@ -97,29 +99,29 @@ def test_local_steps_are_unrolled_in_several_orders(project: Project) -> None:
 
 
 def test_several_rounds_of_a_device_are_one_problem(project: Project) -> None:
-    job = recorded(project, GRADIENTS)
-    view, _ = open_view(job, "naive")
+    task = recorded(project, GRADIENTS)
+    view, _ = open_view(task, "naive")
     (group,) = groups_of(view, senders_of(view, 3)[:2], (1, 8, 8), 3)
     assert group.victims.rounds == 3 and group.victims.params["head.bias"].shape == (2, 3, 3)
-    assert value(rows_of(job, "rounds=3"), "reconstruction_rmse", pixels="clipped") < 0.15
+    assert value(rows_of(task, "rounds=3"), "reconstruction_rmse", pixels="clipped") < 0.15
     with pytest.raises(FedprintError, match="rounds=4: no anonymous device"):
-        rows_of(job, "rounds=4")
+        rows_of(task, "rounds=4")
 
 
 def test_who_knows_of_noise_is_told_its_size_in_gradients(project: Project) -> None:
-    job = recorded(project, NOISE)
-    knows, knows_not = (open_view(job, name)[0] for name in ("adaptive", "naive"))
+    task = recorded(project, NOISE)
+    knows, knows_not = (open_view(task, name)[0] for name in ("adaptive", "naive"))
     assert knowledge_of(knows, 0.1).sigma == pytest.approx(0.1), "noise .01 on an update is .1 on its gradient at lr .1"
     assert knowledge_of(knows_not, 0.1).sigma == 0
-    rows = rows_of(job)
+    rows = rows_of(task)
     assert {row["adversary"] for row in rows} == {"naive", "adaptive"}
     errors = [value(rows, "reconstruction_rmse", pixels="clipped", adversary=a) for a in ("naive", "adaptive")]
     assert errors[1] < errors[0]
 
 
 def test_who_knows_that_updates_are_clipped_compares_directions(project: Project) -> None:
-    job = recorded(project, {**GRADIENTS, "defences": [{"name": "dp-local", "clip": 0.01, "z": 0.0}]})
-    knows, knows_not = (open_view(job, name)[0] for name in ("adaptive", "naive"))
+    task = recorded(project, {**GRADIENTS, "defences": [{"name": "dp-local", "clip": 0.01, "z": 0.0}]})
+    knows, knows_not = (open_view(task, name)[0] for name in ("adaptive", "naive"))
     attack = GradientMatching()
     assert [fitting(attack, view, 2).distance for view in (knows, knows_not)] == ["cosine", "l2"]
     assert fitting(attack, knows, 2).labels == "counts" and fitting(attack, knows, 1).labels == "row-sum"

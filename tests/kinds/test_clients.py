@@ -1,4 +1,4 @@
-"""Accuracy by the number of clients: cells, rows, the page, and the command line."""
+"""Accuracy by the number of clients: federations, rows, the page."""
 
 from __future__ import annotations
 
@@ -11,22 +11,27 @@ import pytest
 import torch
 import yaml
 from rich.console import Console
-from tiny_project import CHECKOUT, Project
+from tiny_project import CHECKOUT
 
 from fedprint.data.labelled_images import LabelledSet
 from fedprint.defences.schedules import Step
+from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row, read_measurements
-from fedprint.cli.main import main
-from fedprint.kinds.clients import cells as cells_module
-from fedprint.kinds.clients import run as sweep
-from fedprint.kinds.clients.cells import result_of, trained_hits
-from fedprint.kinds.clients.config import Cell, ClientsExperiment, Method, load_clients
-from fedprint.kinds.config_files import kind_named
+from fedprint.kinds.clients import stages
+from fedprint.kinds.clients.config import ClientsExperiment, Method, SweepSettings, load_clients
+from fedprint.kinds.clients.graph import CLIENTS, TRAIN
+from fedprint.kinds.clients.kind import ClientsKind
+from fedprint.kinds.clients.page import head_of
+from fedprint.kinds.clients.rows import Hits, rows_of
+from fedprint.kinds.clients.training import trained
+from fedprint.kinds.images import read_hits, read_model
+from fedprint.kinds.registry import kind_of
+from fedprint.kinds.sources import source
+from fedprint.lab.graph import Task
 from fedprint.reports.clients import write_clients
 from fedprint.reports.clients_claims import judge_clients
 from fedprint.reports.terminal import summary_table
 from fedprint.rng import torch_rng
-from fedprint.types import FedprintError
 
 NAME = "spn-clients"
 
@@ -46,8 +51,18 @@ def images(train: int = 240, test: int = 80) -> LabelledSet:
     return LabelledSet(x=x, y=y, test_x=test_x, test_y=test_y, class_names=("a", "b", "c", "d"))
 
 
-def cell(method: dict[str, Any], clients: int = 4, rounds: int = 4, partition: str = "iid", seed: int = 0) -> Cell:
-    return Cell.model_validate(
+def load(*assignments: str, fast: bool = False) -> ClientsExperiment:
+    return load_clients(source(CHECKOUT, NAME, fast=fast, assignments=assignments, name=NAME))
+
+
+def hits_of(settings: SweepSettings, images: LabelledSet) -> Hits:
+    return trained(settings, images, "sequential")[0]
+
+
+def cell(
+    method: dict[str, Any], clients: int = 4, rounds: int = 4, partition: str = "iid", seed: int = 0
+) -> SweepSettings:
+    return SweepSettings.model_validate(
         {
             "data": {"name": "made-up"},
             "data_seed": 0,
@@ -61,22 +76,22 @@ def cell(method: dict[str, Any], clients: int = 4, rounds: int = 4, partition: s
     )
 
 
-SHIPPED = load_clients(CHECKOUT, NAME)
+SHIPPED = load()
 METHODS = {method.name: method.model_dump() for method in SHIPPED.config.methods}
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_learns_and_repeats_itself(name: str) -> None:
-    found = trained_hits(cell(METHODS[name], rounds=12), images())
+    found = hits_of(cell(METHODS[name], rounds=12), images())
     assert found.shape == (80,) and found.min() >= 0 and found.max() <= 1
     assert found.mean() > 0.5, "chance is a quarter"
-    assert np.array_equal(found, trained_hits(cell(METHODS[name], rounds=12), images()))
+    assert np.array_equal(found, hits_of(cell(METHODS[name], rounds=12), images()))
 
 
 def test_methods_clients_partitions_and_seeds_all_change_the_result() -> None:
     def mean(**changed: Any) -> float:
         values = {"method": METHODS["fedavg"], "rounds": 1, **changed}
-        return float(trained_hits(cell(**values), images(120, 400)).mean())
+        return float(hits_of(cell(**values), images(120, 400)).mean())
 
     found = [
         mean(),
@@ -92,7 +107,7 @@ def test_methods_clients_partitions_and_seeds_all_change_the_result() -> None:
 def test_together_beats_alone_where_clients_have_little() -> None:
     scarce = images(80, 200)
     alone, together = (
-        trained_hits(cell(METHODS[name], clients=20, rounds=10, partition="dirichlet"), scarce).mean()
+        hits_of(cell(METHODS[name], clients=20, rounds=10, partition="dirichlet"), scarce).mean()
         for name in ("standalone", "fedavg")
     )
     assert together > alone + 0.05
@@ -116,49 +131,80 @@ def test_the_learning_rate_follows_its_schedule_together_and_alone() -> None:
             plain.model_copy(update={"training": scheduled.model_copy(update={"rounds": rounds})}) for rounds in (3, 4)
         )
         few = images(80, 400)
-        hits = trained_hits(plain, few)
-        assert np.array_equal(hits, trained_hits(held, few)), "before the step nothing changes"
+        hits = hits_of(plain, few)
+        assert np.array_equal(hits, hits_of(held, few)), "before the step nothing changes"
         longer = plain.model_copy(update={"training": plain.training.model_copy(update={"rounds": 4})})
-        moved = abs(trained_hits(longer, few) - hits).mean()
-        assert abs(trained_hits(stepped, few) - hits).mean() < moved, "a hundredth of the rate moves little"
+        moved = abs(hits_of(longer, few) - hits).mean()
+        assert abs(hits_of(stepped, few) - hits).mean() < moved, "a hundredth of the rate moves little"
 
 
-def test_a_cached_cell_is_named_by_the_code_that_computes_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stages_draw_train_and_keep_what_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def load_images(_: Any, __: Any, seed: int) -> LabelledSet:
+        seeds.append(seed)
+        return images()
+
+    one = cell(METHODS["fedavg"], rounds=2, seed=3)
+    monkeypatch.setattr(type(one.data), "load", load_images)
+    task = task_of(one, tmp_path)
+    for stage in CLIENTS.stages:
+        stage.function()(task)
+    assert seeds == [0] and one.data_seed == 0, "the images are those of the data seed"
+    drawn = stages.read_images(task.at("images"))
+    levels = (255 * images().x).round() / 255
+    assert torch.equal(drawn.x, levels) and torch.equal(drawn.test_y, images().test_y)
+    hits, params = trained(one, drawn, "sequential")
+    assert read_hits(task.at("hits")).tolist() == [round(float(share), 6) for share in hits]
+    assert params is not None and set(read_model(task.at("model"))) == set(params)
+
+
+def task_of(settings: SweepSettings, folder: Path) -> Task:
+    places = {name: folder / name for stage in CLIENTS.stages for name in stage.outputs}
+    return Task(config=settings, prior="none", seed=0, places=places, scratch=folder, item="none-0", key="test")
+
+
+@pytest.mark.parametrize("name", ["fedavg", "spn", "standalone"])
+def test_a_configured_executor_trains_and_agrees_with_the_reference(name: str) -> None:
+    one, few = cell(METHODS[name], rounds=3), images(80, 200)
+    reference, other = (trained(one, few, backend) for backend in ("sequential", "vectorised:2"))
+    if reference[1] is not None and other[1] is not None:
+        for key, tensor in reference[1].items():
+            torch.testing.assert_close(other[1][key], tensor, rtol=1e-3, atol=1e-4)
+    assert abs(reference[0] - other[0]).mean() < 0.02
+
+
+def test_an_executor_left_open_is_chosen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load("training.backend=vectorised:4").federations[0].training.backend == "vectorised:4"
     one = cell(METHODS["fedavg"])
-    monkeypatch.setattr(type(one.data), "fingerprint", lambda *_: "0" * 64)
+    left_open = one.model_copy(update={"training": one.training.model_copy(update={"backend": "auto"})})
     monkeypatch.setattr(type(one.data), "load", lambda *_: images())
-    computed: list[Cell] = []
-
-    def counted(cell: Cell, images: LabelledSet) -> np.ndarray:
-        computed.append(cell)
-        return np.ones(3)
-
-    monkeypatch.setattr(cells_module, "trained_hits", counted)
-    assert result_of(one) == result_of(one) == [1.0] * 3 and len(computed) == 1
-    plain = cells_module.source_digest
-    monkeypatch.setattr(cells_module, "source_digest", lambda sources: plain(sources) + "x")
-    assert result_of(one) == [1.0] * 3 and len(computed) == 2, "other code computes again"
+    task = task_of(left_open, tmp_path)
+    stages.choose(task)
+    assert stages.read_json(task.at("executor") / "executor.json")["backend"] != "auto"
+    with pytest.raises(FedprintError, match="backend"):
+        load("training.backend=fast")
 
 
 @pytest.mark.parametrize("folder", ["models", "federation", "defences"])
-def test_the_code_of_a_cell_is_what_trains_it(folder: str) -> None:
-    assert f"src/fedprint/{folder}" in cells_module._SOURCES
-    assert all((CHECKOUT / source).exists() for source in cells_module._SOURCES)
+def test_the_code_of_a_federation_is_what_trains_it(folder: str) -> None:
+    assert folder in TRAIN.code
+    assert all((CHECKOUT / "src" / "fedprint" / each).exists() for stage in CLIENTS.stages for each in stage.code)
 
 
 def test_the_shipped_file_covers_the_issue() -> None:
-    assert kind_named(CHECKOUT, NAME) == "clients" and kind_named(CHECKOUT, "quickstart") == "federation"
+    assert kind_of(source(CHECKOUT, NAME).values).name == "clients"
     assert SHIPPED.config.clients == (8, 20, 50, 100)
     assert list(METHODS) == ["standalone", "fedavg", "spn", "ppdl-0.3", "ppdl-0.05", "dp-0.1"]
     assert [partition.name for partition in SHIPPED.config.partitions] == ["iid", "dirichlet"]
-    fast = load_clients(CHECKOUT, NAME, fast=True)
-    assert len(SHIPPED.cells) == 48 and len(fast.cells) == 24
+    fast = load(fast=True)
+    assert len(SHIPPED.federations) == 48 and len(fast.federations) == 24
     assert fast.config.training.rounds < SHIPPED.config.training.rounds
-    one = SHIPPED.cells[0]
-    keys = [one.digest("0", "a"), one.digest("1", "a"), one.digest("0", "b"), SHIPPED.cells[1].digest("0", "a")]
-    assert len(set(keys)) == 4
+    one = SHIPPED.federations[0]
     renamed = one.model_copy(update={"method": one.method.model_copy(update={"name": "by-itself"})})
-    assert renamed.digest("0", "a") == one.digest("0", "a")
+    sections = TRAIN.settings or ()
+    assert renamed.section_digest(*sections) == one.section_digest(*sections), "names say nothing about numbers"
+    assert SHIPPED.federations[1].section_digest(*sections) != one.section_digest(*sections)
 
 
 def test_a_method_says_which_defence_of_the_papers_it_is() -> None:
@@ -170,33 +216,31 @@ def test_a_method_says_which_defence_of_the_papers_it_is() -> None:
         Method.model_validate({"name": "x", "defence": "noise", "defences": [{"name": "noise", "sigma": 0.1}]})
 
 
-def test_settings_that_make_no_sense_are_one_line(project: Project) -> None:
+def test_settings_that_make_no_sense_are_one_line() -> None:
     with pytest.raises(FedprintError, match="clients that train alone send nothing; leave defences out"):
-        load_clients(project.root, NAME, assignments=["methods.3.alone=true"])
+        load("methods.3.alone=true")
     with pytest.raises(FedprintError, match="entries must differ"):
-        load_clients(project.root, NAME, assignments=["clients=[8, 8]"])
+        load("clients=[8, 8]")
 
 
-def found_for(
-    experiment: ClientsExperiment, shares: dict[str, float], n: int = 300
-) -> list[list[float] | FedprintError]:
+def found_for(experiment: ClientsExperiment, shares: dict[str, float], n: int = 300) -> list[Hits | FedprintError]:
     """Return hits of which every method gets its share right, the same images first; seeds differ by 2 points."""
 
-    def hits(cell: Cell) -> list[float]:
-        right = round(n * (shares[cell.method.name] + 0.02 * cell.seed))
-        return [1.0] * right + [0.0] * (n - right)
+    def hits(one: SweepSettings) -> Hits:
+        right = round(n * (shares[one.method.name] + 0.02 * one.seed))
+        return np.array([1.0] * right + [0.0] * (n - right))
 
-    return [hits(cell) for cell in experiment.cells]
+    return [hits(one) for one in experiment.federations]
 
 
 SHARES = {"standalone": 0.3, "fedavg": 0.4, "spn": 0.4, "ppdl-0.3": 0.4, "ppdl-0.05": 0.35, "dp-0.1": 0.25}
 
 
 def test_rows_and_page_come_from_the_hits_and_name_what_diverged(tmp_path: Path) -> None:
-    experiment = load_clients(CHECKOUT, NAME, assignments=["network={name: dlnet}"])
-    cells, found = experiment.cells, found_for(experiment, SHARES)
+    experiment = load("network={name: dlnet}")
+    federations, found = experiment.federations, found_for(experiment, SHARES)
     found[-1] = FedprintError("training diverged in round 3; lower federation.lr")
-    rows = sweep.rows_of(experiment, cells, found, classes=4)
+    rows = rows_of(experiment, found, classes=4)
     accuracies = [row for row in rows if row["metric"] == "accuracy"]
     assert len(accuracies) == 47 and {row["training"] for row in accuracies} == {"standalone", "mean"}
     spn = next(row for row in accuracies if (row["method"], row["clients"], row["partition"]) == ("spn", 8, "iid"))
@@ -204,16 +248,16 @@ def test_rows_and_page_come_from_the_hits_and_name_what_diverged(tmp_path: Path)
     names = {row["method"]: row["defence"] for row in accuracies}
     assert names == {"standalone": "none", "fedavg": "none", "spn": "spn", "ppdl-0.3": "ppdl_0.3",
                      "ppdl-0.05": "ppdl_0.05", "dp-0.1": "dp"}  # fmt: skip
-    head = sweep.head_of(experiment, {cells[-1].label: str(found[-1])})
-    stepped = load_clients(CHECKOUT, NAME, assignments=["training.lr_schedule={name: step, at: [9], factors: [0.5]}"])
-    assert "momentum at 0.01 (step: at [9], factors [0.5]), aggregation" in sweep.head_of(stepped, {}).training
+    head = head_of(experiment, {federations[-1].label: str(found[-1])})
+    stepped = load("training.lr_schedule={name: step, at: [9], factors: [0.5]}")
+    assert "momentum at 0.01 (step: at [9], factors [0.5]), aggregation" in head_of(stepped, {}).training
     write_clients(head=head, rows=rows, config_text=experiment.text(), out=tmp_path / "report")
     page = (tmp_path / "report" / "index.html").read_text()
     assert "dp-0.1, 100 clients, dirichlet, seed 0" in page and "training diverged in round 3" in page
     assert "iid: FedAvg over standalone: +10.0 [" in page and "] at 100 clients, in points." in page
     assert "no number at 100 (diverged)" in page
     assert "published spn" in page and "69.0" in page, "spn's accuracy of DLNet on CIFAR-10 at alpha2 = .1"
-    plain = sweep.head_of(SHIPPED, {})
+    plain = head_of(SHIPPED, {})
     write_clients(head=plain, rows=rows, config_text=SHIPPED.text(), out=tmp_path / "plain")
     assert "published spn" not in (tmp_path / "plain" / "index.html").read_text(), "another network is not comparable"
     assert len(read_measurements(tmp_path / "report" / "measurements.jsonl")) == len(rows)
@@ -230,9 +274,9 @@ def test_rows_and_page_come_from_the_hits_and_name_what_diverged(tmp_path: Path)
 
 
 def test_differences_are_paired_over_the_test_images() -> None:
-    experiment = load_clients(CHECKOUT, NAME, assignments=["clients=[8, 20]", "partitions=[{name: iid}]"])
+    experiment = load("clients=[8, 20]", "partitions=[{name: iid}]")
     found = found_for(experiment, SHARES)
-    rows = sweep.rows_of(experiment, experiment.cells, found, classes=4)
+    rows = rows_of(experiment, found, classes=4)
     gain = row_of(rows, "accuracy_difference", "fedavg", "standalone")
     accuracy = next(row for row in rows if (row["method"], row["clients"]) == ("fedavg", 8))
     assert gain["value"] == pytest.approx(0.1) and gain["chance"] == 0 and gain["n_questions"] == 300
@@ -241,10 +285,10 @@ def test_differences_are_paired_over_the_test_images() -> None:
     grown = row_of(rows, "accuracy_gain_difference", "fedavg", "standalone", clients=20)
     assert grown["value"] == pytest.approx(0.0) and grown["versus_clients"] == 8
     with_more = [
-        [1.0] * 150 + [0.0] * 150 if (cell.method.name, cell.clients) == ("fedavg", 20) else hits
-        for cell, hits in zip(experiment.cells, found, strict=True)
+        np.array([1.0] * 150 + [0.0] * 150) if (cell.method.name, cell.clients) == ("fedavg", 20) else hits
+        for cell, hits in zip(experiment.federations, found, strict=True)
     ]
-    rows = sweep.rows_of(experiment, experiment.cells, with_more, classes=4)
+    rows = rows_of(experiment, with_more, classes=4)
     grown = row_of(rows, "accuracy_gain_difference", "fedavg", "standalone", clients=20)
     assert grown["value"] == pytest.approx(0.1) and grown["lo"] > 0
 
@@ -257,43 +301,29 @@ def row_of(rows: list[Row], metric: str, method: str, versus: str, clients: int 
 
 
 def test_seeds_share_their_images_and_widen_the_interval(tmp_path: Path) -> None:
-    several = load_clients(CHECKOUT, NAME, assignments=["clients=[8]", "partitions=[{name: iid}]", "seeds=[0, 1, 5]"])
-    assert {(cell.data_seed, cell.seed) for cell in several.cells} == {(0, 0), (0, 1), (0, 5)}
+    several = load("clients=[8]", "partitions=[{name: iid}]", "seeds=[0, 1, 5]")
+    assert {(cell.data_seed, cell.seed) for cell in several.federations} == {(0, 0), (0, 1), (0, 5)}
     found = found_for(several, SHARES)
-    rows = sweep.rows_of(several, several.cells, found, classes=4)
+    rows = rows_of(several, found, classes=4)
     fedavg = {r["seed"]: r for r in rows if (r["metric"], r["method"]) == ("accuracy", "fedavg")}
     assert list(fedavg) == [0, 1, 5, "all"] and fedavg["all"]["n_seeds"] == 3
     assert fedavg["all"]["value"] == pytest.approx(0.44)
     widths = {seed: row["hi"] - row["lo"] for seed, row in fedavg.items()}
     assert widths["all"] > 1.05 * max(widths[seed] for seed in (0, 1, 5)), "seeds lie 10 points apart"
     found[1] = FedprintError("diverged")  # fedavg of the first seed
-    left = sweep.rows_of(several, several.cells, found, classes=4)
+    left = rows_of(several, found, classes=4)
     pooled = [r for r in left if (r["metric"], r["method"], r["seed"]) == ("accuracy", "fedavg", "all")]
     assert pooled[0]["n_seeds"] == 2
-    write_clients(head=sweep.head_of(several, {}), rows=rows, config_text=several.text(), out=tmp_path / "report")
+    write_clients(head=head_of(several, {}), rows=rows, config_text=several.text(), out=tmp_path / "report")
     page = (tmp_path / "report" / "index.html").read_text()
     assert "intervals over 300 test images and 3 seeds" in page
     assert "44.0" in page and "FedAvg over standalone: +10.0 [" in page
 
 
-def test_a_cell_loads_the_images_of_the_data_seed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    seeds: list[int] = []
-
-    def load(_: Any, __: Any, seed: int) -> LabelledSet:
-        seeds.append(seed)
-        return images()
-
-    one = cell(METHODS["fedavg"], rounds=1, seed=3)
-    monkeypatch.setattr(type(one.data), "fingerprint", lambda *_: "0" * 64)
-    monkeypatch.setattr(type(one.data), "load", load)
-    result_of(one)
-    assert seeds == [0] and one.data_seed == 0
-
-
 def judged(shares: dict[str, float], *assignments: str) -> dict[tuple[str, str], str]:
-    experiment = load_clients(CHECKOUT, NAME, assignments=assignments)
-    rows = sweep.rows_of(experiment, experiment.cells, found_for(experiment, shares, 1000), classes=4)
-    return {(v.claim, v.member): v.state for v in judge_clients(sweep.head_of(experiment, {}), rows)}
+    experiment = load(*assignments)
+    rows = rows_of(experiment, found_for(experiment, shares, 1000), classes=4)
+    return {(v.claim, v.member): v.state for v in judge_clients(head_of(experiment, {}), rows)}
 
 
 def test_claims_are_judged_on_paired_differences() -> None:
@@ -311,11 +341,6 @@ def test_claims_are_judged_on_paired_differences() -> None:
     assert few["fail-at-100", "iid"] == few["gain-grows", "iid"] == few["par-at-100", "dirichlet"] == "untested"
 
 
-def test_a_dry_run_says_what_it_would_do(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.argv", ["fedprint", "run", NAME, "--fast", "--dry-run"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert not ended.value.code
-    assert "spn-clients: 24 federations of 10 rounds; nothing written" in capsys.readouterr().out
+def test_a_dry_run_measures_a_little(data_dir: Path) -> None:
+    costs = ClientsKind().costs(load(fast=True))
+    assert costs.jobs == 24 and costs.seconds > 1 and costs.memory > 2**29 and costs.details["rounds"] == "10"
