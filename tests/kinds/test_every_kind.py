@@ -48,7 +48,8 @@ EXAMPLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "audit": ("experiments", {
         "report": {"title": "a"},
         "experiment": "tiny",
-        "with": {"defences": [{"name": "dp-fedavg", "z": 1.0, "budget": {"delta": 1e-2}}], "federation": {"rounds": 2}},
+        "with": {"defences": [{"name": "dp-fedavg", "clip": 0.01, "z": 1.0, "budget": {"delta": 1e-2}}],
+                 "federation": {"rounds": 2}},
         "canaries": 20,
     }),
 }  # fmt: skip
@@ -156,7 +157,8 @@ def _check_tracking(root: Path, kind: Kind[Any], name: str) -> None:
         assert len(run.data.params) > 10, f"{run.info.run_name}: the whole configuration"
         numbers = {metric for metric in run.data.metrics if not metric.startswith("system/")}
         assert numbers, run.info.run_name
-        assert any(metric.startswith("system/") for metric in run.data.metrics), "load of the machine"
+        if "fedprint.trial" not in run.data.tags:  # a trial computes nothing itself: its points do
+            assert any(metric.startswith("system/") for metric in run.data.metrics), "load of the machine"
     if kind.name != "audit":  # an audit trains a model for its canaries and keeps none
         assert any(run.outputs and run.outputs.model_outputs for run in jobs), "a trained model"
     assert client.list_artifacts(reports[0].info.run_id)

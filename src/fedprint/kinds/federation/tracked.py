@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedprint.data.files import read_json
-from fedprint.evaluation.rows import read_measurements
+from fedprint.evaluation.rows import NUMBERS, Row, read_measurements
 from fedprint.kinds.federation.config import Experiment
 from fedprint.lab.graph import Job
 from fedprint.lab.origin import flat
@@ -73,18 +73,22 @@ def _measured(config: Experiment, done: Done, out: Path, details: Mapping[str, A
     last = config.federation.rounds - 1
     for row in read_measurements(out / "rows.jsonl"):
         yield from ((name, float(value), last) for name, value in _row_metrics(row, config.adversaries[-1]))
-    for row in read_measurements(out / "analysis_rows.jsonl"):
-        if _is_spent(row):
-            yield _spent_name(row), float(row["value"]), int(row["rounds"]) - 1
-        elif row["metric"] in SHOWN and row["value"] is not None:
-            yield f"analysis/{_analysis_name(row)}", float(row["value"]), last
+    rows = read_measurements(out / "analysis_rows.jsonl")
+    yield from ((_spent_name(row), float(row["value"]), int(row["rounds"]) - 1) for row in rows if _is_spent(row))
+    found = _analysis_names([row for row in rows if row["metric"] in SHOWN and row["value"] is not None])
+    yield from ((name, float(row["value"]), last) for name, row in found.items())
 
 
-def _analysis_name(row: Mapping[str, Any]) -> str:
-    """Return a name that tells the row from others of its analysis."""
-    keys = ("analysis", "attack", "layers", "linkage", "view", "strength", "adversary")
-    told = [str(row[key]) for key in keys if row.get(key) not in (None, "")]
-    return "/".join([*told, row["metric"]])
+def _analysis_names(rows: Sequence[Row]) -> dict[str, Row]:
+    """Return a name for each row that tells it from others of its analysis: the keys in which those differ."""
+    named: dict[str, Row] = {}
+    for analysis in dict.fromkeys(str(row["analysis"]) for row in rows):
+        own = [row for row in rows if str(row["analysis"]) == analysis]
+        keys = [key for key in own[0] if key not in NUMBERS and len({str(row.get(key)) for row in own}) > 1]
+        for row in own:
+            told = [f"{key}={row[key]}" for key in keys if row.get(key) is not None]
+            named.setdefault("/".join(["analysis", analysis, *told, str(row["metric"])]), row)
+    return named
 
 
 def _is_spent(row: Mapping[str, Any]) -> bool:

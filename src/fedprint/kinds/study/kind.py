@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from fedprint.data.files import read_json
+from fedprint.data.locate import data_root
 from fedprint.data.sources import may_be_shared
 from fedprint.defences.secure_aggregation import server_view
 from fedprint.kinds.base import Costs, Drawn, Findings, Source
@@ -19,7 +20,7 @@ from fedprint.kinds.study.search import Tuned, spread_jobs, tune
 from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
-from fedprint.lab.tracking import Point, Run, RunHead, open_run
+from fedprint.lab.tracking import DataUse, Point, Run, RunHead, open_run
 from fedprint.tuning.score import Finished
 from fedprint.tuning.worker import StudyPlan
 from fedprint.types import Linkage
@@ -52,6 +53,7 @@ class StudyKind:
             done=tuned.done,
             data=(data_use(config.config, read_json(tuned.done[0].outputs[STAGE] / "details.json")),),
             plots=(_operating_points(tuned),),
+            compared=("utility", "ap_update", "ap_device"),
         )
 
     def costs(self, config: Study) -> Costs:
@@ -91,6 +93,7 @@ def trial_head(study: Study, plan: StudyPlan, trial: Finished) -> RunHead:
         name=f"{study.name} {plan.strategy.name} trial {trial.number}",
         params={**parameters(config), "strategy": plan.strategy.name, **view, **trial.values},
         tags={"state": trial.state, "feasible": trial.feasible, "trial": trial.number, "error": trial.error or ""},
+        data=(DataUse(name=config.data.name, digest=config.data.fingerprint(data_root(None))),),
         group=study.name,
         description=study.config.report.title,
     )
