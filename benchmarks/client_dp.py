@@ -8,7 +8,6 @@ With ``all`` for ROUNDS it runs one seed to the end of its budget and evaluates 
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import resource
@@ -21,12 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stages import STAGES, run_stage, task_of
+
 from fedprint.data.prepared import load_users
 from fedprint.federation.backends import best_device
 from fedprint.federation.store import UpdateStore
-from fedprint.kinds.federation.config import dump_yaml, load_experiment
 from fedprint.kinds.federation.build import make_plan
-from fedprint.kinds.federation.stages.paths import Job, Paths
+from fedprint.lab.graph import Task
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,18 +40,15 @@ class Cost:
     peak: float
 
 
-def job(base: Path, experiment: str, rounds: int | None) -> Job:
+def task(base: Path, experiment: str, rounds: int | None) -> Task:
     """Resolve the experiment, for some of its rounds where a number is given."""
     assignments = [] if rounds is None else [f"federation.rounds={rounds}", f"federation.evaluate_every={rounds}"]
-    config = load_experiment(ROOT, experiment, assignments=assignments)
-    base.mkdir(parents=True, exist_ok=True)
-    (base / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
-    return Job(config=config, prior="random", seed=0, paths=Paths(base=base, item="random-0"))
+    return task_of(base, experiment, assignments)
 
 
-def run_stage(stage: str, base: Path, experiment: str, rounds: int) -> None:
+def run_here(stage: str, base: Path, experiment: str, rounds: int) -> None:
     """Run in the child: one stage, and its processor time and peak memory at the end; 0 rounds are all of them."""
-    importlib.import_module(f"fedprint.kinds.federation.stages.{stage}").run(job(base, experiment, rounds or None))
+    run_stage(stage, task(base, experiment, rounds or None))
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(f"cpu {used.ru_utime + used.ru_stime:.2f} s, peak {used.ru_maxrss / 1024:.0f} MiB", file=sys.stderr)
 
@@ -75,19 +72,20 @@ def measured(stage: str, base: Path, experiment: str, rounds: int) -> Cost:
 def measure(experiment: str, rounds: int, base: Path) -> None:
     """Print the costs and the projection."""
     prepared = measured("prepare", base, experiment, rounds)
+    measured("choose", base, experiment, rounds)
     few = max(1, rounds // 3)
     costs, updates = {}, {}
     for count in (few, rounds):
         costs[count] = measured("federate", base, experiment, count)
-        updates[count] = len(UpdateStore.open(base / "updates" / "random-0" / "observed", verify=False).index)
+        updates[count] = len(UpdateStore.open(base / "observed", verify=False).index)
     more = updates[rounds] - updates[few]
     rates = [more / (getattr(costs[rounds], kind) - getattr(costs[few], kind)) for kind in ("wall", "cpu")]
-    whole = job(base, experiment, None).config
-    clients = 2 * len(load_users(base / "prepared" / "random-0" / "private"))
+    whole = task(base, experiment, None).config
+    clients = 2 * len(load_users(base / "private"))
     plan = make_plan(whole, clients, 0)
     total = sum(plan.expected(t) for t in range(plan.rounds))
     disk = (
-        sum(path.stat().st_size for path in (base / "updates").rglob("*") if path.is_file()) / updates[rounds] * total
+        sum(path.stat().st_size for path in (base / "observed").rglob("*") if path.is_file()) / updates[rounds] * total
     )
     peak = max(cost.peak for cost in (prepared, *costs.values()))
     print(f"{clients:,} clients: {rates[0]:.0f} updates/s on the clock, {rates[1]:.0f} per second of cpu")
@@ -97,15 +95,12 @@ def measure(experiment: str, rounds: int, base: Path) -> None:
           f"{minutes[1]:.0f} min of cpu, {disk / 2**30:.1f} GiB of store")  # fmt: skip
 
 
-WHOLE = ("prepare", "federate", "ask", "attack", "analyse", "evaluate")
-
-
 def run_whole(experiment: str, base: Path) -> None:
     """Run every stage of one seed and print what each took, then accuracy and epsilon."""
     began = time.perf_counter()
-    costs = [measured(stage, base, experiment, 0) for stage in WHOLE]
-    updates = len(UpdateStore.open(base / "updates" / "random-0" / "observed", verify=False).index)
-    rows = map(json.loads, (base / "evaluation" / "random-0" / "rows.jsonl").read_text().splitlines())
+    costs = [measured(stage, base, experiment, 0) for stage in STAGES]
+    updates = len(UpdateStore.open(base / "observed", verify=False).index)
+    rows = map(json.loads, (base / "evaluation" / "rows.jsonl").read_text().splitlines())
     said = ("value", "lo", "hi", "n_questions", "epsilon", "delta", "rounds", "accountant", "sampling", "adjacency")
     for row in (one for one in rows if one["metric"] == "accuracy" and one["training"] == "federated"):
         print("accuracy", {key: row[key] for key in said})
@@ -116,7 +111,7 @@ def run_whole(experiment: str, base: Path) -> None:
 def main(words: Sequence[str]) -> None:
     """Measure in a temporary folder."""
     if words[:1] == ["--stage"]:
-        run_stage(words[1], Path(words[2]), words[3], int(words[4]))
+        run_here(words[1], Path(words[2]), words[3], int(words[4]))
         return
     experiment, rounds = (*words, *("client-dp-10000", "12")[len(words) :])
     if rounds == "all":

@@ -17,26 +17,12 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedprint.kinds.federation.config import dump_yaml, load_experiment
-from fedprint.kinds.federation.stages.paths import Job, Paths
-
-STAGES = ("prepare", "federate", "ask", "attack", "analyse", "evaluate")
-ROOT = Path(__file__).parents[1]
+from stages import STAGES, run_stage, task_of
 
 
-def job(base: Path, users: int) -> Job:
-    """Resolve the experiment for some users."""
-    config = load_experiment(ROOT, "writers-scale", assignments=[f"data.users={users}"])
-    base.mkdir(parents=True, exist_ok=True)
-    (base / "config.yaml").write_text(dump_yaml(config), encoding="utf-8")
-    return Job(config=config, prior="random", seed=0, paths=Paths(base=base, item="random-0"))
-
-
-def run_stage(stage: str, base: Path, users: int) -> None:
+def run_here(stage: str, base: Path, users: int) -> None:
     """Run in the child: one stage, and its peak memory in MiB at the end."""
-    import importlib
-
-    importlib.import_module(f"fedprint.kinds.federation.stages.{stage}").run(job(base, users))
+    run_stage(stage, task_of(base, "writers-scale", [f"data.users={users}"]))
     status = Path("/proc/self/status").read_text().splitlines()
     peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
     print(f"peak {peak:.0f} MiB", file=sys.stderr)
@@ -57,7 +43,7 @@ def measure(base: Path, users: int) -> dict[str, float]:
             parts = re.findall(r"^([a-z-]+): ([0-9.]+) s$", run.stderr, re.MULTILINE)
             found |= {f"  {name} s": float(seconds) for name, seconds in parts}
         print(f"{users} users: {stage} {found[f'{stage} s']:.0f} s, {found[f'{stage} MiB']:.0f} MiB", flush=True)
-    observed = base / "updates" / "random-0" / "observed"
+    observed = base / "observed"
     found["store MiB"] = sum(path.stat().st_size for path in observed.rglob("*") if path.is_file()) / 2**20
     found["total s"] = sum(found[f"{stage} s"] for stage in STAGES)
     return found
@@ -81,7 +67,7 @@ def table(results: Mapping[int, Mapping[str, float]]) -> str:
 def main(words: Sequence[str]) -> None:
     """Print the table."""
     if words[:1] == ["--stage"]:
-        run_stage(words[1], Path(words[2]), int(words[3]))
+        run_here(words[1], Path(words[2]), int(words[3]))
         return
     results = {}
     for users in [int(word) for word in words] or [145, 290, 580]:

@@ -15,10 +15,15 @@ from itertools import product
 from statistics import fmean
 
 from fedprint.evaluation.tradeoff import Point
-from fedprint.kinds.plane.point_pool import PointRequest, run_points
-from fedprint.kinds.study.config import Study, load_study
+from fedprint.kinds.federation.jobs import point_job
+from fedprint.kinds.federation.points import points_of, wanted
+from fedprint.kinds.laboratory import laboratory
+from fedprint.kinds.sources import source
+from fedprint.kinds.study.config import Study
+from fedprint.kinds.study.kind import StudyKind
 from fedprint.kinds.study.search import Tuned, ceiling_of, judged, score_of, tune
 from fedprint.lab.project import find_root
+from fedprint.lab.runner import Lab
 from fedprint.tuning.score import ranked
 from fedprint.tuning.space import Values
 from fedprint.types import FedprintError
@@ -27,7 +32,7 @@ FINER = 4
 
 
 def points_at(
-    study: Study, values: Sequence[Values], seeds: Sequence[int], like: int, jobs: int, title: str
+    study: Study, values: Sequence[Values], seeds: Sequence[int], like: int, lab: Lab, title: str
 ) -> list[list[Point | FedprintError]]:
     """Return the points of the study's first strategy at each of ``values``, one per seed.
 
@@ -35,30 +40,34 @@ def points_at(
     """
     strategy, prior = study.settings.strategies[0], study.settings.prior
     configs = [study.defended(strategy, one, like) for one in values]
-    requests = [PointRequest(config=config, prior=prior, seed=seed) for config in configs for seed in seeds]
-    found = run_points(requests, jobs=jobs, title=title)
+    jobs = [
+        point_job(config, prior, seed, label=f"{place} seed {seed}")
+        for place, config in enumerate(configs)
+        for seed in seeds
+    ]
+    found = points_of(lab.run(jobs, title=title, want=wanted(lab)))
     return [found[start : start + len(seeds)] for start in range(0, len(found), len(seeds))]
 
 
-def kept_below(tuned: Tuned, repeats: int, jobs: int) -> list[bool]:
+def kept_below(tuned: Tuned, repeats: int, lab: Lab) -> list[bool]:
     """Return for each of ``repeats`` further sets of seeds whether the operating point keeps below the ceiling."""
     study, (found,) = tuned.study, tuned.operating_points
     size = len(study.settings.fresh_seeds)
     seeds = range(10_000, 10_000 + size * repeats)
     like = study.settings.fresh_seeds[0]
-    (points,) = points_at(study, [found.parameters], seeds, like, jobs, f"{study.name}: repeats")
+    (points,) = points_at(study, [found.parameters], seeds, like, lab, f"{study.name}: repeats")
     groups = [[p for p in points[size * i : size * (i + 1)] if isinstance(p, Point)] for i in range(repeats)]
     return [bool(g) and fmean(judged(study, p).value for p in g) <= ceiling_of(study, g) for g in groups]
 
 
-def best_on_grid(tuned: Tuned, jobs: int) -> float | None:
+def best_on_grid(tuned: Tuned, lab: Lab) -> float | None:
     """Return the best feasible utility on a grid of four times as many places as the study has trials."""
     study, (search,) = tuned.study, tuned.searches
     space = study.settings.strategies[0].space
     per_axis = max(2, round((FINER * study.settings.trials) ** (1 / len(space))))
     grid = [dict(zip(space, v, strict=True)) for v in product(*(p.grid(per_axis) for p in space.values()))]
     seeds = study.settings.seeds
-    batches = points_at(study, grid, seeds, seeds[0], jobs, f"{study.name}: grid")
+    batches = points_at(study, grid, seeds, seeds[0], lab, f"{study.name}: grid")
     whole = [[p for p in batch if isinstance(p, Point)] for batch in batches]
     scores = [score_of(study, points, tuned.undefended) for points in whole if len(points) == len(seeds)]
     return max((s.utility for s in scores if s.excess(search.margin) <= 0), default=None)
@@ -76,16 +85,24 @@ def main() -> None:
     asked = parser.parse_args()
     root = find_root()
     try:
-        study = load_study(root, asked.study, fast=asked.fast, assignments=asked.set, only=[asked.strategy])
+        given = source(
+            root, asked.study, fast=asked.fast, assignments=asked.set, strategies=[asked.strategy], folders=["studies"]
+        )
+        study = StudyKind().load(given)
     except FedprintError as error:
         parser.error(str(error))
-    tuned = tune(root, study, workers=asked.jobs)
+    with laboratory(root, StudyKind(), study, jobs=asked.jobs) as lab:
+        compare(tune(study, lab), asked.repeats, lab)
+
+
+def compare(tuned: Tuned, repeats: int, lab: Lab) -> None:
+    """Print how the result of a study keeps."""
     (point,), (search,) = tuned.operating_points, tuned.searches
-    print(f"{asked.strategy}: {dict(point.parameters)}, utility {point.utility}, AP {point.attack_ap}, {point.note}")
-    kept = kept_below(tuned, asked.repeats, asked.jobs)
+    print(f"{point.strategy}: {dict(point.parameters)}, utility {point.utility}, AP {point.attack_ap}, {point.note}")
+    kept = kept_below(tuned, repeats, lab)
     print(f"keeps below the ceiling on {sum(kept)} of {len(kept)} further sets of seeds")
     best = next((trial.utility for trial in ranked(search.trials) if trial.feasible), None)
-    grid = best_on_grid(tuned, asked.jobs)
+    grid = best_on_grid(tuned, lab)
     ratio = f"{best / grid:.4f}" if best and grid else "-"
     print(f"best feasible utility: study {best}, grid {grid}, ratio {ratio}")
 

@@ -17,7 +17,9 @@ from fedprint.data.prepared import load_users
 from fedprint.evaluation.diversity import doublings
 from fedprint.evaluation.rows import GUARANTEE, read_measurements
 from fedprint.federation.store import UpdateStore
-from fedprint.kinds.federation.stages.tracking import log_evaluation
+from fedprint.kinds.federation.jobs import job_of
+from fedprint.kinds.federation.tracked import log_federation
+from fedprint.lab.runner import Done
 from fedprint.reports import figures
 from fedprint.reports.evaluations import read_evaluations
 
@@ -63,11 +65,18 @@ class FakeRun:
         self.metrics: dict[str, tuple[float, int]] = {}
         self.tags: dict[str, object] = {}
 
-    def log_metrics(self, batch: Sequence[tuple[str, float, int]]) -> None:
+    def log_metrics(self, batch: Sequence[tuple[str, float, int]], **of: object) -> None:
         self.metrics |= {name: (value, step) for name, value, step in batch}
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
         self.tags |= tags
+
+    def log_data(self, data: object) -> None: ...
+
+    def log_model(self, folder: Path, **of: object) -> str:
+        return "model"
+
+    def log_artifacts(self, place: Path, below: str | None = None) -> None: ...
 
 
 def dots(evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[float, float]], str]:
@@ -86,10 +95,10 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = project.run("strokes", EXPERIMENT)
-    rows = read_measurements(job.paths.evaluation / "rows.jsonl")
+    rows = read_measurements(job.at("evaluation") / "rows.jsonl")
     accuracy, epsilon = (
         [row for row in found if row["metric"] == metric and row["training"] == "federated"]
-        for found, metric in ((rows, "accuracy"), (read_measurements(job.paths.evaluation / "analysis_rows.jsonl"),
+        for found, metric in ((rows, "accuracy"), (read_measurements(job.at("evaluation") / "analysis_rows.jsonl"),
                                                   "epsilon"))
     )  # fmt: skip
     first = next(row for row in epsilon if row["accountant"] == "moments")
@@ -105,14 +114,12 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(
     }  # fmt: skip
     for silent in ("the logged training loss", "V_c and U_s", "second device", "the choice of the settings"):
         assert silent in first["not_covered"]
-    assert (
-        0 < first["value"] <= 12.5 and first["rounds"] == 8 == UpdateStore.open(job.paths.updates / "observed").rounds
-    )
+    assert 0 < first["value"] <= 12.5 and first["rounds"] == 8 == UpdateStore.open(job.at("observed")).rounds
     assert accuracy[0]["value"] > 0.5, "a tenth is chance"
-    details = json.loads((job.paths.evaluation / "details.json").read_text())
+    details = json.loads((job.at("evaluation") / "details.json").read_text())
     assert details["budget"]["epsilon"] == first["value"]
     assert all(entry["between_clients_variance"] > 0 for entry in details["history"])
-    moved = {row["metric"]: row for row in read_measurements(job.paths.evaluation / "analysis_rows.jsonl")
+    moved = {row["metric"]: row for row in read_measurements(job.at("evaluation") / "analysis_rows.jsonl")
              if row["analysis"] == "diversity"}  # fmt: skip
     assert set(moved) == {"between_clients_variance_change", "update_scale_change"}
     for metric, row in moved.items():
@@ -121,7 +128,8 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(
         assert found is not None and (row["value"], row["n_questions"]) == (found.value, len(recorded))
         assert (row["view"], row["defence"], row["unit"]) == ("local", "dp-fedavg", "doublings")
     tracked, whose = FakeRun(), {"device": "", "user": "_user"}
-    log_evaluation(tracked, job, rows)  # type: ignore[arg-type]
+    done = Done(job=job_of(job.config, "random", 0, label="x"), outputs=job.places, keys={}, known=False)
+    log_federation(job.config, done, tracked)  # type: ignore[arg-type]
     assert {name: point for name, point in tracked.metrics.items() if name.startswith("privacy/epsilon")} == {
         f"privacy/epsilon{whose[row['protects']]}_{row['accountant']}": (row["value"], row["rounds"] - 1)
         for row in (*epsilon, of_user)
@@ -131,7 +139,7 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(
         "privacy.delta": 0.001, "privacy.sampling": "poisson", "privacy.adjacency": "add-remove",
         "privacy.not_covered": first["not_covered"],
     }  # fmt: skip
-    places, caption = dots(job.paths.evaluation, monkeypatch)
+    places, caption = dots(job.at("evaluation"), monkeypatch)
     assert places == [(7, details["history"][7]["utility"])], "the last of the rounds that were paid for"
     assert "The dot: here the budget ended the training, after 8 rounds and 160 updates that cost epsilon" in caption
 
@@ -155,10 +163,10 @@ def test_where_nobody_attacks_no_device_trains_off_line_but_a_half_of_each_prior
     monkeypatch.setattr(attack, "MOST_GUESSES", 15)
     for name, attacks in (("nobody", EXPERIMENT["attacks"][:1]), ("somebody", EXPERIMENT["attacks"])):  # type: ignore[index]
         job = project.run(name, {**EXPERIMENT, "attacks": attacks})
-        told = json.loads((job.paths.attack_of("naive") / "attack.json").read_text())
+        told = json.loads((job.at("attack") / "naive" / "attack.json").read_text())
         assert told["recipe"] == ("recorded" if name == "nobody" else "clean")
         assert (len(told["subjects"]) == 15) == (name == "nobody") and len(told["subjects"]) >= 15
-        rows = read_measurements(job.paths.evaluation / "rows.jsonl")
+        rows = read_measurements(job.at("evaluation") / "rows.jsonl")
         (guess,) = (row for row in rows if (row["metric"], row["attack"], row["linkage"]) == ("ap", "chance", "update"))
         assert guess["n_questions"] == len(told["subjects"])
     assert trained[0] == 2 * 20 < trained[1]
@@ -170,14 +178,14 @@ def test_images_are_held_once_however_many_clients_there_are(project: Project) -
     sizes = []
     for clients in (40, 60):
         project.write("strokes", {**EXPERIMENT, "data": {**EXPERIMENT["data"], "clients": clients}})  # type: ignore[dict-item]
-        job = project.job("strokes")
+        job = project.task("strokes")
         from fedprint.kinds.federation.stages import prepare
 
         prepare.run(job)
-        with np.load(Path(job.paths.prepared) / "private" / "users.npz") as archive:
+        with np.load(job.at("private") / "users.npz") as archive:
             sizes.append(len(archive["pool.y"]))
             assert len(archive["rows"]) == clients // 2 * 12
-        users = load_users(job.paths.prepared / "private")
+        users = load_users(job.at("private"))
         assert all(isinstance(user.examples, PooledExamples) for user in users)
         assert all(len(user.examples["y"].unique()) <= 2 for user in users)
     assert sizes[0] <= 480 and sizes[1] <= 480

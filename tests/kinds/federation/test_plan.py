@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tiny_project import CHECKOUT, TINY, Project
+from tiny_study import study_of
 
 from fedprint.attacks.adversary import Effort, _nuisance, background_devices
 from fedprint.defences.counterweight import CounterAug
@@ -15,11 +16,11 @@ from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import Noise
 from fedprint.kinds.federation import plan
 from fedprint.kinds.federation.config import Experiment, check_experiment
-from fedprint.kinds.federation.plan import Estimate, Sample, costs, minutes_of_points, sample
-from fedprint.kinds.plane.plane import load_plane
+from fedprint.kinds.federation.plan import Estimate, Sample, costs, costs_of_points, sample
 from fedprint.kinds.federation.stages.attack import effort_of, open_view
-from fedprint.kinds.federation.stages.paths import Job
-from fedprint.kinds.study.config import load_study
+from fedprint.kinds.plane.config import load_plane
+from fedprint.kinds.sources import source
+from fedprint.lab.graph import Task
 
 USERS = 8
 PARAMS = {"conv1.weight": torch.zeros(400), "head.weight": torch.zeros(100), "head.bias": torch.zeros(10)}
@@ -97,7 +98,7 @@ def test_devices_off_line_are_those_of_the_adversaries() -> None:
     assert training(experiment(NOISE, threat=many, selection=selection)) == pytest.approx((8 + 2) * 800)
 
 
-def test_the_devices_that_are_counted_are_those_that_are_trained(tiny_run: Job) -> None:
+def test_the_devices_that_are_counted_are_those_that_are_trained(tiny_run: Task) -> None:
     for defences in ((), (Noise(sigma=1),), (RandAug(alpha=1),)):
         view = replace(open_view(tiny_run, "naive")[0], defences=defences)
         counted, trained = background_devices(defences, len(view.background)), len(list(_nuisance(view)))
@@ -131,14 +132,17 @@ def test_the_sample_is_of_the_data(project: Project) -> None:
     assert "head.weight" in found.params
 
 
-def test_points_of_a_sweep_cost_what_their_own_defences_do() -> None:
+def seconds(points: list[tuple[Experiment, int]], found: Sample = SAMPLE) -> float:
+    return costs_of_points(points, found).seconds
+
+
+def test_points_of_a_plane_cost_what_their_own_defences_do() -> None:
     plain, added = experiment(), experiment(RAND)
-    mixed = minutes_of_points([(plain, 3), (added, 2)], 2, SAMPLE)
-    assert mixed == pytest.approx(
-        minutes_of_points([(plain, 3)], 2, SAMPLE) + minutes_of_points([(added, 2)], 2, SAMPLE)
-    )
-    assert minutes_of_points([(added, 1)], 1, SAMPLE) > minutes_of_points([(plain, 1)], 1, SAMPLE)
-    assert minutes_of_points([(plain, 4)], 4, SAMPLE) == pytest.approx(minutes_of_points([(plain, 1)], 1, SAMPLE))
+    mixed = costs_of_points([(plain, 3), (added, 2)], SAMPLE)
+    assert mixed.seconds == pytest.approx(seconds([(plain, 3)]) + seconds([(added, 2)]))
+    assert seconds([(added, 1)]) > seconds([(plain, 1)])
+    one = costs_of_points([(plain, 1)], SAMPLE)
+    assert (mixed.jobs, mixed.disk) == (5, 5 * one.disk) and mixed.memory >= one.memory
 
 
 def test_the_plane_of_writers_is_near_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +150,7 @@ def test_the_plane_of_writers_is_near_what_was_measured(monkeypatch: pytest.Monk
 
     Of 124 for the whole plane, by the times at which points ended.
     """
-    plane = load_plane(CHECKOUT, "mnist-writers-plane")
+    plane = load_plane(source(CHECKOUT, "mnist-writers-plane"))
     model = plane.config.model.build((1, 28, 28), 10, False)
     params = {name: p.detach() for name, p in model.public_parameters().items()}
     found = Sample(users=100, background=300, examples=10219, prior=5104, seconds=0.0004, params=params)
@@ -154,16 +158,16 @@ def test_the_plane_of_writers_is_near_what_was_measured(monkeypatch: pytest.Monk
     measured = [place for place in plane.places if place.strategy not in later]
     points = [(place.config, len(plane.settings.seeds)) for place in measured]
     assert sum(number for _, number in points) == 99
-    by_mode = minutes_of_points(points, 2, found)
+    by_mode = seconds(points, found) / 120
     monkeypatch.setattr(plan, "devices_by_mode", lambda *_: (0, 0))
     assert 111 / 1.5 < by_mode < 111 * 1.5
-    assert 1 < by_mode / minutes_of_points(points, 2, found) < 1.25
-    undefended = minutes_of_points([(plane.config, 99)], 2, found)
-    assert undefended < minutes_of_points(points, 2, found) / 1.5, "defences are most of the cost"
+    assert 1 < by_mode / (seconds(points, found) / 120) < 1.25
+    undefended = seconds([(plane.config, 99)], found) / 120
+    assert undefended < seconds(points, found) / 120 / 1.5, "defences are most of the cost"
 
 
 def test_a_study_counts_its_strategies_at_the_middle_of_their_spaces() -> None:
-    study = load_study(CHECKOUT, "mnist-writers")
+    study = study_of(CHECKOUT, "mnist-writers")
     (plain, fresh), *strategies = study.points
     s = study.settings
     assert plain == study.config and fresh == len(s.seeds) + len(s.fresh_seeds)

@@ -1,13 +1,9 @@
-"""Points: the stages in one process, cached by settings, data and code; safe when killed or wanted twice."""
+"""Points through the real lab: what they hold, what changes them, and what a kill leaves."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,17 +11,20 @@ from typing import Any
 import pytest
 from tiny_project import TINY, Project, project_in
 
-from fedprint.evaluation.tradeoff import UtilityNumber, normalised_utility, relative
-from fedprint.kinds.plane import point_keys
-from fedprint.kinds.plane import points
+from fedprint.evaluation.tradeoff import Point, UtilityNumber, normalised_utility, relative
 from fedprint.kinds.federation.config import Experiment, check_experiment
-from fedprint.cli.options import keep_updates
-from fedprint.kinds.plane.point_keys import canonical, stage_keys
-from fedprint.kinds.plane.points import KEEP_UPDATES, is_finished, read_point, run_point
-from fedprint.kinds.federation.stages import federate
+from fedprint.kinds.federation.graph import POINT
+from fedprint.kinds.federation.jobs import job_of, point_job
+from fedprint.kinds.federation.points import read_point, wanted
+from fedprint.kinds.laboratory import PRELOADED
+from fedprint.lab import keys
+from fedprint.lab.graph import Job
+from fedprint.lab.keys import stage_key
+from fedprint.lab.pool import LocalPool
+from fedprint.lab.runner import Done, Lab
 from fedprint.types import FedprintError
 
-POINT: dict[str, Any] = {
+SMALL: dict[str, Any] = {
     **TINY,
     "federation": {**TINY["federation"], "rounds": 6, "central_epochs": 0},
     "analyses": [],
@@ -33,7 +32,11 @@ POINT: dict[str, Any] = {
 
 
 def experiment(**changes: Any) -> Experiment:
-    return check_experiment({"name": "tiny", **POINT, **changes}, "test")
+    return check_experiment({"name": "tiny", **SMALL, **changes}, "test")
+
+
+def job(config: Experiment, seed: int = 0) -> Job:
+    return point_job(config, "random", seed, label=f"seed {seed}")
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +45,28 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         yield project
 
 
-def folders(root: Path) -> set[str]:
-    return {path.name for path in (root / "work" / "points" / "stages").iterdir()} - {".locks"}
+@pytest.fixture(scope="module")
+def lab(home: Project) -> Iterator[Lab]:
+    with LocalPool(PRELOADED) as pool, Lab(root=home.root, pool=pool, jobs=2) as lab:
+        yield lab
 
 
-def test_a_point_holds_the_numbers_of_the_evaluation_and_nothing_big_stays(home: Project) -> None:
-    point = run_point(experiment(), "random", 0)
+@pytest.fixture(scope="module")
+def done(lab: Lab) -> Done:
+    return lab.one(job(experiment()), title="points", want=wanted(lab))
+
+
+@pytest.fixture(scope="module")
+def point(done: Done) -> Point:
+    return read_point(done.outputs["point"])
+
+
+def stages(root: Path) -> set[str]:
+    entries = (root / "work" / "cache").glob("*/[!.]*")
+    return {path.parent.name for path in entries if path.parent.name != ".locks"}
+
+
+def test_a_point_holds_the_numbers_of_the_evaluation_and_nothing_big_stays(lab: Lab, done: Done, point: Point) -> None:
     rows = {(row["metric"], row["attack"], row["linkage"], row["training"]): row for row in point.rows}
     assert point.utility.value == rows["mean_ap", None, None, "federated"]["value"]
     (number,) = [number for number in point.attacks if number.selected]
@@ -61,129 +80,85 @@ def test_a_point_holds_the_numbers_of_the_evaluation_and_nothing_big_stays(home:
         row["value"] for key, row in rows.items() if key[0] == "ap" and key[2] == "update"
     )
     assert point.overhead["federation_seconds"] > 0  # type: ignore[operator]
-    assert all(name.startswith("prepare-") for name in folders(home.root)), "updates and scores are deleted"
-    kept = home.root / "work" / "points" / point.key
-    assert {path.name for path in kept.iterdir()} == {"point.json", "rows.jsonl", "details.json", "analysis_rows.jsonl"}
-    assert sum(path.stat().st_size for path in kept.iterdir()) < 1e6
-    assert not (home.root / "work" / "checkpoints").exists() or not any((home.root / "work" / "checkpoints").iterdir())
+    assert point.key == done.keys["point"]
+    assert stages(lab.root) == {"prepare", "choose", "point"}, "updates and scores are deleted"
+    kept = sorted(done.outputs["point"].iterdir())
+    assert [path.name for path in kept] == ["analysis_rows.jsonl", "details.json", "point.json", "rows.jsonl"]
+    assert sum(path.stat().st_size for path in kept) < 1e6
 
 
-def test_a_point_is_computed_once(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = run_point(experiment(), "random", 0)
-    monkeypatch.setattr(points, "_compute", lambda *_: pytest.fail("computed again"))
-    assert run_point(experiment(report={"title": "Another title"}), "random", 0) == first
-    assert is_finished(experiment(seeds=[4, 0]), "random", 0), "which seeds run beside one another does not matter"
-    assert not is_finished(experiment(), "random", 1)
+def test_a_point_is_computed_once_whatever_it_is_called(lab: Lab, done: Done) -> None:
+    for other in (experiment(report={"title": "Another title"}), experiment(seeds=[4, 0])):
+        again = lab.one(job(other), title="points", want=wanted(lab))
+        assert again.known and again.outputs == done.outputs
+    assert not lab.knows(job(experiment(), 1), "point")
 
 
-def test_the_numbers_are_those_of_the_stages_run_by_dvc(home: Project) -> None:
-    job = home.run("plain", POINT)
-    lines = (job.paths.evaluation / "rows.jsonl").read_text().splitlines()
-    rows = [{**json.loads(line), "experiment": "point"} for line in lines]
-    assert list(run_point(experiment(), "random", 0).rows) == rows
+def test_the_numbers_are_those_of_a_federations_own_stages(home: Project, point: Point) -> None:
+    task = home.run("plain", SMALL)
+    lines = (task.at("evaluation") / "rows.jsonl").read_text().splitlines()
+    assert list(point.rows) == [{**json.loads(line), "experiment": "point"} for line in lines]
 
 
-def keys_of(config: Experiment) -> dict[str, str]:
-    return dict(stage_keys(Path(os.environ["FEDPRINT_ROOT"]), canonical(config, "random", 0), "data"))
-
-
-def changed(home: Project, config: Experiment) -> list[str]:
-    before, after = keys_of(experiment()), keys_of(config)
-    return [stage for stage in before if before[stage] != after[stage]]
+def keys_of(made: Job) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for stage in POINT.stages:
+        before = {output: found[POINT.maker(output).name] for output in stage.inputs}
+        found[stage.name] = stage_key(made, stage, before, "cpu")
+    return found
 
 
 @pytest.mark.parametrize(
-    ("settings", "first"),
+    ("settings", "changed"),
     [
-        ({"data": {**TINY["data"], "bias": 0.5}}, "prepare"),
-        ({"defences": [{"name": "noise", "sigma": 0.1}]}, "federate"),
-        ({"federation": {**POINT["federation"], "rounds": 7}}, "federate"),
-        ({"analyses": [{"name": "training-updates"}]}, "ask"),
-        ({"attacks": [{"name": "knn", "k": 3}]}, "attack"),
-        ({"evaluation": {"resamples": 300}}, "evaluate"),
-        ({"name": "other", "report": {"title": "other"}, "fast": True}, None),
-        ({"federation": {**POINT["federation"], "backend": "threaded"}}, None),
+        ({"data": {**TINY["data"], "bias": 0.5}}, "prepare choose federate ask attack analyse point"),
+        ({"defences": [{"name": "noise", "sigma": 0.1}]}, "federate ask attack analyse point"),
+        ({"federation": {**SMALL["federation"], "rounds": 7}}, "choose federate ask attack analyse point"),
+        ({"federation": {**SMALL["federation"], "backend": "threaded"}}, "choose federate ask attack analyse point"),
+        ({"analyses": [{"name": "training-updates"}]}, "ask attack analyse point"),
+        ({"attacks": [{"name": "knn", "k": 3}]}, "attack analyse point"),
+        ({"evaluation": {"resamples": 300}}, "point"),
+        ({"name": "other", "report": {"title": "other"}, "fast": True}, ""),
     ],
 )
 def test_a_setting_changes_the_stages_that_read_it_and_all_after(
-    home: Project, settings: dict[str, Any], first: str | None
+    home: Project, settings: dict[str, Any], changed: str
 ) -> None:
-    stages = list(point_keys.STAGES)
-    assert changed(home, experiment(**settings)) == (stages[stages.index(first) :] if first else [])
+    before, after = keys_of(job(experiment())), keys_of(job(experiment(**settings)))
+    assert [stage for stage in before if before[stage] != after[stage]] == changed.split()
 
 
 def test_code_changes_the_stages_that_it_computes(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = keys_of(experiment())
-    plain = point_keys.source_digest
-    touched = lambda sources: plain(sources) + ("x" if "src/fedprint/attacks" in sources else "")  # noqa: E731
-    monkeypatch.setattr(point_keys, "source_digest", touched)
-    after = keys_of(experiment())
-    assert [stage for stage in before if before[stage] != after[stage]] == ["attack", "analyse", "evaluate"]
+    before, plain = keys_of(job(experiment())), keys.source_digest
+    monkeypatch.setattr(keys, "source_digest", lambda sources: plain(sources) + ("x" if "attacks" in sources else ""))
+    after = keys_of(job(experiment()))
+    assert [stage for stage in before if before[stage] != after[stage]] == ["attack", "analyse", "point"]
 
 
-def test_source_digests_see_every_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    package = tmp_path / "fedprint"
-    (package / "attacks").mkdir(parents=True)
-    for name in ("__init__.py", "rng.py", "attacks/a.py"):
-        (package / name).write_text(f"# {name}")
-    monkeypatch.setattr("fedprint.__file__", str(package / "__init__.py"))
-    digest = point_keys.source_digest.__wrapped__
-    one = digest(("src/fedprint/attacks", "src/fedprint/rng.py"))
-    (package / "attacks" / "a.py").write_text("# changed")
-    two = digest(("src/fedprint/attacks", "src/fedprint/rng.py"))
-    (package / "attacks" / "b.py").write_text("")
-    assert len({one, two, digest(("src/fedprint/attacks", "src/fedprint/rng.py"))}) == 3
+def test_points_share_what_they_have_in_common_with_a_federation(home: Project) -> None:
+    config = experiment()
+    whole = keys_of(replace(job_of(config, "random", 0, label="x"), work=job(config).work))
+    assert {name for name, key in keys_of(job(config)).items() if whole[name] == key} >= {
+        "prepare", "choose", "federate", "ask", "attack", "analyse",
+    }  # fmt: skip
 
 
-def test_points_with_another_attack_share_a_kept_federation(home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = experiment(seeds=[3])
-    monkeypatch.setenv(KEEP_UPDATES, "0")  # and restored afterwards
-    keep_updates(True)
-    first = run_point(config, "random", 3)
-    monkeypatch.delenv(KEEP_UPDATES)
-    monkeypatch.setattr(federate, "run", lambda *_: pytest.fail("federated again"))
-    other = run_point(experiment(seeds=[3], attacks=[{"name": "knn", "k": 3}]), "random", 3)
-    assert other.attacks[0].attack == "knn" and other.utility == first.utility
-    assert not any(name.startswith("federate-") for name in folders(home.root))
-
-
-def _kill_in_evaluation() -> None:
-    from fedprint.kinds.federation.stages import evaluate
-
-    evaluate.run = lambda job: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
-    run_point(experiment(), "random", 5)
-
-
-def _point_of_seed(seed: int) -> str:
-    return run_point(experiment(), "random", seed).key
-
-
-def test_a_killed_point_is_not_finished_and_goes_on_from_its_federation(
-    home: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = multiprocessing.get_context("spawn").Process(target=_kill_in_evaluation)
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    assert not is_finished(experiment(), "random", 5)
-    monkeypatch.setattr(federate, "run", lambda *_: pytest.fail("federated again"))
-    point = run_point(experiment(), "random", 5)
-    assert read_point(home.root / "work" / "points" / point.key) == point
-
-
-def test_two_processes_that_want_one_point_compute_it_once(home: Project) -> None:
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        first, second = pool.map(_point_of_seed, [7, 7], chunksize=1)
-    assert first == second
-    log = home.root / "work" / "points" / first
-    assert log.is_dir() and time.time() - log.stat().st_mtime < 600
+def test_points_with_another_attack_share_a_kept_federation(lab: Lab) -> None:
+    keeping = replace(lab, keep=True)
+    first = keeping.one(job(experiment(), 3), title="points", want=wanted(keeping))
+    assert (first.outputs["observed"] / "manifest.json").is_file()
+    other = lab.one(job(experiment(attacks=[{"name": "knn", "k": 3}]), 3), title="points", want=wanted(lab))
+    assert other.keys["federate"] == first.keys["federate"] and other.keys["attack"] != first.keys["attack"]
+    found, base = read_point(other.outputs["point"]), read_point(first.outputs["point"])
+    assert found.attacks[0].attack == "knn" and found.utility == base.utility
+    assert found.overhead["federation_seconds"] == base.overhead["federation_seconds"], "it was not trained again"
 
 
 def utility(metric: str, value: float, chance: float = 0.1) -> UtilityNumber:
     return UtilityNumber(metric=metric, value=value, lo=value, hi=value, chance=chance, n_questions=10, n_users=5)
 
 
-def test_utility_is_normalised_by_the_papers_rule(home: Project) -> None:
+def test_utility_is_normalised_by_the_papers_rule(point: Point) -> None:
     assert relative(0.6, utility("accuracy", 0.8), "accuracy") == pytest.approx(0.75)
     assert relative(0.9, utility("accuracy", 0.8), "accuracy") > 1
     error = utility("mae", 1.0, chance=1.5)
@@ -193,7 +168,6 @@ def test_utility_is_normalised_by_the_papers_rule(home: Project) -> None:
         relative(1.0, utility("mae", 1.6, chance=1.5), "mae")
     with pytest.raises(FedprintError, match="in mae has no share of one in accuracy"):
         relative(1.0, utility("accuracy", 1), "mae")
-    point = run_point(experiment(), "random", 0)
     assert normalised_utility(point, point) == 1
     stronger = replace(point.chosen, adversary="adaptive", value=0.99)
     both = replace(point, attacks=(*point.attacks, stronger))
@@ -202,80 +176,3 @@ def test_utility_is_normalised_by_the_papers_rule(home: Project) -> None:
     assert replace(both, attacks=(*point.attacks, unchosen)).chosen is point.chosen
     with pytest.raises(FedprintError, match="'adaptive' did not attack"):
         point.attack("adaptive")
-
-
-def _hold_a_worker(root: str, ready: Any, done: Any) -> None:
-    from fedprint.kinds.plane.point_pool import start_worker
-
-    start_worker(root, str(Path(root) / "work" / "logs" / "held"))
-    ready.set()
-    done.wait(60)
-
-
-def test_cleaning_waits_for_workers_and_keeps_finished_points(home: Project) -> None:
-    from fedprint.kinds.cleaning import _doomed_folders
-    from fedprint.kinds.plane.point_pool import in_use
-
-    point = run_point(experiment(), "random", 0)
-    context = multiprocessing.get_context("spawn")
-    ready, done = context.Event(), context.Event()
-    process = context.Process(target=_hold_a_worker, args=(str(home.root), ready, done))
-    process.start()
-    assert ready.wait(60) and in_use(home.root)
-    done.set()
-    process.join()
-    assert not in_use(home.root)
-    doomed = {path.name for path in _doomed_folders(home.root, {"plain"})}
-    assert any(name.startswith("prepare-") for name in doomed)
-    assert point.key not in doomed and ".locks" not in doomed
-
-
-def _pool_of_one(root: str, pid: Any) -> None:
-    from fedprint.kinds.plane.point_pool import _pool
-
-    os.environ["FEDPRINT_ROOT"] = root
-    pool = _pool(1, "orphans")
-    pid.value = pool.submit(os.getpid).result()
-    time.sleep(600)
-
-
-@pytest.mark.slow
-def test_workers_end_with_the_process_that_started_them(home: Project) -> None:
-    context = multiprocessing.get_context("spawn")
-    pid = context.Value("i", 0)
-    process = context.Process(target=_pool_of_one, args=(str(home.root), pid))
-    process.start()
-    _wait_until(lambda: pid.value != 0)
-    process.kill()
-    process.join()
-    _wait_until(lambda: not _lives(pid.value))
-
-
-def _wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
-def _lives(pid: int) -> bool:
-    state = Path(f"/proc/{pid}/stat")
-    return state.is_file() and state.read_text().rsplit(")", 1)[1].split()[0] != "Z"
-
-
-def test_a_folder_that_is_being_removed_does_not_read_as_finished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "federate-abc"
-    target.mkdir()
-    removed: list[str] = []
-
-    def killed(path: Path, ignore_errors: bool = False) -> None:
-        removed.append(Path(path).name)
-        if not ignore_errors:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(points.shutil, "rmtree", killed)
-    with pytest.raises(KeyboardInterrupt):
-        points._remove(target)
-    assert not target.exists() and (tmp_path / removed[-1]).is_dir()
