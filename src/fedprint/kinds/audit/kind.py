@@ -18,7 +18,7 @@ from fedprint.kinds.federation.plan import costs_of
 from fedprint.kinds.federation.tracked import parameters
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
-from fedprint.lab.tracking import Run, RunHead
+from fedprint.lab.tracking import DataUse, Run, RunHead
 from fedprint.reports.page import fresh_folder, swap
 
 EXPERIMENT = "fedprint audits"
@@ -59,7 +59,8 @@ class AuditKind:
             shutil.rmtree(partial, ignore_errors=True)
         metrics = {"epsilon_lower": max(one.bound for one in found)}
         promised = [one.accounted.value for one in found if as_values(one)["accounted"]["value"] is not None]
-        return Findings(metrics=metrics | ({"epsilon_accounted": max(promised)} if promised else {}), done=done)
+        metrics |= {"epsilon_accounted": max(promised)} if promised else {}
+        return Findings(metrics=metrics, done=done, data=(_data(config, done[0].job),))
 
     def costs(self, config: ExperimentAudit) -> Costs:
         """Return about what it costs: the experiment's federations, of which nothing is recorded."""
@@ -75,6 +76,7 @@ class AuditKind:
             name=f"{config.name} {job.label}",
             params={**parameters(config.config), "prior": job.prior, "seed": job.seed},
             tags={"fast": config.fast},
+            data=(_data(config, job),),
             group=config.name,
             description=config.config.report.title,
         )
@@ -86,6 +88,10 @@ class AuditKind:
     def shareable(self, config: ExperimentAudit) -> bool:
         """Return whether the data set declares that its samples may be shown."""
         return may_be_shared(config.config.data, None)
+
+
+def _data(config: ExperimentAudit, job: Job) -> DataUse:
+    return DataUse(name=config.config.data.name, digest=job.data)
 
 
 def log_audit(done: Done, run: Run) -> None:
