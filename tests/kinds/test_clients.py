@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,10 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from clients_trespass import CHEATING
 from rich.console import Console
-from tiny_project import CHECKOUT
+from tiny_inversion import write_blobs
+from tiny_project import CHECKOUT, project_in
 
 from fedprint.data.labelled_images import LabelledSet
 from fedprint.defences.schedules import Step
@@ -28,6 +32,8 @@ from fedprint.kinds.images import read_hits, read_model
 from fedprint.kinds.registry import kind_of
 from fedprint.kinds.sources import source
 from fedprint.lab.graph import Task
+from fedprint.lab.pool import LocalPool
+from fedprint.lab.runner import JobFailed, Lab
 from fedprint.reports.clients import write_clients
 from fedprint.reports.clients_claims import judge_clients
 from fedprint.reports.terminal import summary_table
@@ -344,3 +350,38 @@ def test_claims_are_judged_on_paired_differences() -> None:
 def test_a_dry_run_measures_a_little(data_dir: Path) -> None:
     costs = ClientsKind().costs(load(fast=True))
     assert costs.jobs == 24 and costs.seconds > 1 and costs.memory > 2**29 and costs.details["rounds"] == "10"
+
+
+TINY_SWEEP: Mapping[str, Any] = {
+    "report": {"title": "Tiny sweep"},
+    "data": {"name": "blobs", "train": 60, "test": 40},
+    "partitions": [{"name": "iid"}],
+    "clients": [2],
+    "network": {"name": "mlp", "hidden": 8},
+    "training": {"rounds": 2, "batch_size": 10, "lr": 0.01},
+    "methods": [{"name": "standalone", "alone": True}, {"name": "fedavg"}],
+}
+
+
+def test_a_sweep_runs_in_the_lab_and_names_what_diverged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_blobs(tmp_path / "data")
+    monkeypatch.setenv("FEDPRINT_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    wild = {"name": "ppdl-0.3", "defence": "dp", "defences": [{"name": "noise", "sigma": 1e38}]}
+    (tmp_path / "project").mkdir()
+    with project_in(tmp_path / "project") as project:
+        project.write("sweep", {**TINY_SWEEP, "methods": [*TINY_SWEEP["methods"], wild]})
+        kind = ClientsKind()
+        config = kind.load(source(project.root, "sweep"))
+        with (
+            LocalPool(["fedprint.kinds.preload", "clients_trespass"]) as pool,
+            Lab(root=project.root, pool=pool) as lab,
+        ):
+            findings = kind.carry_out(config, lab, project.root / "reports" / "sweep")
+            cheating = replace(kind.jobs(config)[0], work=CHEATING)
+            with pytest.raises(JobFailed, match=r"stage train: .*blobs\.npz, which is not among its inputs"):
+                lab.one(cheating, title="sweep")
+    assert len(findings.done) == 2 and not findings.failures, "what diverges is a result"
+    page = (project.root / "reports" / "sweep" / "index.html").read_text()
+    assert "ppdl-0.3, 2 clients, iid, seed 0" in page and "training diverged" in page
+    assert {"accuracy_iid_fedavg", "accuracy_iid_fedavg_lo"} <= set(findings.metrics)

@@ -43,6 +43,7 @@ TRAIN = Stage(
     ),
     code=(
         f"{_HERE}config.py",
+        f"{_HERE}stages.py",
         f"{_HERE}training.py",
         "kinds/images.py",
         "rng.py",

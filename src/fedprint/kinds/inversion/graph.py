@@ -18,8 +18,9 @@ from fedprint.lab.graph import Graph, Stage, Work
 
 _STAGES = "fedprint.kinds.inversion.stages"
 _HERE = "kinds/inversion/"
-_DRAW = draw_stage(f"{_STAGES}:draw", ("data", "seed"), ())
+_DRAW = draw_stage(f"{_STAGES}:draw", ("data", "seed"), (f"{_HERE}stages.py",))
 _CLIENTS = (
+    f"{_HERE}stages.py",
     "kinds/images.py",
     f"{_HERE}networks.py",
     "rng.py",
@@ -31,6 +32,7 @@ _CLIENTS = (
     "federation/gradient_rounds.py",
 )
 _ATTACKS = (
+    f"{_HERE}stages.py",
     f"{_HERE}attack.py",
     "rng.py",
     "params.py",
@@ -104,7 +106,7 @@ def _exposure(known: tuple[str, ...]) -> Graph:
                 run=f"{_STAGES}:trace",
                 inputs=("found", "queries"),
                 outputs=("traced",),
-                code=(f"{_HERE}attack.py",),
+                code=(f"{_HERE}stages.py", f"{_HERE}attack.py"),
                 heavy=True,
             ),
             Stage(
@@ -114,6 +116,7 @@ def _exposure(known: tuple[str, ...]) -> Graph:
                 outputs=("outcome",),
                 settings=("participants",),
                 code=(
+                    f"{_HERE}stages.py",
                     f"{_HERE}judge.py",
                     f"{_HERE}outcome.py",
                     "evaluation/reconstruction.py",
