@@ -146,7 +146,7 @@ def test_points_share_what_they_have_in_common_with_a_federation(home: Project) 
 def test_points_with_another_attack_share_a_kept_federation(lab: Lab) -> None:
     keeping = replace(lab, keep=True)
     first = keeping.one(job(experiment(), 3), title="points", want=wanted(keeping))
-    assert (first.outputs["observed"] / "manifest.json").is_file()
+    assert (first.outputs["observed"] / "complete.json").is_file()
     other = lab.one(job(experiment(attacks=[{"name": "knn", "k": 3}]), 3), title="points", want=wanted(lab))
     assert other.keys["federate"] == first.keys["federate"] and other.keys["attack"] != first.keys["attack"]
     found, base = read_point(other.outputs["point"]), read_point(first.outputs["point"])

@@ -183,7 +183,7 @@ def test_kept_updates_stay_in_the_cache_and_are_named_by_the_findings(swept: Pro
     plane = plane_of(swept, "one")
     with laboratory(swept.root, PlaneKind(), plane, jobs=2, keep=True) as lab:
         findings = PlaneKind().carry_out(plane, lab, swept.root / "reports" / "one")
-        assert all((done.outputs["observed"] / "manifest.json").is_file() for done in findings.done)
+        assert all((done.outputs["observed"] / "complete.json").is_file() for done in findings.done)
 
 
 def tracked(project: Project, experiment: str) -> list[Any]:

@@ -12,15 +12,26 @@ from rich.console import Console
 from tiny_project import TINY, Project
 from typer.testing import CliRunner
 
-from fedprint.audit.run import Audit, Setting
+from fedprint.audit.run import Setting
+from fedprint.cli.main import app
+from fedprint.data.files import write_json
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.evaluation.rows import COLUMNS
 from fedprint.federation.cohorts import FederationPlan
-from fedprint.kinds.audit import audit as auditing
-from fedprint.kinds.plane import plane as planes
-from fedprint.kinds.audit.audit import audit_row, cached_audit, delta_of, mechanism_of
-from fedprint.cli.main import app
-from fedprint.kinds.plane.plane import audits, load_plane
+from fedprint.kinds.audit import found as audits
+from fedprint.kinds.audit import mechanism as auditing
+from fedprint.kinds.audit import stage
+from fedprint.kinds.audit.config import AuditSetting, audit_of, audited, delta_of, load_audit
+from fedprint.kinds.audit.found import as_values, audit_from, audit_row
+from fedprint.kinds.audit.graph import AUDIT
+from fedprint.kinds.audit.kind import AuditKind
+from fedprint.kinds.audit.mechanism import mechanism_of
+from fedprint.kinds.laboratory import laboratory
+from fedprint.kinds.plane.config import load_plane
+from fedprint.kinds.plane.kind import audit_jobs, audit_rows
+from fedprint.kinds.sources import source
+from fedprint.lab.graph import Task
+from fedprint.lab.runner import Done
 from fedprint.types import FedprintError, Params
 
 LINE = ["audit", "--clients", "100", "--cohort", "25", "--rounds", "8", "--sigma", "2", "--delta", "1e-5"]
@@ -58,14 +69,14 @@ def test_too_few_canaries_would_be_another_mechanism() -> None:
     found = auditing.audit_mechanism(mechanism, replace(SETTING, canaries=141))
     assert found.q == (1 / 141, 1 / 141) and abs(found.q[0] / 0.007 - 1) < 0.02
     shown = Console(width=150, record=True, file=StringIO())
-    shown.print(auditing.table(found, "audit"))
+    shown.print(audits.table(found, "audit"))
     assert "0.007092" in shown.export_text()
 
 
 def test_rates_of_a_growing_cohort_are_told_from_end_to_end() -> None:
     found = auditing.audit_mechanism(mechanism_of(ASKED)[0], replace(SETTING, canaries=40))
     shown = Console(width=150, record=True, file=StringIO())
-    shown.print(auditing.table(replace(found, q=(0.25, 0.5)), "audit"))
+    shown.print(audits.table(replace(found, q=(0.25, 0.5)), "audit"))
     assert "0.25 to 0.5" in shown.export_text()
 
 
@@ -104,15 +115,49 @@ def test_what_is_missing_or_makes_no_sense_is_said_in_one_line() -> None:
         auditing.audit_mechanism(mechanism_of(replace(whole, cohort=2))[0], replace(SETTING, confidence=1.0))
 
 
-def test_an_experiment_trains_with_canaries_among_its_devices(
+def task_of(project: Project, name: str, setting: Setting = SETTING) -> Task:
+    """Return an audit's task in this process, its users prepared."""
+    config = audited(project.task(name).config, AuditSetting(delta=setting.delta, canaries=setting.canaries))
+    folder = project.root / "audits" / name
+    places = {output: folder / output for each in AUDIT.stages for output in each.outputs}
+    task = Task(config=config, prior="random", seed=0, item="x", places=places, scratch=folder, key="test")
+    for each in AUDIT.stages[:2]:
+        each.function()(task)
+    return task
+
+
+def test_an_experiment_trains_with_canaries_among_its_devices_once(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.write("private", PRIVATE)
-    job = project.job("private")
+    asked = audit_of(source(project.root, "private"), canaries=40, seeds=[0])
+    config, kind = load_audit(asked), AuditKind()
+    assert asked.name == config.name == "audit-private"
+    with laboratory(project.root, kind, config, jobs=1) as lab:
+        first = kind.carry_out(config, lab, project.root / "reports" / config.name)
+        again = kind.carry_out(config, lab, project.root / "reports" / "again")
+    assert not first.done[0].known and again.done[0].known, "from the cache"
+    (told,) = json.loads((project.root / "reports" / "audit-private" / "summary.json").read_text())["audits"]
+    assert told["holds"] and (told["canaries"], told["rounds"]) == (40, 3)
+    assert first.metrics == {"epsilon_lower": told["bound"], "epsilon_accounted": told["accounted"]["value"]}
+    made = audit_from({name: value for name, value in told.items() if name not in ("holds", "verdict")})
+    found = audit_row(config.config, "random", 0, made)
+    assert set(COLUMNS) <= set(found)
+    assert (found["metric"], found["view"], found["defence"], found["delta"]) == (
+        "epsilon_lower", "central", "dp-fedavg", 1e-3,
+    )  # fmt: skip
+    assert found["accounted"] == made.accounted.value
+
+
+def test_canaries_train_on_no_data_and_on_the_executor_of_the_experiment(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("private", {**PRIVATE, "federation": {**PRIVATE["federation"], "backend": "vectorised"}})
     trained: list[str] = []
-    original = auditing.make_backend
+    original = stage.make_backend
 
     def spy(name: str, model: Any) -> Any:
+        assert name == "vectorised"
         backend = original(name, model)
         run = backend.run
         monkeypatch.setattr(
@@ -120,65 +165,64 @@ def test_an_experiment_trains_with_canaries_among_its_devices(
         )
         return backend
 
-    monkeypatch.setattr(auditing, "make_backend", spy)
-    first = cached_audit(job.config, "random", SETTING)
-    assert first.holds and first.canaries == 40 and first.rounds == 3
+    monkeypatch.setattr(stage, "make_backend", spy)
+    assert stage.audit_task(task_of(project, "private")).canaries == 40
     assert trained and not [name for name in trained if "canary" in name]
-    count = len(trained)
-    assert cached_audit(job.config, "random", SETTING) == first and len(trained) == count, "from the cache"
-    found = audit_row(job.config, "random", 0, first)
-    assert set(COLUMNS) <= set(found)
-    assert (found["metric"], found["view"], found["defence"], found["delta"]) == (
-        "epsilon_lower", "central", "dp-fedavg", 1e-3,
-    )  # fmt: skip
-    assert found["accounted"] == first.accounted.value
 
 
 def test_a_bug_planted_in_an_experiment_with_data_is_caught(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """16 devices with data among 200 canaries; the same audit stands where nothing is broken."""
     project.write("private", {**PRIVATE, "defences": [{**PRIVATE["defences"][0], "z": 4.0, "budget": {"delta": 1e-5}}]})
-    config, setting = project.job("private").config, Setting(delta=1e-5, canaries=200)
+    task = task_of(project, "private", Setting(delta=1e-5, canaries=200))
     plans: list[FederationPlan] = []
-    original = auditing.audit
-    monkeypatch.setattr(auditing, "audit", lambda **a: (plans.append(a["plan"]), original(**a))[1])
-    honest = auditing.audit_experiment(config, "random", setting)
+    original = stage.audit
+    monkeypatch.setattr(stage, "audit", lambda **a: (plans.append(a["plan"]), original(**a))[1])
+    honest = stage.audit_task(task)
     assert honest.holds and honest.accounted.value < 2
     monkeypatch.setattr(DpFedAvg, "on_server", lambda self, mean, cohort_size, rng: mean)
-    found = auditing.audit_experiment(config, "random", setting)
+    found = stage.audit_task(task)
     assert found.accounted == honest.accounted and not found.holds, (found.bound, found.accounted.value)
     assert plans[0].condition.startswith("audit-"), "or its noise would be that of the run that is released"
+
+
+def test_an_infinite_epsilon_survives_json(project: Project) -> None:
+    found = auditing.audit_mechanism(mechanism_of(ASKED)[0], replace(SETTING, canaries=40))
+    endless = replace(found, accounted=replace(found.accounted, value=float("inf")))
+    for one in (found, endless):
+        assert audit_from(json.loads(json.dumps(as_values(one), allow_nan=False))) == one
 
 
 def test_only_experiments_that_promise_something_are_audited(project: Project) -> None:
     project.write("tiny", TINY)
     with pytest.raises(FedprintError, match="'tiny' has no dp-fedavg"):
-        delta_of(None, project.job("tiny").config)
+        load_audit(audit_of(source(project.root, "tiny")))
     project.write("half", {**PRIVATE, "threat": {"defended": "anonymous"}})
     with pytest.raises(FedprintError, match="devices of one role are not clipped"):
-        auditing.audit_experiment(project.job("half").config, "random", SETTING)
+        load_audit(audit_of(source(project.root, "half")))
     project.write("private", {**PRIVATE, "defences": [{"name": "dp-fedavg", "z": 1.0}]})
     with pytest.raises(FedprintError, match=r"has no budget\.delta; give --delta"):
-        delta_of(None, project.job("private").config)
-    assert delta_of(1e-4, project.job("private").config) == 1e-4
+        load_audit(audit_of(source(project.root, "private")))
+    assert load_audit(audit_of(source(project.root, "private"), delta=1e-4)).config.audit.delta == 1e-4
+    assert delta_of(1e-4, project.task("private").config) == 1e-4
     project.write("both", {**PRIVATE, "defences": [{"name": "sign"}, *PRIVATE["defences"]]})
     with pytest.raises(FedprintError, match="'both' also has sign, which canaries do not go through; audit it with dp"):
-        auditing.audit_experiment(project.job("both").config, "random", SETTING)
+        load_audit(audit_of(source(project.root, "both")))
 
 
 def test_a_delta_of_0_is_refused_and_not_taken_for_none(project: Project) -> None:
     project.write("private", PRIVATE)
-    for words in (["private"], LINE[1:-2]):
+    for words, said in ((["private"], "delta: Input should be greater than 0"), (LINE[1:-2], "--delta 0.0 is no prob")):
         done = CliRunner().invoke(app, ["audit", *words, "--delta", "0"])
-        assert isinstance(done.exception, FedprintError) and "--delta 0.0 is no probability" in str(done.exception)
+        assert isinstance(done.exception, FedprintError) and said in str(done.exception)
 
 
 def test_a_model_on_fixed_features_is_audited_on_them(project: Project) -> None:
     project.write("features", {**PRIVATE, "model": {"name": "oriented-gradients"}})
-    found = auditing.audit_experiment(project.job("features").config, "random", SETTING)
+    found = stage.audit_task(task_of(project, "features"))
     assert found.holds and found.rounds == 3
 
 
-def test_private_places_of_a_sweep_are_audited_at_every_seed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_private_places_of_a_plane_are_audited_at_every_seed(project: Project) -> None:
     project.write("tiny", TINY)
     dp = {"name": "dp-fedavg", "clip": 0.5, "z": "$strength", "budget": {"delta": 1e-3}}
     sweep = {
@@ -187,26 +231,22 @@ def test_private_places_of_a_sweep_are_audited_at_every_seed(project: Project, m
         "strategies": [{"name": "dp-fedavg", "defences": [dp], "strengths": [1.0, 0]}],
     }  # fmt: skip
     project.write("sweep", sweep)
-    plane = load_plane(project.root, "sweep")
+    plane = load_plane(source(project.root, "sweep"))
     assert {a.name for place in plane.places for a in place.config.analyses} == {"membership"}
-    asked: list[Setting] = []
-    result = CliRunner().invoke(app, QUICK)
-    told = json.loads(result.stdout)
-    told.pop("holds")
-    made = auditing._audit_of(told)
-
-    def cached(config: Any, prior: str, setting: Setting) -> Audit:
-        asked.append(setting)
-        return made
-
-    monkeypatch.setattr(auditing, "cached_audit", cached)
-    rows = audits(plane)
-    assert list(rows) == ["dp-fedavg 1"], "clipping alone promises nothing"
-    assert [setting.seed for setting in asked] == [0, 1] == [row["seed"] for row in rows["dp-fedavg 1"]]
-    assert {(setting.canaries, setting.delta) for setting in asked} == {(20, 1e-3)}
+    jobs = audit_jobs(plane)
+    assert [(job.label, job.seed) for job in jobs] == [
+        ("dp-fedavg 1 audit seed 0", 0), ("dp-fedavg 1 audit seed 1", 1),
+    ], "clipping alone promises nothing"  # fmt: skip
+    assert {(job.config.audit.canaries, job.config.audit.delta) for job in jobs} == {(20, 1e-3)}  # type: ignore[attr-defined]
+    made = auditing.audit_mechanism(mechanism_of(ASKED)[0], replace(SETTING, canaries=40))
+    write_json(project.root / "audit" / "audit.json", as_values(made))
+    done = [Done(job=job, outputs={"audit": project.root / "audit"}, keys={}, known=False) for job in jobs]
+    rows = audit_rows(plane, done)
+    assert list(rows) == ["dp-fedavg 1"] and [row["seed"] for row in rows["dp-fedavg 1"]] == [0, 1]
+    assert audit_rows(plane, [done[0], FedprintError("full")])["dp-fedavg 1"] == rows["dp-fedavg 1"][:1]
     project.write("sweep", {name: value for name, value in sweep.items() if name != "audit"})
-    assert planes.audits(load_plane(project.root, "sweep")) == {}
+    assert audit_jobs(load_plane(source(project.root, "sweep"))) == []
     both = {"name": "signs-too", "defences": [{"name": "sign"}, dp], "strengths": [1.0]}
     project.write("sweep", {**sweep, "strategies": [both]})
     with pytest.raises(FedprintError, match="also has sign, which canaries do not go through"):
-        load_plane(project.root, "sweep")  # and not after hours of training
+        load_plane(source(project.root, "sweep"))  # and not after hours of training
