@@ -16,9 +16,9 @@ from tiny_project import TINY
 from fedprint.analyses.sums import rests, sums
 from fedprint.attacks.view import ServerRule
 from fedprint.defences.points import Defence
-from fedprint.params import flatten
 from fedprint.kinds.federation import build
 from fedprint.kinds.federation.config import Experiment, check_experiment
+from fedprint.params import flatten
 from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, ClientResult, FedprintError, LocalTraining, Params
 

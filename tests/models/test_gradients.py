@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from fedprint.data.examples import PooledExamples
+from fedprint.kinds.federation.build import ready, to_model_input
 from fedprint.models.components import FixedFeatures, OrientedGradients, SmallCnn
 from fedprint.models.gradients import oriented_gradients
-from fedprint.kinds.federation.build import ready, to_model_input
 from fedprint.rng import torch_rng
 from fedprint.types import User
 

@@ -62,7 +62,7 @@ def draw_images(task: Task, source: LabelledImages, seed: int) -> None:
     folder.mkdir()
     tensors = {"x": _bytes(found.x), "y": found.y, "test_x": _bytes(found.test_x), "test_y": found.test_y}
     save_file(tensors, folder / _IMAGES)
-    write_json(folder / _CLASSES, list(found.class_names))
+    write_json(folder / _CLASSES, {"classes": list(found.class_names)})
 
 
 def read_images(folder: Path) -> LabelledSet:
@@ -73,7 +73,7 @@ def read_images(folder: Path) -> LabelledSet:
         y=found["y"],
         test_x=found["test_x"].float() / 255,
         test_y=found["test_y"],
-        class_names=tuple(read_json(folder / _CLASSES)),
+        class_names=tuple(read_json(folder / _CLASSES)["classes"]),
     )
 
 

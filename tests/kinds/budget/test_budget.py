@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from fedprint.accounting import accountants
 from fedprint.accounting.moments import Moments
-from fedprint.kinds.budget import design as budget
 from fedprint.cli.main import app
+from fedprint.kinds.budget import design as budget
 from fedprint.types import FedprintError
 
 PUBLISHED = budget.Question(clients=100, cohort=50, rounds=11, delta=1e-3)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file
 
@@ -16,6 +18,14 @@ WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"
 BUILT_FROM = ("model", "federation", "defences")
 """Sections of the configuration that a network depends on."""
 
+_OTHERS: Mapping[str, Any] = {
+    "name": "model",
+    "data": {"name": "albums"},
+    "attacks": [{"name": "chance"}],
+    "report": {"title": "model"},
+}
+"""Sections that a configuration must have and a network does not read."""
+
 
 def model_of_run(root: Path, run_id: str) -> FedModule:
     """Return the global model that an MLflow run logged, ready to evaluate. FedprintError where there is none."""
@@ -25,7 +35,12 @@ def model_of_run(root: Path, run_id: str) -> FedModule:
 def read_model(folder: Path) -> FedModule:
     """Return the model in a folder that the stage federate wrote: weights, and the configuration that rebuilds it."""
     told = read_json(folder / DESCRIPTION)
-    others = {"name": "model", "data": {"name": "albums"}, "attacks": [{"name": "chance"}], "report": {"title": "model"}}
+    others = {
+        "name": "model",
+        "data": {"name": "albums"},
+        "attacks": [{"name": "chance"}],
+        "report": {"title": "model"},
+    }
     config = check_experiment({**others, **told["settings"]}, str(folder / DESCRIPTION))
     model = build.network(config, tuple(told["shape"]), len(told["class_names"]), told["task"])
     build.load_parameters(model, load_file(folder / WEIGHTS))
