@@ -148,9 +148,11 @@ class Lab:
             run = _Run(lab=self, job=job, title=title, board=board, held=held)
             done = run.through(want)
             with self._lock:
-                for name in done.keys:
-                    entry = run.entries[name]
-                    if entry.finished and entry.folder not in self._used:
+                for stage in job.work.graph.stages:
+                    entry = run.entries[stage.name]
+                    # What is to be dropped and another job uses now, that job drops: not if the lab held it.
+                    kept = not stage.heavy or any(output in done.outputs for output in stage.outputs)
+                    if kept and entry.finished and entry.folder not in self._used:
                         self._held.enter_context(self.cache.using(entry))
                         self._used.add(entry.folder)
         return done
