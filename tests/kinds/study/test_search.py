@@ -25,13 +25,11 @@ from fedprint.kinds.study import config as study_config
 from fedprint.kinds.study import search as tuning
 from fedprint.kinds.study.config import Study
 from fedprint.kinds.study.kind import TRIALS, log_trial
+from fedprint.kinds.study.points import CutShort, Points, job_of
 from fedprint.kinds.study.report import head_of, publish
 from fedprint.kinds.study.search import (
-    CutShort,
     PointObjective,
-    Points,
     Tuned,
-    job_of,
     make_plans,
     measure_afresh,
     measure_spread,

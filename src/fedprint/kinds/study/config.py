@@ -25,7 +25,7 @@ from fedprint.tuning.space import Strategy, Values
 from fedprint.tuning.storage import without_password
 from fedprint.types import FedprintError, Linkage
 
-SEARCH = ("tuning", "kinds/study/search.py")
+SEARCH = ("tuning", "kinds/study/points.py", "kinds/study/search.py")
 """The code that proposes, scores and judges trials."""
 
 

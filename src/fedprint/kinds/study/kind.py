@@ -15,8 +15,9 @@ from fedprint.kinds.federation.plan import costs_of_points
 from fedprint.kinds.federation.points import STAGE, log_point, point_head
 from fedprint.kinds.federation.tracked import data_use, parameters
 from fedprint.kinds.study.config import Study, load_study
+from fedprint.kinds.study.points import spread_jobs
 from fedprint.kinds.study.report import publish
-from fedprint.kinds.study.search import Tuned, spread_jobs, tune
+from fedprint.kinds.study.search import Tuned, tune
 from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab

@@ -1,0 +1,73 @@
+"""The points of a study: their jobs, and how a search gets them from a lab."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fedprint.evaluation.tradeoff import Point
+from fedprint.kinds.federation.jobs import point_job
+from fedprint.kinds.federation.points import points_of, read_point, wanted
+from fedprint.kinds.study.config import Study
+from fedprint.lab.graph import Job
+from fedprint.lab.runner import Done, JobFailed, Lab
+from fedprint.tuning.space import Strategy, Values
+from fedprint.types import FedprintError
+
+UNDEFENDED = "no defence"
+
+
+class CutShort(RuntimeError):
+    """A point was not measured for a reason that says nothing of its trial: another worker takes the trial again."""
+
+
+@dataclass
+class Points:
+    """Points of a study in a lab; remembers the finished jobs."""
+
+    lab: Lab
+    done: dict[str, Done] = field(default_factory=dict)
+
+    def run(self, jobs: Sequence[Job], title: str) -> list[Point | FedprintError]:
+        """Return the points of several jobs, or why there are none; raises the error of one that crashed.
+
+        A margin or a choice of what is left would be another one after the next run.
+        """
+        found = self.lab.run(jobs, title=title, want=wanted(self.lab)) if jobs else []
+        if crashed := next((one for one in found if isinstance(one, JobFailed) and one.exit_code == 1), None):
+            raise crashed
+        self.done |= {one.job.label: one for one in found if isinstance(one, Done)}
+        return points_of(found)
+
+    def one(self, job: Job, title: str) -> Point:
+        """Return the point of a trial's job; several threads may call it."""
+        try:
+            return read_point(self.lab.one(job, title=title, want=wanted(self.lab)).outputs["point"])
+        except JobFailed as error:
+            if error.exit_code == 1:
+                raise CutShort(str(error)) from error
+            raise FedprintError(error.reason) from None
+
+
+def job_of(study: Study, strategy: Strategy | None, values: Values, seed: int) -> Job:
+    """Return the job of a point of a study; equal ones have equal labels."""
+    if strategy is None:
+        varies: dict[str, float | str] = {"strategy": UNDEFENDED}
+        config, label = study.undefended(seed), UNDEFENDED
+    else:
+        rounded = strategy.rounded(values)
+        varies = {"strategy": strategy.name, **rounded}
+        config = study.defended(strategy, values, seed)
+        label = " ".join([strategy.name, *(f"{name}={value:g}" for name, value in rounded.items())])
+    return point_job(config, study.settings.prior, seed, label=f"{label} seed {seed}", varies=varies)
+
+
+def spread_jobs(study: Study) -> tuple[list[Job], list[tuple[str, Job]]]:
+    """Return the undefended jobs, seed by seed, and those at the centre of each strategy's space, with its name."""
+    settings = study.settings
+    plain = [job_of(study, None, {}, seed) for seed in dict.fromkeys([*settings.seeds, *settings.fresh_seeds])]
+    return plain, [
+        (strategy.name, job_of(study, strategy, strategy.centre(), seed))
+        for strategy in settings.strategies
+        for seed in settings.margin_seeds
+    ]
