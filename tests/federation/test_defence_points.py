@@ -145,12 +145,12 @@ def test_the_defence_points_are_called_in_one_place_each() -> None:
     # adversary trains on its own users' data
     assert callers(r"(?<!def )\b(defend_data|send)\(") == {
         ("send", "federation/round_engine.py"),
-        ("defend_data", "pipeline/protection.py"),
-        ("defend_data", "pipeline/clients/cells.py"),
-        ("defend_data", "pipeline/inversion/utility.py"),
+        ("defend_data", "kinds/federation/protection.py"),
+        ("defend_data", "kinds/clients/training.py"),
+        ("defend_data", "kinds/inversion/utility.py"),
         ("send", "federation/gradient_rounds.py"),
-        ("defend_data", "pipeline/inversion/victims.py"),
-        ("send", "pipeline/inversion/victims.py"),
+        ("defend_data", "kinds/inversion/victims.py"),
+        ("send", "kinds/inversion/victims.py"),
         ("send", "attacks/shadow.py"),
         ("defend_data", "attacks/shadow.py"),
     }
