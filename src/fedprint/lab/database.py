@@ -35,9 +35,14 @@ def create_database(root: Path) -> MlflowClient:
 
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)  # their steps are no news to a user
-    # MLflow creates and migrates the tables in the client's constructor; two at once break the database for good.
+    # MLflow creates and migrates the tables in the client's constructor; two at once, or a kill, break it for good.
     with database_lock(root):
         try:
+            if not (file := root.resolve() / "mlflow.db").is_file():
+                partial = file.with_name(".mlflow.db.new")
+                partial.unlink(missing_ok=True)
+                MlflowClient(tracking_uri=f"sqlite:///{partial}")
+                partial.rename(file)
             return MlflowClient(tracking_uri=tracking_uri(root))
         except (MlflowException, DatabaseError) as error:
             reason = str(error).strip().splitlines()[0]
