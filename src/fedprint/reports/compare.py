@@ -82,7 +82,8 @@ def write_comparison(a: Path, b: Path, out: Path) -> Path:
 
 def _single(folder: Path) -> dict[str, Any]:
     """Return the summary of one experiment's report; a suite has several."""
-    summary = read_summary(folder) if (folder / "summary.json").exists() else _published(folder)
+    alone = not (folder / "summary.json").exists() and (folder / "measurements.jsonl").exists()
+    summary = _published(folder) if alone else read_summary(folder)
     if "suite" in summary:
         names = ", ".join(f"{summary['suite']}/{member['name']}" for member in summary["members"])
         raise FedprintError(f"{folder} is the report of a suite; compare its members: {names}")

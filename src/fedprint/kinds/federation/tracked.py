@@ -56,7 +56,7 @@ def log_federation(config: Experiment, done: Done, run: Run) -> None:
     tags = {f"privacy.{name}": row[name] for row in spent if row["protects"] == "device" for name in told}
     run.set_tags({**tags, "store_checksum": details["store_checksum"], "config_hash": config.digest()})
     run.log_artifacts(out)
-    if (manifest := done.outputs["observed"] / "manifest.json").is_file():
+    if (manifest := done.outputs["observed"] / "complete.json").is_file():
         run.log_artifacts(manifest, "updates")
 
 
