@@ -96,12 +96,18 @@ def publish(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> 
     root, name = asked.root, config.name
     folder = root / "experiments" / name
     write_tracked(root, config, findings)
-    jobs = kind.jobs(config)
-    keys = {done.job.label: dict(done.keys) for done in findings.done}
-    write_json(folder / "published.json", {"fingerprint": fingerprint(jobs, config), "jobs": keys})
     if name == QUICKSTART:
         record_quickstart(root, config, findings)
-        return
+    else:
+        _record(asked, kind, config, findings)
+    # Last: what DVC could not record does not count as published.
+    keys = {done.job.label: dict(done.keys) for done in findings.done}
+    write_json(folder / "published.json", {"fingerprint": fingerprint(kind.jobs(config), config), "jobs": keys})
+
+
+def _record(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> None:
+    root, name = asked.root, config.name
+    folder = root / "experiments" / name
     kept = _keep_updates(folder, findings.done)
     shareable = kind.shareable(config)
     if kept and not shareable:
