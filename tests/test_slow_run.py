@@ -63,7 +63,7 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     (pytester.path / "tests").mkdir()
     add(pytester, "conftest", f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom slow_run import register\n"
         "def pytest_configure(config): register(config)")  # fmt: skip
-    add(pytester, "test_suite", SUITE)
+    add(pytester, "test_of_the_recorder", SUITE)
     (pytester.path / ".gitignore").write_text("__pycache__/\nrunpytest*/\n")
     git(pytester.path, "init", "-q")
     git(pytester.path, "add", ".")
@@ -92,13 +92,13 @@ def test_a_run_of_all_slow_tests_is_recorded(suite: pytest.Pytester) -> None:
     counts = {name: found[name] for name in ("passed", "failed", "errors", "skipped", "xfailed")}
     assert counts == {"passed": 3, "failed": 0, "errors": 0, "skipped": 2, "xfailed": 1}
     assert found["skips"] == {
-        "tests/test_suite.py::test_on_a_gpu": "needs a GPU",
-        "tests/test_suite.py::test_without_a_browser": "no browser",
+        "tests/test_of_the_recorder.py::test_on_a_gpu": "needs a GPU",
+        "tests/test_of_the_recorder.py::test_without_a_browser": "no browser",
     }
     assert found["failures"] == [] and "xpassed" not in found
     assert found["commit"] == git(suite.path, "rev-parse", "--short=12", "HEAD")
     assert found["date"].endswith(" UTC") and 0 <= found["minutes"] < 5
-    assert "tests/test_suite.py::test_that_passes[1]" in found["slowest_s"]
+    assert "tests/test_of_the_recorder.py::test_that_passes[1]" in found["slowest_s"]
 
 
 @pytest.mark.parametrize("processes", ["", "2"])
@@ -131,10 +131,10 @@ def test_failures_of_every_kind_and_skipped_files_are_named(
         ("", False),
         ("-m 'not slow'", False),
         ("-m slow tests", False),
-        ("-m slow tests/test_suite.py", False),
+        ("-m slow tests/test_of_the_recorder.py", False),
         ("-m slow -k passes", False),
-        ("-m slow --deselect tests/test_suite.py::test_on_a_gpu", False),
-        ("-m slow --ignore tests/test_suite.py", False),
+        ("-m slow --deselect tests/test_of_the_recorder.py::test_on_a_gpu", False),
+        ("-m slow --ignore tests/test_of_the_recorder.py", False),
         ("-m slow --collect-only", False),
         ("-m slow -x", False),
     ],

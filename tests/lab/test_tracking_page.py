@@ -14,10 +14,7 @@ from tiny_tracking import DATA, EXPERIMENT, GROUP, write_plane, write_view
 
 from fedprint.lab.database import PAGE, create_database, ui_hint
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(chromium.installed() is None, reason="no Chromium here: apt-get install chromium"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
 
 MODE = "workflowType=machine_learning"
 AXES = ["alpha", "sigma", "utility/federated", "attack/ap_update", "attack/ap_device"]
@@ -45,11 +42,12 @@ def page() -> Iterator[Page]:
 
 
 def _axes(page: Page) -> list[str]:
-    """Return the names of the axes of the parallel-coordinates plot, from left to right."""
+    """Return the names of the axes of the parallel-coordinates plot, from left to right (other plots share some)."""
     script = """(() => {
-      const shown = [...document.querySelectorAll("svg text")].filter(e => NAMES.includes(e.textContent.trim()));
-      const place = e => e.getBoundingClientRect().x;
-      return shown.sort((a, b) => place(a) - place(b)).map(e => e.textContent.trim());
+      const named = svg => [...svg.querySelectorAll("text")].filter(e => NAMES.includes(e.textContent.trim()));
+      const plot = [...document.querySelectorAll("svg")].find(svg => named(svg).length >= NAMES.length);
+      const left = e => e.getBoundingClientRect().x;
+      return plot ? named(plot).sort((a, b) => left(a) - left(b)).map(e => e.textContent.trim()) : [];
     })()"""
     wanted = script.replace("NAMES", str(AXES))
     page.wait(f"{wanted}.length >= {len(AXES)}")
