@@ -12,7 +12,8 @@ help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-17s %s\n", $$1, $$2}'
 
 run: setup  ## Install if needed, run the quickstart experiment, print its table and where to look next
-	@fedprint run quickstart
+	@# Three jobs: on two cores, the third would else run alone.
+	@fedprint run quickstart --jobs 3
 
 test: setup  ## Run the tests that take minutes at most
 	pytest -q -n 2 -m "not slow"

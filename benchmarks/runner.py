@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fedprint.component import Component
-from fedprint.kinds.laboratory import PRELOADED
+from fedprint.kinds import PRELOADED
 from fedprint.lab.graph import Graph, Job, Stage, Task, Work
 from fedprint.lab.pool import LocalPool
 from fedprint.lab.runner import Lab

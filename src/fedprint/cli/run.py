@@ -49,16 +49,20 @@ def run(
 def carry_out(source: Source, *, dry_run: bool, jobs: int | None, keep: bool, renew: bool) -> None:
     """Run and print the summary, of a part too where jobs failed; or print what it would cost."""
     from fedprint.cli.summary import show_summary
-    from fedprint.kinds import driver
+    from fedprint.kinds import PRELOADED
+    from fedprint.lab.pool import LocalPool
 
     if dry_run:
         show_costs(source, jobs)
         return
-    try:
-        driver.run(source, jobs=jobs, keep=keep, renew=renew)
-    except driver.SomeFailed:
-        show_summary(source.root, source.name)
-        raise
+    with LocalPool(PRELOADED) as pool:  # first: it imports while this process does
+        from fedprint.kinds import driver
+
+        try:
+            driver.run(source, jobs=jobs, keep=keep, renew=renew, pool=pool)
+        except driver.SomeFailed:
+            show_summary(source.root, source.name)
+            raise
     show_summary(source.root, source.name)
 
 

@@ -220,7 +220,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-TRIAL_BATCHES = 4
+TRIAL_BATCHES = 2
 """Of each client a trial trains this many batches: enough to rank the candidates."""
 
 

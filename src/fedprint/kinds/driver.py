@@ -8,6 +8,7 @@ from fedprint.kinds.base import Source
 from fedprint.kinds.laboratory import conclude, laboratory
 from fedprint.kinds.registry import kind_of
 from fedprint.kinds.versioned import is_published, is_shipped, publish
+from fedprint.lab.pool import LocalPool
 from fedprint.lab.project import writing
 from fedprint.types import FedprintError
 
@@ -18,12 +19,14 @@ class SomeFailed(FedprintError):
     exit_code = 1
 
 
-def run(source: Source, *, jobs: int | None = None, keep: bool = False, renew: bool = False) -> Path:
+def run(
+    source: Source, *, jobs: int | None = None, keep: bool = False, renew: bool = False, pool: LocalPool | None = None
+) -> Path:
     """Run an experiment of any kind; return the folder of its report.
 
-    ``jobs`` run at a time (default: one per core). A published experiment whose configuration, data and code are the
-    same is done, unless it is to ``renew``. Raises FedprintError where nothing could be reported, and
-    :class:`SomeFailed` where a part is missing.
+    ``jobs`` run at a time (default: one per core), in an open ``pool`` or one of their own. A published experiment
+    whose configuration, data and code are the same is done, unless it is to ``renew``. Raises FedprintError where
+    nothing could be reported, and :class:`SomeFailed` where a part is missing.
     """
     kind = kind_of(source.values)
     config = kind.load(source)
@@ -31,7 +34,10 @@ def run(source: Source, *, jobs: int | None = None, keep: bool = False, renew: b
     if is_shipped(source) and not renew and is_published(source, kind.jobs(config), config):
         print(f"{config.name} is published with this configuration, data and code; --renew computes it again")
         return folder
-    with writing(source.root, config.name), laboratory(source.root, kind, config, jobs=jobs, keep=keep) as lab:
+    with (
+        writing(source.root, config.name),
+        laboratory(source.root, kind, config, jobs=jobs, keep=keep, pool=pool) as lab,
+    ):
         findings = kind.carry_out(config, lab, folder)
         conclude(source.root, kind, config, findings, folder)
         if is_shipped(source):

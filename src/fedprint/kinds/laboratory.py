@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from fedprint.data.files import write_json
+from fedprint.kinds import PRELOADED
 from fedprint.kinds.base import Findings, Kind, Resolved
 from fedprint.lab.graph import Job
 from fedprint.lab.pool import LocalPool, Pool
@@ -19,17 +20,24 @@ from fedprint.lab.tracking import Run, RunHead, open_run
 from fedprint.lab.views import View, save_view
 from fedprint.types import FedprintError
 
-PRELOADED = ("fedprint.kinds.preload",)
-"""What the processes that stages run in have imported."""
-
 
 @contextmanager
 def laboratory(
-    root: Path, kind: Kind[Any], config: Resolved, *, jobs: int | None = None, keep: bool = False
+    root: Path,
+    kind: Kind[Any],
+    config: Resolved,
+    *,
+    jobs: int | None = None,
+    keep: bool = False,
+    pool: LocalPool | None = None,
 ) -> Iterator[Lab]:
-    """Open a lab on this machine's cores, which tracks its jobs."""
+    """Open a lab on this machine's cores, in an open ``pool`` or one of its own, which tracks its jobs."""
     tracker = Tracker(root=root, kind=kind, config=config)
-    with LocalPool(PRELOADED) as pool, tracker, lab_in(root, pool, jobs=jobs, keep=keep, tracker=tracker) as lab:
+    with (
+        nullcontext(pool) if pool else LocalPool(PRELOADED) as running,
+        tracker,
+        lab_in(root, running, jobs=jobs, keep=keep, tracker=tracker) as lab,
+    ):
         yield lab
 
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedprint.errors import FedprintError
 from fedprint.kinds.base import Source
 from fedprint.kinds.config_files import read_yaml
 from fedprint.lab.project import checked_name
-from fedprint.types import FedprintError
 
 FOLDERS = ("experiments", "studies")
 _SINGULAR = {"experiments": "experiment", "studies": "study"}

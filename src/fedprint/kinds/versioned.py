@@ -142,7 +142,8 @@ def record_quickstart(root: Path, config: Experiment, findings: Findings) -> Non
     drop_others([root / pipeline.place("evaluation", done.job.item) for done in findings.done])
     (root / pipeline.folder / CONFIGURED).write_text("yes\n", encoding="utf-8")
     write_pipeline(root, config, pipeline)
-    add_embedded(root, config.data.load(None, seed_for(config.seeds[0], "data")))
+    if not all(names_these(root, use.name, use.digest) for use in findings.data):
+        add_embedded(root, config.data.load(None, seed_for(config.seeds[0], "data")))
     lock_data(root, pipeline)
     versions.record(root, config.name, dvc_yaml(pipeline))
 

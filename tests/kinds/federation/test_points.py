@@ -12,11 +12,11 @@ import pytest
 from tiny_project import TINY, Project, project_in
 
 from fedprint.evaluation.tradeoff import Point, UtilityNumber, normalised_utility, relative
+from fedprint.kinds import PRELOADED
 from fedprint.kinds.federation.config import Experiment, check_experiment
 from fedprint.kinds.federation.graph import POINT
 from fedprint.kinds.federation.jobs import job_of, point_job
 from fedprint.kinds.federation.points import read_point, wanted
-from fedprint.kinds.laboratory import PRELOADED
 from fedprint.lab import keys
 from fedprint.lab.graph import Job
 from fedprint.lab.keys import stage_key

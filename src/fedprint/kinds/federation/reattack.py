@@ -10,11 +10,12 @@ from rich.table import Table
 
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row, read_measurements
+from fedprint.kinds import PRELOADED
 from fedprint.kinds.config_files import apply_assignments
 from fedprint.kinds.federation.config import Experiment, check_experiment
 from fedprint.kinds.federation.finished import job_of_finished, open_finished
 from fedprint.kinds.federation.graph import ANALYSE, ATTACK, EVALUATE
-from fedprint.kinds.laboratory import PRELOADED, lab_in
+from fedprint.kinds.laboratory import lab_in
 from fedprint.lab.graph import Job, Stage
 from fedprint.lab.pool import LocalPool
 from fedprint.lab.project import find_root

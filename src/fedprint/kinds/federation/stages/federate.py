@@ -197,7 +197,8 @@ def _spaced(users: tuple[User, ...], most: int | None = None) -> Examples:
 def _centralised(task: Task, meta: Meta, training: tuple[User, ...], test: tuple[User, ...]) -> np.ndarray:
     """Train the same network on all data at once with Lightning."""
     seed = build.federation_seed(task.seed)
-    model = build.build_model(task.config, meta, test, seed)
+    # A CPU's convolutions and max-pools are faster with the channels innermost, as on the devices.
+    model = build.build_model(task.config, meta, test, seed).to(memory_format=torch.channels_last)
     cpu = {name: column.cpu() for name, column in _spaced(training).items()}
     batches = ShuffledBatches(cpu, 32, torch_rng(seed, "centralised"))
     curve = PipeLogger(task.tell, "centralised")
