@@ -156,21 +156,33 @@ from pathlib import Path
 from fedprint.lab.pool import LocalPool
 from fedprint.lab.runner import Lab
 from toy_work import job
-with LocalPool(["toy_work"]) as pool, Lab(root=Path(sys.argv[1]), pool=pool, jobs=2) as lab:
+class Watcher:
+    def watch(self, job, *, computes):
+        return self
+    def told(self, message):
+        pass
+    def done(self, done):
+        pass
+    def failed(self, error):
+        print("failed", flush=True)
+with LocalPool(["toy_work"]) as pool, Lab(root=Path(sys.argv[1]), pool=pool, jobs=2, watcher=Watcher()) as lab:
+    lab.run([job(str(i), n=i) for i in range(4)], title="first", want=["number"])
     lab.run([job(str(i), n=i, wait=600) for i in range(4)], title="toy")
 """
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_ctrl_c_or_a_kill_of_the_runner_ends_its_stages(tmp_path: Path, toy_path: None, how: signal.Signals) -> None:
-    runner = subprocess.Popen([sys.executable, "-c", SLEEPING, str(tmp_path)], stderr=subprocess.PIPE)
+    command = [sys.executable, "-c", SLEEPING, str(tmp_path)]
+    runner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     logs = tmp_path / "work" / "logs" / "toy"
     wait_until(lambda: len(pids(logs)) == 2)
     stages = pids(logs)
     assert all(map(is_alive, stages))
     runner.send_signal(how)
-    _, errors = runner.communicate(timeout=20)
+    said, errors = runner.communicate(timeout=20)
     wait_until(lambda: not any(map(is_alive, stages)))
+    assert b"failed" not in said, "who is stopped has not failed"
     assert b"KeyboardInterrupt" in errors or how is signal.SIGKILL
     assert pids(logs) == stages, "no other job began"
 

@@ -30,6 +30,10 @@ class Crashed(FedprintError):
     exit_code = 1
 
 
+class Stopped(Crashed):
+    """A call ended because all were to end: nobody's fault."""
+
+
 class Pool(Protocol):
     """Something that runs calls elsewhere; a call is JSON, so that elsewhere may be another machine."""
 
@@ -77,8 +81,12 @@ class LocalPool:
         self._open.add(connection)
         try:
             if self._stopped:  # a job between two stages when all were to end
-                raise Crashed("it was stopped")
+                raise Stopped("it was stopped")
             return converse(connection, function, call, tell, log)
+        except Crashed:
+            if self._stopped:
+                raise Stopped("it was stopped") from None
+            raise
         finally:
             self._open.discard(connection)
 

@@ -21,7 +21,7 @@ from fedprint.errors import FedprintError
 from fedprint.lab.cache import Cache, Entry
 from fedprint.lab.graph import Job, Stage, Task, Work
 from fedprint.lab.keys import content_digest, stage_key
-from fedprint.lab.pool import Crashed, Pool
+from fedprint.lab.pool import Crashed, Pool, Stopped
 from fedprint.lab.progress import Board, send_progress
 
 
@@ -253,6 +253,8 @@ class _Run:
             raise self._failure(stage, known, log)
         try:
             self.lab.pool.run(STAGE, call_of(self.job, stage, places, entry), self._told(stage), log)
+        except Stopped:
+            raise
         except FedprintError as error:
             if not isinstance(error, Crashed):
                 self.lab._failed[entry.folder] = error
