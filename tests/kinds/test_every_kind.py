@@ -6,14 +6,13 @@ A kind without an example here fails: give it one of seconds.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from dvc_project import dvc, git
 from mlflow import MlflowClient
 from tiny_inversion import SMALL, write_blobs
 from tiny_project import CHECKOUT, TINY, Project
@@ -71,19 +70,6 @@ def home(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return project
 
 
-@pytest.fixture
-def versioned(home: Project) -> Project:
-    """The same under git and DVC."""
-    for name in (".gitignore", ".dvcignore"):
-        (home.root / name).write_bytes((CHECKOUT / name).read_bytes())
-    (home.root / "dvc.yaml").write_text("stages: {}\n", encoding="utf-8")
-    _git(home.root, "init", "-q")
-    _dvc(home.root, "init", "-q")
-    (home.root / ".dvc" / "config").write_bytes((CHECKOUT / ".dvc" / "config").read_bytes())
-    _git(home.root, "reset", "-q")
-    return home
-
-
 @kinds
 def test_every_kind_has_an_example_and_is_found_by_its_file(kind: Kind[Any]) -> None:
     _, values = EXAMPLES[kind.name]
@@ -113,8 +99,10 @@ def test_jobs_keep_the_configured_backend_and_differ_by_it(kind: Kind[Any], home
 
 @pytest.mark.slow
 @kinds
-def test_a_kind_runs_through_the_lab_and_is_tracked_and_versioned(kind: Kind[Any], versioned: Project) -> None:
-    root = versioned.root
+def test_a_kind_runs_through_the_lab_and_is_tracked_and_versioned(
+    kind: Kind[Any], home: Project, versioned: Path
+) -> None:
+    root = versioned
     asked = source(root, f"a-{kind.name}")
     folder = driver.run(asked, jobs=2)
     assert (folder / "measurements.jsonl").stat().st_size
@@ -122,11 +110,11 @@ def test_a_kind_runs_through_the_lab_and_is_tracked_and_versioned(kind: Kind[Any
     _check_tracking(root, kind, asked.name)
     kept = {"config.yaml", "dvc.lock", "dvc.yaml", "measurements.jsonl", "metrics.json"}
     assert kept <= {path.name for path in (root / "experiments" / asked.name).iterdir()}
-    assert not _git(root, "diff", "--cached", "--name-only"), "running stages nothing in git"
-    _git(root, "add", "-A")
+    assert not git(root, "diff", "--cached", "--name-only"), "running stages nothing in git"
+    git(root, "add", "-A")
     driver.run(asked, jobs=1, renew=True)
-    assert not _git(root, "diff", "--name-only"), "a second run leaves equal files"
-    assert "up to date" in _dvc(root, "status")
+    assert not git(root, "diff", "--name-only"), "a second run leaves equal files"
+    assert "up to date" in dvc(root, "status").stdout
 
 
 @pytest.mark.slow
@@ -162,16 +150,6 @@ def _check_tracking(root: Path, kind: Kind[Any], name: str) -> None:
     if kind.name != "audit":  # an audit trains a model for its canaries and keeps none
         assert any(run.outputs and run.outputs.model_outputs for run in jobs), "a trained model"
     assert client.list_artifacts(reports[0].info.run_id)
-
-
-def _dvc(root: Path, *words: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "dvc", *words], cwd=root, capture_output=True, text=True, check=True
-    ).stdout
-
-
-def _git(root: Path, *words: str) -> str:
-    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout
 
 
 def test_shipped_files_are_each_of_one_kind() -> None:

@@ -1,4 +1,4 @@
-"""What DVC reads and keeps, with the real DVC and git around stub stages; the real ones are at the end of this file."""
+"""What DVC reads and keeps, with the real DVC and git around stub stages (the real ones: kinds/test_pushed.py)."""
 
 from __future__ import annotations
 
@@ -404,6 +404,3 @@ def test_a_clone_pulls_from_an_s3_compatible_remote(root: Path, bucket: str) -> 
     done = dvc(fresh, "pull")
     assert done.returncode == 0, done.stderr
     assert content(fresh / "experiments" / "quickstart") == content(root / "experiments" / "quickstart")
-
-
-# The real stages of a small experiment (runner, record, push, fresh clone, pull, older commit) belong here ------------

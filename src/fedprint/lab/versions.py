@@ -59,7 +59,7 @@ def record(root: Path, experiment: str, content: str | None = None) -> None:
     if content is not None:
         path.write_text(content, encoding="utf-8")
     try:
-        _dvc(root, "commit", "--quiet", "--force", str(path.relative_to(root)))
+        _dvc(root, "commit", "--force", str(path.relative_to(root)))
     except FedprintError:
         # Without a lock it would make every `dvc pull` of the project fail.
         if before is None:
@@ -95,7 +95,7 @@ def track(root: Path, path: Path, *, push: bool) -> Path:
     """
     name = str(path.relative_to(root))
     pointer = path.with_name(f"{path.name}.dvc")
-    _dvc(root, "add", "--quiet", name)
+    _dvc(root, "add", name)
     content = yaml.safe_load(pointer.read_text(encoding="utf-8"))
     for out in content["outs"]:
         out.pop("push", None)
@@ -148,7 +148,7 @@ def unused_objects(root: Path) -> list[Path]:
 
 def collect_garbage(root: Path) -> None:
     """Delete :func:`unused_objects`. What older commits name can still be pulled if it was pushed."""
-    _dvc(root, "gc", "--workspace", "--force", "--quiet")
+    _dvc(root, "gc", "--workspace", "--force")
 
 
 def freed_bytes(paths: Iterable[Path]) -> int:
