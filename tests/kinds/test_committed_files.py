@@ -1,0 +1,32 @@
+"""The files that DVC parses and git holds are those that configs/ and the declaration of the stages give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tiny_project import CHECKOUT
+
+from fedprint.kinds.federation.config import load_experiment
+from fedprint.kinds.sources import source
+from fedprint.kinds.versioned import QUICKSTART, pipeline_of
+from fedprint.lab.dvc_yaml import dvc_yaml, params_yaml
+
+REMEDY = "python -m fedprint.kinds.versioned writes it"
+
+
+def test_the_committed_pipeline_is_the_declared_one() -> None:
+    config = load_experiment(source(CHECKOUT, QUICKSTART))
+    pipeline = pipeline_of(config)
+    _equal("dvc.yaml", dvc_yaml(pipeline))
+    _equal("params.yaml", params_yaml(CHECKOUT, pipeline.configs, config.split.priors, config.seeds))
+    _equal(f"experiments/{QUICKSTART}/config.yaml", config.text())
+
+
+def test_every_lock_has_its_declaration_and_its_numbers_in_git() -> None:
+    for lock in (CHECKOUT / "experiments").glob("*/dvc.lock"):
+        names = {path.name for path in lock.parent.iterdir()}
+        assert {"dvc.yaml", "config.yaml", "metrics.json", "measurements.jsonl", "published.json"} <= names, lock.parent
+
+
+def _equal(name: str, expected: str) -> None:
+    assert (Path(CHECKOUT) / name).read_text(encoding="utf-8") == expected, f"{name} is another: {REMEDY}"
