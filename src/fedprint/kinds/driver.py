@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedprint.kinds.base import Source
+from fedprint.kinds.jobs import listed
 from fedprint.kinds.laboratory import conclude, laboratory
 from fedprint.kinds.registry import kind_of
 from fedprint.kinds.versioned import is_published, is_shipped, publish
@@ -43,9 +44,6 @@ def run(
         if is_shipped(source):
             publish(source, kind, config, findings)
     if findings.failures:
-        listed = "; ".join(f"{label}: {reason}" for label, reason in list(findings.failures.items())[:5])
-        raise SomeFailed(
-            f"{len(findings.failures)} of {len(findings.failures) + len(findings.done)} jobs of '{config.name}' failed "
-            f"({listed}); mend them and repeat the command: what is finished is kept"
-        )
+        count, jobs_in_all = len(findings.failures), len(findings.failures) + len(findings.done)
+        raise SomeFailed(f"{count} of {jobs_in_all} jobs of '{config.name}' failed: {listed(findings.failures)}")
     return folder

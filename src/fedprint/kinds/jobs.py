@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from typing import TypeVar
@@ -71,8 +71,33 @@ def reason_of(error: FedprintError) -> str:
 
 
 def crashed(found: Iterable[tuple[str, Done | FedprintError]]) -> dict[str, str]:
-    """Return the jobs, by label, that failed otherwise than by what their settings ask for, and why.
+    """Return the jobs, by label, that failed otherwise than by what their settings ask for: stage, reason, output.
 
     A federation that diverges under large noise is a result, which the report names.
     """
-    return {label: reason_of(one) for label, one in found if isinstance(one, FedprintError) and one.exit_code == 1}
+    return {label: told(label, one) for label, one in found if isinstance(one, FedprintError) and one.exit_code == 1}
+
+
+def all_done(labels: Sequence[str], found: Sequence[Done | FedprintError]) -> list[Done]:
+    """Return the finished jobs of an experiment that has no report without all of them.
+
+    Raises FedprintError, which names every job that failed, where one did.
+    """
+    failed = {label: one for label, one in zip(labels, found, strict=True) if isinstance(one, FedprintError)}
+    if failed:
+        error = FedprintError(listed({label: told(label, one) for label, one in failed.items()}))
+        error.exit_code = min(one.exit_code for one in failed.values())  # 1, a crash, is the worst
+        raise error
+    return [one for one in found if isinstance(one, Done)]
+
+
+def told(label: str, error: FedprintError) -> str:
+    """Return stage, reason and output of a failure, without the job's label."""
+    return str(error).removeprefix(f"{label}: ")
+
+
+def listed(failures: Mapping[str, str], most: int = 5) -> str:
+    """Return what failed, as one sentence that says how to go on."""
+    shown = "; ".join(f"{label}: {reason}" for label, reason in list(failures.items())[:most])
+    more = f"; and {len(failures) - most} more" if len(failures) > most else ""
+    return f"{shown}{more} (mend this and repeat the command: what is finished is kept)"

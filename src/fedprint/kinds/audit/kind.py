@@ -16,6 +16,7 @@ from fedprint.kinds.audit.stage import FILE
 from fedprint.kinds.base import Costs, Findings, Source
 from fedprint.kinds.federation.plan import costs_of
 from fedprint.kinds.federation.tracked import parameters
+from fedprint.kinds.jobs import all_done
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking import DataUse, Run, RunHead
@@ -40,11 +41,8 @@ class AuditKind:
 
     def carry_out(self, config: ExperimentAudit, lab: Lab, out: Path) -> Findings:
         """Audit at every seed and write what was found; one that fails fails the whole."""
-        done = []
-        for one in lab.run(self.jobs(config), title=config.name, want=[STAGE]):
-            if not isinstance(one, Done):
-                raise one
-            done.append(one)
+        jobs = self.jobs(config)
+        done = all_done([job.label for job in jobs], lab.run(jobs, title=config.name, want=[STAGE]))
         found = [audit_from(read_json(one.outputs["audit"] / FILE)) for one in done]
         rows = [audit_row(config.config, config.prior, one.job.seed, f) for one, f in zip(done, found, strict=True)]
         partial = fresh_folder(out)

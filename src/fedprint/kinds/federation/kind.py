@@ -13,6 +13,7 @@ from fedprint.kinds.federation.config import Experiment, load_experiment
 from fedprint.kinds.federation.jobs import jobs_of
 from fedprint.kinds.federation.plan import costs_of
 from fedprint.kinds.federation.tracked import data_use, head_of, log_federation
+from fedprint.kinds.jobs import all_done
 from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
@@ -49,11 +50,8 @@ class FederationKind:
 
     def carry_out(self, config: Experiment, lab: Lab, out: Path) -> Findings:
         """Run every prior and seed and write one page about all of them; one that fails fails the experiment."""
-        found = lab.run(self.jobs(config), title=config.name)
-        for one in found:
-            if not isinstance(one, Done):
-                raise one
-        done = [one for one in found if isinstance(one, Done)]
+        jobs = self.jobs(config)
+        done = all_done([job.label for job in jobs], lab.run(jobs, title=config.name))
         return findings_of(config, [one.outputs["evaluation"] for one in done], out, done)
 
     def costs(self, config: Experiment) -> Costs:

@@ -259,18 +259,25 @@ ATTACK_SECONDS = 2.0
 POINT_SECONDS = 8.0
 """What a point costs besides training and kernels: preparing, embedding, evaluating."""
 
+AUDIT_SECONDS = 3.0
+"""What an audit costs besides training, about."""
 
-def costs_of_points(points: Sequence[tuple[Experiment, int]], found: Sample | None = None) -> Costs:
-    """Return what points cost: of each configuration so many; ``disk`` is what they take with updates.
 
-    All are on the data and the model of the first, which are measured once (``found``).
+def costs_of_points(
+    points: Sequence[tuple[Experiment, int]], found: Sample | None = None, audits: Sequence[Experiment] = ()
+) -> Costs:
+    """Return what points cost, each configuration with its number of seeds, and ``audits``, which record nothing.
+
+    All share the data and the model of the first, which are measured once (``found``). ``disk`` is what the points'
+    updates take.
     """
     measured = found or sample(_one(points[0][0]))
     each = [(costs(_one(config), measured), count) for config, count in points]
     attack_s = sum(count * one.attack_s for one, count in each)
+    audit_s = sum(costs(_one(config), measured).federate_s + AUDIT_SECONDS for config in audits)
     return Costs(
-        jobs=sum(count for _, count in each),
-        seconds=sum(count * (one.federate_s + one.attack_s + POINT_SECONDS) for one, count in each),
+        jobs=sum(count for _, count in each) + len(audits),
+        seconds=sum(count * (one.federate_s + one.attack_s + POINT_SECONDS) for one, count in each) + audit_s,
         disk=sum(count * one.disk for one, count in each),
         memory=max(one.memory for one, _ in each),
         details={
@@ -278,6 +285,7 @@ def costs_of_points(points: Sequence[tuple[Experiment, int]], found: Sample | No
             "devices": f"{each[0][0].devices}",
             "updates per federation": f"{each[0][0].updates} of {each[0][0].parameters} parameters",
             "time, attacks (rough)": f"{attack_s / 60:.1f} min of one core",
+            **({"time, audits": f"{audit_s / 60:.1f} min of one core"} if audits else {}),
         },
     )
 

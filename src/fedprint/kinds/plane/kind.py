@@ -20,6 +20,7 @@ from fedprint.kinds.federation.jobs import point_job
 from fedprint.kinds.federation.plan import costs_of_points
 from fedprint.kinds.federation.points import log_point, point_head, points_of, wanted
 from fedprint.kinds.federation.tracked import data_use
+from fedprint.kinds.jobs import told
 from fedprint.kinds.plane.config import Place, Plane, load_plane
 from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
@@ -68,8 +69,9 @@ class PlaneKind:
         )
 
     def costs(self, config: Plane) -> Costs:
-        """Return what the points cost; audits, of which nothing is recorded, are left out."""
-        return costs_of_points([(place.config, len(config.settings.seeds)) for place in config.places])
+        """Return what the points and the audits cost; an audit trains as its point does, and records nothing."""
+        points = [(place.config, len(config.settings.seeds)) for place in config.places]
+        return costs_of_points(points, audits=[audit for _, audit, _ in config.audits])
 
     def head(self, config: Plane, job: Job) -> RunHead:
         """Return what is tracked of a point or an audit from its start."""
@@ -141,7 +143,7 @@ def _entry(place: Place, results: Sequence[Point | FedprintError], audits: tuple
 def failures_of(jobs: Sequence[Job], found: Sequence[Done | FedprintError], points: int) -> dict[str, str]:
     """Return what is missing without being a finding: all but points (the first ones) whose stage said why."""
     return {
-        job.label: str(one)
+        job.label: told(job.label, one)
         for place, (job, one) in enumerate(zip(jobs, found, strict=True))
         if isinstance(one, FedprintError) and (place >= points or not told_why(one))
     }
