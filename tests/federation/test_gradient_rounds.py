@@ -51,12 +51,17 @@ def same(a: Params, b: Params) -> bool:
 def test_one_client_with_all_data_in_a_batch_is_central_adam() -> None:
     model, (device,) = network(), devices(1)
     whole = replace(PLAN, batch_size=10)
-    found = train_on_gradients(model, start(model), [device], (), whole)
+    heard: list[float] = []
+    found = train_on_gradients(model, start(model), [device], (), whole, lambda t, loss: heard.append(loss))
+    losses = []
     optimiser = torch.optim.Adam(model.parameters(), lr=whole.lr)
     for _ in range(whole.rounds):
         optimiser.zero_grad()
-        model.per_example_loss(device.examples).mean().backward()
+        loss = model.per_example_loss(device.examples).mean()
+        losses.append(loss.item())
+        loss.backward()
         optimiser.step()
+    assert heard == pytest.approx(losses, rel=1e-4)
     for name, p in model.named_parameters():
         torch.testing.assert_close(found[name], p.detach(), atol=1e-5, rtol=1e-4)
 

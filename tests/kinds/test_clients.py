@@ -28,7 +28,7 @@ from fedprint.kinds.clients.kind import ClientsKind
 from fedprint.kinds.clients.page import head_of
 from fedprint.kinds.clients.rows import Hits, rows_of
 from fedprint.kinds.clients.training import trained
-from fedprint.kinds.images import read_hits, read_model
+from fedprint.kinds.images import read_hits, read_losses, read_model
 from fedprint.kinds.registry import kind_of
 from fedprint.kinds.sources import source
 from fedprint.lab.graph import Task
@@ -160,7 +160,9 @@ def test_the_stages_draw_train_and_keep_what_is_small(tmp_path: Path, monkeypatc
     drawn = stages.read_images(task.at("images"))
     levels = (255 * images().x).round() / 255
     assert torch.equal(drawn.x, levels) and torch.equal(drawn.test_y, images().test_y)
-    hits, params = trained(one, drawn, "sequential")
+    heard: list[tuple[int, float]] = []
+    hits, params = trained(one, drawn, "sequential", lambda t, loss: heard.append((t, loss)))
+    assert read_losses(task.at("hits")) == [("train/loss", loss, t) for t, loss in heard] and len(heard) == 2
     assert read_hits(task.at("hits")).tolist() == [round(float(share), 6) for share in hits]
     assert params is not None and set(read_model(task.at("model"))) == set(params)
 

@@ -7,8 +7,9 @@ Adam takes them as they arrive. The same mechanism at the same strength is then 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 import torch
@@ -46,11 +47,19 @@ def client_gradient(
 
     ``model`` lends its structure only. With the columns of a secret head the loss is that of the whole dual network.
     """
+    return _gradient(model, shared, private, examples)[1:]
+
+
+def _gradient(
+    model: FedModule, shared: Params, private: Params, examples: Examples
+) -> tuple[float, dict[str, Tensor], dict[str, Tensor]]:
+    """Return the mean loss and its gradients."""
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in {**shared, **private}.items()}
     loss = functional_call(model, leaves, (examples,)).mean()
     found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
     gradients = dict(zip(leaves, found, strict=True))
-    return {name: gradients[name] for name in shared}, {name: gradients[name] for name in private}
+    of_shared, of_private = ({name: gradients[name] for name in params} for params in (shared, private))
+    return float(loss.detach()), of_shared, of_private
 
 
 def private_start(model: FedModule, device: Device, seed: int) -> dict[str, Tensor]:
@@ -63,12 +72,18 @@ def private_start(model: FedModule, device: Device, seed: int) -> dict[str, Tens
 
 
 def train_on_gradients(
-    model: FedModule, initial: Params, devices: Sequence[Device], defences: Sequence[Defence], plan: GradientPlan
+    model: FedModule,
+    initial: Params,
+    devices: Sequence[Device],
+    defences: Sequence[Defence],
+    plan: GradientPlan,
+    on_round: Callable[[int, float], None] = lambda t, loss: None,
 ) -> dict[str, Tensor]:
     """Return the shared parameters after ``plan.rounds`` rounds; ``devices`` have been through point 1 already.
 
     What leaves a client has been through its update defences. Private parameters stay with their client, who trains
-    them by an Adam of its own at the same rate. Raises FedprintError when a gradient is not finite.
+    them by an Adam of its own at the same rate. ``on_round`` hears each round's number and mean loss over the clients.
+    Raises FedprintError when a gradient is not finite.
     """
     shields = {device.device_id: settle(defences, device.device_id, plan.seed) for device in devices}
     server = _Adam(initial, plan.lr)
@@ -76,10 +91,12 @@ def train_on_gradients(
     batches = {device.device_id: _batches(device, plan) for device in devices}
     for t in range(plan.rounds):
         waiting: list[Params] = []
+        losses: list[float] = []
         for device in devices:
             name = device.device_id
             batch = take(device.examples, next(batches[name]))
-            gradient, private = client_gradient(model, server.params, own[name].params, batch)
+            loss, gradient, private = _gradient(model, server.params, own[name].params, batch)
+            losses.append(loss)
             _check_finite(gradient, name, t)
             own[name].step(private)
             waiting.append(send(gradient, shields[name], plan.seed, t, name))
@@ -87,6 +104,7 @@ def train_on_gradients(
                 server.step(waiting.pop())
         if waiting:
             server.step(algebra.weighted_mean(waiting, [1.0] * len(waiting)))
+        on_round(t, fmean(losses))
     return dict(server.params)
 
 

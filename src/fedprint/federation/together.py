@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
@@ -20,11 +20,13 @@ def train_together(
     initial: Params,
     defences: Sequence[Defence] = (),
     private: ClientState | None = None,
+    on_round: Callable[[int, float], None] = lambda t, loss: None,
 ) -> dict[str, Tensor]:
     """Return the global parameters after ``plan.rounds`` rounds of all ``devices``, in their order.
 
     The same rounds as in :func:`fedprint.federation.rounds.federate`, without its store, so there is no resume. Point 1
-    has acted on the devices already. Raises FedprintError when training diverges.
+    has acted on the devices already. ``on_round`` hears each round's number and mean loss. Raises FedprintError when
+    training diverges.
     """
     engine = RoundEngine(
         plan=plan,
@@ -38,4 +40,5 @@ def train_together(
     for t in range(plan.rounds):
         done = engine.run(devices, params, first_loss, t)
         params, first_loss = done.params, done.metrics["loss"] if first_loss is None else first_loss
+        on_round(t, done.metrics["loss"])
     return params

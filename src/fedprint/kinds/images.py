@@ -16,11 +16,11 @@ from fedprint.data.labelled_images import LabelledImages, LabelledSet
 from fedprint.data.locate import data_root
 from fedprint.data.sources import may_be_shared
 from fedprint.lab.graph import Job, Settings, Stage, Task, Work
-from fedprint.lab.tracking import DataUse, Run
+from fedprint.lab.tracking import DataUse, Point, Run
 from fedprint.types import Doubles, Params
 
 WEIGHTS = "model.safetensors"
-_IMAGES, _CLASSES, _HITS = "images.safetensors", "classes.json", "hits.npy"
+_IMAGES, _CLASSES, _HITS, _LOSSES = "images.safetensors", "classes.json", "hits.npy", "losses.json"
 
 
 @cache
@@ -81,10 +81,16 @@ def _bytes(images: torch.Tensor) -> torch.Tensor:
     return (255 * images).round().to(torch.uint8)
 
 
-def write_hits(folder: Path, hits: Doubles) -> None:
-    """Write which test images (n,) are right, or what share of models gets each right."""
+def write_hits(folder: Path, hits: Doubles, losses: Mapping[int, float]) -> None:
+    """Write which test images (n,) are right, or what share of models gets each right, and the loss of each round."""
     folder.mkdir()
     np.save(folder / _HITS, hits)
+    write_json(folder / _LOSSES, {"loss": [losses[t] for t in range(len(losses))]})
+
+
+def read_losses(folder: Path) -> list[Point]:
+    """Return the losses by round that :func:`write_hits` wrote, for charts; none of clients that train alone."""
+    return [("train/loss", value, t) for t, value in enumerate(read_json(folder / _LOSSES)["loss"])]
 
 
 def read_hits(folder: Path) -> Doubles:

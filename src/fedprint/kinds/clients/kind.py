@@ -13,7 +13,7 @@ from fedprint.kinds.clients.graph import CLIENTS_WORK
 from fedprint.kinds.clients.page import head_of
 from fedprint.kinds.clients.plan import costs_of
 from fedprint.kinds.clients.rows import accuracy, rows_of
-from fedprint.kinds.images import image_job, images_use, loaded, log_model, may_leave, read_hits
+from fedprint.kinds.images import image_job, images_use, loaded, log_model, may_leave, read_hits, read_losses
 from fedprint.kinds.jobs import crashed, points_of, reason_of
 from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
@@ -87,7 +87,8 @@ class ClientsKind:
         model = log_model(run, done.outputs["model"], settings.network.name, data)
         keys = {"method": settings.method.name, "clients": settings.clients}
         found = accuracy(read_hits(done.outputs["hits"]), 1 / _classes(config), keys)
-        run.log_metrics(points_of("utility/accuracy", found), model=model, data=data)
+        points = [*read_losses(done.outputs["hits"]), *points_of("utility/accuracy", found)]
+        run.log_metrics(points, model=model, data=data)
         run.set_tags({"config_hash": config.digest()})
 
     def shareable(self, config: ClientsExperiment) -> bool:

@@ -33,7 +33,8 @@ def train(task: Task) -> None:
     """Train the federation; write the share of models that get each test image right, and a small model itself."""
     torch.set_num_threads(1)
     backend = read_json(task.at("executor") / "executor.json")["backend"]
-    hits, params = trained(task.config, read_images(task.at("images")), backend)
-    write_hits(task.at("hits"), np.array([round(float(share), 6) for share in hits]))
+    losses: dict[int, float] = {}
+    hits, params = trained(task.config, read_images(task.at("images")), backend, losses.__setitem__)
+    write_hits(task.at("hits"), np.array([round(float(share), 6) for share in hits]), losses)
     kept = params if params is not None and is_small(params) else None
     write_model(task.at("model"), kept, {"config": task.config.model_dump(mode="json")})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -25,10 +25,16 @@ from fedprint.types import ClientJob, Device, Doubles, Params
 BATCH = 500
 
 
-def trained(settings: SweepSettings, images: LabelledSet, backend: str) -> tuple[Doubles, Params | None]:
+def trained(
+    settings: SweepSettings,
+    images: LabelledSet,
+    backend: str,
+    on_round: Callable[[int, float], None] = lambda t, loss: None,
+) -> tuple[Doubles, Params | None]:
     """Train on ``images`` and return, for each test image, the share of the models that get it right.
 
-    That is of one model, which is returned too, or of each client's own. Raises FedprintError when training diverges.
+    That is of one model, which is returned too, or of each client's own. ``on_round`` hears each round's number and
+    mean loss of the one model. Raises FedprintError when training diverges.
     """
     place, seed = best_device(), seed_for(settings.seed, "federation")
     model = build_model(settings, images, seed).to(place)
@@ -53,7 +59,7 @@ def trained(settings: SweepSettings, images: LabelledSet, backend: str) -> tuple
         # A device at a time, so the test set is scored before the next one's training moves the shared module.
         alone = train_alone(devices, plan, executor, initial, private)
         return np.asarray(np.stack([_hits(model, params, images, place) for _, params in alone]).mean(0)), None
-    params = train_together(devices, plan, executor, initial, defences, private)
+    params = train_together(devices, plan, executor, initial, defences, private, on_round)
     return _hits(model, params, images, place), params
 
 

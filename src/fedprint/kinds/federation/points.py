@@ -11,7 +11,7 @@ from fedprint.evaluation.rows import read_measurements
 from fedprint.evaluation.tradeoff import Point, point_from_json
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.graph import POINT_WORK
-from fedprint.kinds.federation.tracked import data_use, parameters
+from fedprint.kinds.federation.tracked import by_round, data_use, parameters
 from fedprint.lab.graph import Job
 from fedprint.lab.keys import digest_of, source_digest
 from fedprint.lab.runner import Done, Lab
@@ -67,12 +67,13 @@ def point_head(experiment: str, base: Experiment, job: Job) -> RunHead:
 def log_point(base: Experiment, done: Done, run: Run) -> None:
     """Track a point: utility and AP under short names, for charts over many runs, and all numbers behind them."""
     folder = done.outputs[STAGE]
-    data = data_use(base, read_json(folder / "details.json"))
+    details = read_json(folder / "details.json")
+    data = data_use(base, details)
     run.log_data([data])
     model = None
     if (weights := done.outputs.get("model")) is not None:
         model = run.log_model(weights, name=base.model.name, params={"dataset": data.name})
-    run.log_metrics(list(_measured(read_point(folder))), model=model, data=data)
+    run.log_metrics([*by_round(details), *_measured(read_point(folder))], model=model, data=data)
     run.log_artifacts(folder, "point")
 
 

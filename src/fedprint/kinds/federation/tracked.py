@@ -50,7 +50,7 @@ def log_federation(config: Experiment, done: Done, run: Run) -> None:
     data = data_use(config, details)
     run.log_data([data])
     model = run.log_model(done.outputs["model"], name=config.model.name, params={"dataset": data.name})
-    run.log_metrics(list(_measured(config, done, out, details)), model=model, data=data)
+    run.log_metrics(list(_measured(config, out, details)), model=model, data=data)
     spent = [row for row in read_measurements(out / "analysis_rows.jsonl") if _is_spent(row)]
     told = ("delta", "adjacency", "sampling", "not_covered")
     tags = {f"privacy.{name}": row[name] for row in spent if row["protects"] == "device" for name in told}
@@ -60,16 +60,9 @@ def log_federation(config: Experiment, done: Done, run: Run) -> None:
         run.log_artifacts(manifest, "updates")
 
 
-def _measured(config: Experiment, done: Done, out: Path, details: Mapping[str, Any]) -> Iterator[Point]:
-    """Yield the training curves, AP by round, utility, every attack and analysis, and what privacy was spent."""
-    names = {"loss": "train/loss", "update_norm": "train/update_norm", "utility": "utility/federated"}
-    for entry in read_json(done.outputs["utility"] / "history.json")["rounds"]:
-        yield from ((names[key], float(value), int(entry["round"])) for key, value in entry.items() if key in names)
-    for row in details["by_round"]:
-        if row["ap"] is not None:
-            yield "attack/ap_by_round", float(row["ap"]), int(row["last"])
-            yield "attack_interval/ap_by_round_lo", float(row["lo"]), int(row["last"])
-            yield "attack_interval/ap_by_round_hi", float(row["hi"]), int(row["last"])
+def _measured(config: Experiment, out: Path, details: Mapping[str, Any]) -> Iterator[Point]:
+    """Yield the curves by round, utility, every attack and analysis, and what privacy was spent."""
+    yield from by_round(details)
     last = config.federation.rounds - 1
     for row in read_measurements(out / "rows.jsonl"):
         yield from ((name, float(value), last) for name, value in _row_metrics(row, config.adversaries[-1]))
@@ -77,6 +70,18 @@ def _measured(config: Experiment, done: Done, out: Path, details: Mapping[str, A
     yield from ((_spent_name(row), float(row["value"]), int(row["rounds"]) - 1) for row in rows if _is_spent(row))
     found = _analysis_names([row for row in rows if row["metric"] in SHOWN and row["value"] is not None])
     yield from ((name, float(row["value"]), last) for name, row in found.items())
+
+
+def by_round(details: Mapping[str, Any]) -> Iterator[Point]:
+    """Yield loss, update norm, utility and AP by round, of what the evaluation wrote to details.json."""
+    names = {"loss": "train/loss", "update_norm": "train/update_norm", "utility": "utility/federated"}
+    for entry in details["history"]:
+        yield from ((names[key], float(value), int(entry["round"])) for key, value in entry.items() if key in names)
+    for row in details["by_round"]:
+        if row["ap"] is not None:
+            yield "attack/ap_by_round", float(row["ap"]), int(row["last"])
+            yield "attack_interval/ap_by_round_lo", float(row["lo"]), int(row["last"])
+            yield "attack_interval/ap_by_round_hi", float(row["hi"]), int(row["last"])
 
 
 def _analysis_names(rows: Sequence[Row]) -> dict[str, Row]:

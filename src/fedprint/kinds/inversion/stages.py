@@ -20,8 +20,9 @@ def train(task: Task) -> None:
     """Train the federation; write which test images its model gets right, and the model (undefended ones read)."""
     torch.set_num_threads(1)  # the order of additions, and so the bits, must not depend on the machine's cores
     images = read_images(task.at("images"))
-    params = utility.train(task.config, images)
-    write_hits(task.at("hits"), utility.model_hits(task.config, params, images))
+    losses: dict[int, float] = {}
+    params = utility.train(task.config, images, losses.__setitem__)
+    write_hits(task.at("hits"), utility.model_hits(task.config, params, images), losses)
     kept = params if not task.config.defences or is_small(params) else None
     write_model(task.at("model"), kept, {"config": task.config.model_dump(mode="json")})
 

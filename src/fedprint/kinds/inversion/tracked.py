@@ -9,7 +9,7 @@ import numpy as np
 
 from fedprint.evaluation.capability import accuracy_of_runs
 from fedprint.evaluation.metrics import measurement
-from fedprint.kinds.images import images_use, log_model, read_hits
+from fedprint.kinds.images import images_use, log_model, read_hits, read_losses
 from fedprint.kinds.inversion.config import InversionExperiment
 from fedprint.kinds.inversion.jobs import Part, Training, images_of, label_of, parts_of
 from fedprint.kinds.inversion.judge import MATCHINGS
@@ -69,8 +69,8 @@ def log_job(experiment: InversionExperiment, done: Done, run: Run) -> None:
     if isinstance(part, Training):
         network = experiment.config.attacks[part.attack].network.name
         model = log_model(run, done.outputs["model"], network, data)
-        found = _accuracy(experiment, done)
-        run.log_metrics(points_of("utility/accuracy", found), model=model, data=data)
+        found = points_of("utility/accuracy", _accuracy(experiment, done))
+        run.log_metrics([*read_losses(done.outputs["hits"]), *found], model=model, data=data)
         return
     outcome = read_outcome(done.outputs["outcome"])
     scene = Scene.of(experiment, part.place, part.adversary)

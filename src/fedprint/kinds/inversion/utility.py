@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -18,8 +18,10 @@ from fedprint.rng import seed_for, torch_rng
 from fedprint.types import Device, Doubles, Params
 
 
-def train(settings: AccuracySettings, images: LabelledSet) -> dict[str, Tensor]:
-    """Return the public parameters that the federation ends with."""
+def train(
+    settings: AccuracySettings, images: LabelledSet, on_round: Callable[[int, float], None] = lambda t, loss: None
+) -> dict[str, Tensor]:
+    """Return the public parameters that the federation ends with; ``on_round`` hears each round's mean loss."""
     seed = seed_for(settings.seed, "federation", settings.run)
     model = _network(settings, images)
     model.reset(torch_rng(seed, "model"))
@@ -32,7 +34,7 @@ def train(settings: AccuracySettings, images: LabelledSet) -> dict[str, Tensor]:
         aggregation=training.aggregation,
     )
     devices = defend_data(iid_clients(images, training.clients, seed), settings.defences, {}, seed)
-    return train_on_gradients(model, parameters_of(model), devices, settings.defences, plan)
+    return train_on_gradients(model, parameters_of(model), devices, settings.defences, plan, on_round)
 
 
 def trained_model(settings: AccuracySettings, params: Params, images: LabelledSet) -> FedModule:
