@@ -47,10 +47,10 @@ def write_point(root: Path, alpha: float, sigma: float, model: Path) -> str:
         key={"experiment": EXPERIMENT, "alpha": str(alpha), "sigma": str(sigma)},
         name=f"alpha {alpha:g}, sigma {sigma:g}",
         params={"alpha": alpha, "sigma": sigma, "federation.rounds": ROUNDS, "seed": 0},
+        tags={"mlflow.source.name": "fedprint run albums-plane"},
         data=[DATA],
         group=GROUP,
         description="A point of the plane **albums**.",
-        source="fedprint run albums-plane",
     )
     ap = 0.9 * math.exp(-2 * sigma) * (1 - 0.6 * alpha)
     with open_run(root, head) as run:

@@ -17,7 +17,7 @@ from tiny_tracking import DATA, write_model
 from fedprint.errors import FedprintError
 from fedprint.lab.database import create_database, ui_hint
 from fedprint.lab.origin import canonical_key, flat, git_commit, plain_name, shorten
-from fedprint.lab.tracking import FAILURE_TAG, RESUMED_TAG, Run, RunHead, load_model, open_run
+from fedprint.lab.tracking import FAILURE_TAG, RESUMED_TAG, Run, RunHead, is_finished, load_model, open_run
 from fedprint.lab.views import VIEW_TAG, View, save_view
 
 KEY = {"prior": "random", "seed": "0"}
@@ -54,8 +54,12 @@ def test_a_run_holds_what_was_logged_and_is_finished(
         "params": {"lr": 0.1, "long": "x" * 9000},
         "tags": {"store": "abc"},
         "group": "plane 1",
-        "source": "fedprint",
     }
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/fedprint", "run", "albums-plane"])
+    monkeypatch.delenv("DVC_STAGE")
+    with open_run(root, _head("command")) as run:
+        assert _tags(run)["mlflow.source.name"] == "fedprint run albums-plane"
+    monkeypatch.setenv("DVC_STAGE", "federate@random-0")
     with open_run(root, _head("holds", name="random 0", description="**Why**", **own)) as run:
         run.log_metrics([("train/loss", 1 / (step + 1), step) for step in range(2500)])
         run.log_params({f"p{i}": i for i in range(150)})
@@ -74,7 +78,7 @@ def test_a_run_holds_what_was_logged_and_is_finished(
         "fedprint.group": "plane 1",
         "store": "abc",
         "mlflow.note.content": "**Why**",
-        "mlflow.source.name": "fedprint",
+        "mlflow.source.name": "dvc repro",
         "mlflow.source.type": "LOCAL",
         "dvc.stage": "federate@random-0",
     }
@@ -123,6 +127,29 @@ def test_the_model_is_one_and_comes_back_by_the_run(root: Path, tmp_path: Path) 
     place = load_model(root, run.run_id)
     assert json.loads((place / "model.json").read_text()) == {"classes": 3}
     assert load_file(place / "weights.safetensors")["head.weight"].shape == (2, 3)
+
+
+def test_what_is_told_of_a_model_in_training_is_linked_to_it_and_stands_once(root: Path, tmp_path: Path) -> None:
+    head = _head("in training", model="cnn")
+    with open_run(root, head) as run:
+        run.told({"metrics": [["train/loss", 0.5, 0], ["train/loss", 0.25, 1]]})
+        model = run.log_model(write_model(tmp_path), "cnn", {"dataset": "albums"})
+        run.log_metrics([("train/loss", 0.25, 1), ("attack/ap_update", 0.5, 1)], model=model, data=DATA)
+    assert _history(run, "train/loss") == [(0, 0.5), (1, 0.25)], "not twice"
+    found = run.client.get_logged_model(model)
+    assert {(m.key, m.step) for m in found.metrics} == {("train/loss", 0), ("train/loss", 1), ("attack/ap_update", 1)}
+    assert (str(found.status), found.params) == ("READY", {"dataset": "albums"})
+    assert is_finished(root, head) and not is_finished(root, _head("in training", {"prior": "iid"}))
+
+
+def test_a_run_that_fails_before_its_data_are_read_names_them_and_its_model_has_failed(root: Path) -> None:
+    head = _head("early", expected=[DATA], model="cnn")
+    with open_run(root, head) as run:
+        run.fail("the disk is full")
+    assert not is_finished(root, head)
+    (used,) = run.client.get_run(run.run_id).inputs.dataset_inputs
+    assert (used.dataset.name, used.dataset.digest) == (DATA.name, DATA.digest[:36])
+    assert run.model_id is not None and str(run.client.get_logged_model(run.model_id).status) == "FAILED"
 
 
 def test_a_model_that_a_killed_process_left_is_finished(root: Path, tmp_path: Path) -> None:
@@ -189,7 +216,7 @@ def test_another_key_or_another_parameter_is_another_run(
     root: Path, key: dict[str, str], params: dict[str, float]
 ) -> None:
     def opened(key: dict[str, str], params: dict[str, float]) -> str:
-        with open_run(root, _head("other", key, params=params), system=False) as run:
+        with open_run(root, _head("other", key, params=params), computes=False) as run:
             return run.run_id
 
     first, second = opened(KEY, {"lr": 0.1}), opened(key, params)
@@ -293,7 +320,7 @@ def test_an_experiment_deleted_on_the_page_comes_back(root: Path) -> None:
 
 
 def test_the_hint_names_the_database_and_the_comparison_of_this_experiment(root: Path) -> None:
-    with open_run(root, _head("hint"), system=False) as run:
+    with open_run(root, _head("hint"), computes=False) as run:
         experiment = run.client.get_experiment(run.client.get_run(run.run_id).info.experiment_id)
     command, link = ui_hint(root, "hint").splitlines()
     assert f"cd {root}" in command and "sqlite:///mlflow.db" in command

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from types import FrameType
 
 import typer
 
@@ -31,9 +33,15 @@ app.command(epilog=pull.EPILOG)(pull.pull)
 app.command(epilog=clean.EPILOG)(clean.clean)
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """End as Ctrl-C does: what a scheduler stops is tracked as killed, and goes on where it was."""
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Entry point: errors that the user can mend are one line and exit code 2."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
     except FedprintError as error:

@@ -64,7 +64,8 @@ class Findings:
 
     ``metrics`` are the few numbers of DVC's and MLflow's tables; ``points`` what a chart shows besides. ``done`` are
     the jobs behind it, ``failures`` say of those that are missing why. ``data`` are the data sets in use, and DVC draws
-    the ``plots``. ``compared`` are metrics that MLflow sets beside what varies between the jobs.
+    the ``plots``. ``compared`` are metrics that MLflow sets beside what varies between the jobs. A report that
+    ``shows_data`` holds examples, whoever may see them: it leaves this machine only where the data may.
     """
 
     metrics: Mapping[str, float]
@@ -74,6 +75,7 @@ class Findings:
     data: Sequence[DataUse] = ()
     plots: Sequence[Drawn] = ()
     compared: Sequence[str] = ()
+    shows_data: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 
 from fedprint.data.files import write_json
 from fedprint.kinds import PRELOADED
 from fedprint.kinds.base import Findings, Kind, Resolved
 from fedprint.lab.graph import Job
+from fedprint.lab.origin import flat
 from fedprint.lab.pool import LocalPool, Pool
 from fedprint.lab.runner import Done, Lab, cores
-from fedprint.lab.tracking import Run, RunHead, open_run
+from fedprint.lab.tracking import Run, RunHead, is_finished, open_run
 from fedprint.lab.views import View, save_view
 from fedprint.types import FedprintError
 
@@ -55,12 +57,13 @@ def conclude(root: Path, kind: Kind[Any], config: Resolved, findings: Findings, 
         experiment="fedprint reports",
         key={"experiment": config.name, "config": config.digest(), "part": "report"},
         name=f"{config.name} report",
-        params={"config_hash": config.digest(), "fast": config.fast},
+        params={**dict(flat(yaml.safe_load(config.text()))), "config_hash": config.digest(), "fast": config.fast},
         tags={"kind": kind.name},
         data=findings.data,
         group=config.name,
+        description=f"Report of {config.name}",
     )
-    with open_run(root, head, system=False) as tracked:
+    with open_run(root, head, computes=False) as tracked:
         tracked.log_metrics([*((f"headline/{name}", value, 0) for name, value in findings.metrics.items())])
         tracked.log_metrics(findings.points)
         tracked.log_artifacts(folder)
@@ -112,11 +115,13 @@ class Tracker:
             tracked.run.kill()
             tracked.close()
 
-    def watch(self, job: Job, *, computes: bool) -> Tracked:
-        """Open the run of a job; one that ``computes`` nothing is tracked where it is not known yet."""
-        closing = ExitStack()
-        run = closing.enter_context(open_run(self.root, self.kind.head(self.config, job), system=computes))
-        tracked = Tracked(tracker=self, closing=closing, run=run, computes=computes)
+    def watch(self, job: Job, *, computes: bool) -> Tracked | None:
+        """Open the run of a job; a finished run of one that ``computes`` nothing is left as it is."""
+        closing, head = ExitStack(), self.kind.head(self.config, job)
+        if not computes and is_finished(self.root, head):
+            return None
+        run = closing.enter_context(open_run(self.root, head, computes=computes))
+        tracked = Tracked(tracker=self, closing=closing, run=run)
         self._open.add(tracked)
         return tracked
 
@@ -132,7 +137,6 @@ class Tracked:
     tracker: Tracker
     closing: ExitStack
     run: Run
-    computes: bool
 
     def told(self, message: Mapping[str, Any]) -> None:
         """Write what a stage tells."""
@@ -144,8 +148,9 @@ class Tracked:
         self.close()
 
     def done(self, done: Done) -> None:
-        """Write what the job found, and close the run."""
-        if self.computes or not self.run.known:
+        """Write what the job found, where its last stage is done, and close the run."""
+        last = done.job.work.graph.stages[-1]
+        if all(output in done.outputs for output in last.outputs):
             self.tracker.kind.log(self.tracker.config, done, self.run)
         self.close()
 

@@ -16,6 +16,7 @@ import yaml
 
 from fedprint.data.files import read_json, write_json
 from fedprint.data.manifest import add_embedded, names_these
+from fedprint.data.prepared import load_meta
 from fedprint.data.sources import label_of
 from fedprint.kinds.base import Findings, Kind, Resolved, Source
 from fedprint.kinds.config_files import read_yaml
@@ -28,17 +29,19 @@ from fedprint.kinds.sources import source
 from fedprint.lab import versions
 from fedprint.lab.dvc_yaml import (
     CONFIGURED,
+    DATA,
     Pipeline,
     Published,
     check_configuration,
     dvc_yaml,
     lock_data,
+    manifest_file,
     params_yaml,
     published_yaml,
 )
-from fedprint.lab.graph import Job
+from fedprint.lab.graph import Job, Stage
 from fedprint.lab.keys import digest_of, source_digest
-from fedprint.lab.pool import ServerPool
+from fedprint.lab.pool import Pool, ServerPool
 from fedprint.lab.project import find_root
 from fedprint.lab.runner import Done
 from fedprint.rng import seed_for
@@ -95,7 +98,9 @@ def publish(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> 
     """Write what git and DVC keep of a finished experiment, and let DVC record it."""
     root, name = asked.root, config.name
     folder = root / "experiments" / name
-    write_tracked(root, config, findings)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(config.text(), encoding="utf-8")
+    write_tracked(root, name, findings)
     if name == QUICKSTART:
         record_quickstart(root, config, findings)
     else:
@@ -110,26 +115,27 @@ def _record(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> 
     folder = root / "experiments" / name
     kept = _keep_updates(folder, findings.done)
     shareable = kind.shareable(config)
-    if kept and not shareable:
+    if not shareable:
         versions.write_digests(root, name)
+    uses = [{"name": use.name, "digest": use.digest, "counts": dict(use.counts)} for use in findings.data]
+    write_json(folder / DATA, {"data": uses})
     known = [use.name for use in findings.data if names_these(root, use.name, use.digest)]
     published = Published(
         experiment=name,
         command=f"fedprint {'tune' if asked.path.parent.name == 'studies' else 'run'} {asked.path.stem}",
         data=tuple(known),
         updates=kept and shareable,
+        report=shareable or not findings.shows_data,
         plots=tuple(drawn.plot for drawn in findings.plots),
     )
     versions.record(root, name, published_yaml(published))
 
 
-def write_tracked(root: Path, config: Resolved, findings: Findings) -> None:
-    """Write configuration, metrics, measurements and plots: no times, so that equal runs leave equal files."""
-    folder = root / "experiments" / config.name
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(config.text(), encoding="utf-8")
+def write_tracked(root: Path, name: str, findings: Findings) -> None:
+    """Write metrics, measurements and plots: no times, so that equal runs leave equal files."""
+    folder = root / "experiments" / name
     write_json(folder / "metrics.json", findings.metrics)
-    shutil.copyfile(root / "reports" / config.name / "measurements.jsonl", folder / "measurements.jsonl")
+    shutil.copyfile(root / "reports" / name / "measurements.jsonl", folder / "measurements.jsonl")
     for drawn in findings.plots:
         _write_csv(folder / "plots" / drawn.plot.file, drawn.rows)
 
@@ -189,24 +195,54 @@ def run_stage(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]
             f"{label_of(config.data)} does not say `samples: shareable`, and outputs of these stages can be pushed: "
             f"`fedprint run {name} --set data=...` keeps them here"
         )
+    pool = ServerPool(Path(call["address"]))
     if stage == "report":
         places = [root / pipeline.place("evaluation", job.item) for job in jobs_of(config)]
         drop_others(places)
-        findings = findings_of(config, places, root / "reports" / name)
-        write_tracked(root, config, findings)
+        with lab_in(root, pool, tracker=None, jobs=1, keep=True) as lab:
+            done = [lab.one(job, title=name, want=()) for job in jobs_of(config)]
+            findings = findings_of(config, places, root / "reports" / name, done)
+        write_tracked(root, name, findings)
         conclude(root, kind, config, findings, root / "reports" / name)
         return
     job = next((one for one in jobs_of(config) if one.item == f"{call['prior']}-{call['seed']}"), None)
     if job is None:
         raise FedprintError(f"{call['prior']}-{call['seed']} is not among the priors and seeds of params.yaml")
-    pool = ServerPool(Path(call["address"]))
-    with Tracker(root=root, kind=kind, config=config) as tracker, lab_in(root, pool, tracker=tracker, jobs=1) as lab:
-        inputs = {each: root / pipeline.place(each, job.item) for each in FEDERATION.stage(stage).inputs}
-        if not lab.knows(job, stage) and inputs and all(path.exists() for path in inputs.values()):
-            outputs = lab.run_on(job, FEDERATION.stage(stage), inputs, title=name)
-        else:
-            outputs = lab.one(job, title=name, want=[stage]).outputs
-        link_outputs(root, pipeline, job, outputs)
+    with Tracker(root=root, kind=kind, config=config) as tracker:
+        outputs = _compute(root, pool, tracker, pipeline, job, FEDERATION.stage(stage))
+    link_outputs(root, pipeline, job, outputs)
+    if stage == "prepare":
+        check_data(root, label_of(config.data), load_meta(outputs["meta"]).sha256)
+
+
+def _compute(
+    root: Path, pool: Pool, tracker: Tracker, pipeline: Pipeline, job: Job, stage: Stage
+) -> Mapping[str, Path]:
+    """Return the outputs of a stage: from the cache, or computed there or on what DVC brought.
+
+    The cache keeps all of it for the stages that follow; on the disk it is the same file as in the project.
+    """
+    places = {
+        output: root / pipeline.place(output, job.item) for each in job.work.graph.stages for output in each.outputs
+    }
+    brought = all(places[each].exists() for each in stage.inputs) and stage.inputs
+    with lab_in(root, pool, tracker=tracker, jobs=1, keep=True) as lab:
+        if lab.knows(job, stage.name) or not brought:
+            done = lab.one(job, title=pipeline.experiment, want=[stage.name])
+            return {output: done.outputs[output] for output in stage.outputs}
+        outputs = lab.run_on(job, stage, {each: places[each] for each in stage.inputs}, title=pipeline.experiment)
+    if stage is job.work.graph.stages[-1] and (watch := tracker.watch(job, computes=True)) is not None:
+        there = {output: path for output, path in places.items() if path.exists()}
+        watch.done(Done(job=job, outputs={**there, **outputs}, keys={}, known=False))
+    return outputs
+
+
+def check_data(root: Path, name: str, sha256: str) -> None:
+    """Raise FedprintError where ``datasets/<name>.yaml``, and so the lock, names other data than those in use."""
+    if not names_these(root, name, sha256):
+        raise FedprintError(
+            f"{manifest_file(name)} names other data than these ({sha256[:12]}): run `{REMEDY} --renew`"
+        )
 
 
 def _keep_updates(folder: Path, done: Sequence[Done]) -> bool:

@@ -21,6 +21,8 @@ CONFIGURED = "configured"
 """The tiny output of the stage ``configuration``, on which all others wait."""
 
 _HEADER = "# Written by fedprint from the stages' declaration; a test fails when it differs. Do not edit.\n"
+DATA = "data.json"
+"""In an experiment's folder: name, digest and counts of the data sets that it used."""
 _COMMITTED = {"cache": False}
 """In git, not in DVC's cache."""
 
@@ -59,7 +61,7 @@ class Pipeline:
     unversioned: tuple[str, ...] = ()
     report_code: tuple[str, ...] = ()
     plots: tuple[Plot, ...] = ()
-    client: str = "python -m fedprint.lab.client"
+    client: str
 
     def place(self, output: str, item: str = ITEM) -> str:
         """Return where a job's output lies, from the root."""
@@ -76,14 +78,16 @@ class Pipeline:
 class Published:
     """An experiment that one command makes, as one frozen DVC stage.
 
-    ``data`` names its data sets, of which ``datasets/<name>.yaml`` are the manifests. ``updates`` says that
-    experiments/<name>/updates is there and may leave this machine.
+    ``data`` names those of its data sets of which ``datasets/<name>.yaml`` are the manifests; ``data.json`` has the
+    digests of all. ``updates`` says that experiments/<name>/updates is there and may leave this machine, ``report``
+    that the report may.
     """
 
     experiment: str
     command: str
     data: tuple[str, ...] = ()
     updates: bool = False
+    report: bool = True
     plots: tuple[Plot, ...] = ()
 
 
@@ -114,8 +118,8 @@ def published_yaml(published: Published) -> str:
         "cmd": published.command,
         "wdir": "../..",
         "frozen": True,
-        "deps": [f"{folder}/config.yaml", *map(manifest_file, published.data)],
-        **_results(published.experiment, published.plots, published.updates),
+        "deps": [f"{folder}/config.yaml", f"{folder}/{DATA}", *map(manifest_file, published.data)],
+        **_results(published.experiment, published.plots, published.updates, published.report),
     }
     return _dumped({"stages": {"run": stage}, "params": ["config.yaml"]})
 
@@ -208,10 +212,10 @@ def _sources(code: Sequence[str]) -> list[str]:
     return [f"src/fedprint/{source}" for source in code]
 
 
-def _results(experiment: str, plots: Sequence[Plot], updates: bool = False) -> dict[str, Any]:
+def _results(experiment: str, plots: Sequence[Plot], updates: bool = False, report: bool = True) -> dict[str, Any]:
     """Return the outputs of an experiment: what DVC keeps, and what is in git beside the lock."""
     folder = f"experiments/{experiment}"
-    kept = [f"reports/{experiment}", *([f"{folder}/updates"] if updates else [])]
+    kept = [*([f"reports/{experiment}"] if report else []), *([f"{folder}/updates"] if updates else [])]
     drawn = [plot.as_out(experiment) for plot in plots]
     return {
         "outs": [*kept, {f"{folder}/measurements.jsonl": dict(_COMMITTED)}],

@@ -53,7 +53,7 @@ def tag_texts(tags: Mapping[str, object]) -> dict[str, str]:
     return {plain_name(name): shorten(value, LONGEST_TAG) for name, value in tags.items()}
 
 
-def origin_tags(root: Path, source: str = "") -> dict[str, str]:
+def origin_tags(root: Path) -> dict[str, str]:
     """Return where a run comes from: user, command, git commit (``-dirty`` when files differ), DVC's stage and root."""
     try:
         user = getpass.getuser()
@@ -61,12 +61,19 @@ def origin_tags(root: Path, source: str = "") -> dict[str, str]:
         user = "unknown"
     tags = {
         "mlflow.user": user,
-        "mlflow.source.name": source or Path(sys.argv[0]).name or "python",
+        "mlflow.source.name": command_line(),
         "mlflow.source.type": "LOCAL",
         "mlflow.source.git.commit": git_commit(root),
     }
     named = {"DVC_STAGE": "dvc.stage", "DVC_ROOT": "dvc.root"}
     return tags | {tag: os.environ[variable] for variable, tag in named.items() if variable in os.environ}
+
+
+def command_line() -> str:
+    """Return the command that this process is; of a stage that DVC started, ``dvc repro``."""
+    if "DVC_STAGE" in os.environ:
+        return "dvc repro"
+    return " ".join([Path(sys.argv[0]).name or "python", *sys.argv[1:]])
 
 
 def git_commit(root: Path) -> str:

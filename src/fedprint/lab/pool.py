@@ -20,7 +20,7 @@ from fedprint.lab.forkserver import ONE_THREAD, private_address
 
 Tell = Callable[[Mapping[str, Any]], None]
 _START_S = 120.0
-PASSED = ("FEDPRINT_DATA",)
+PASSED = ("FEDPRINT_DATA", "DVC_STAGE", "DVC_ROOT")
 """Variables of the environment that calls take along: a server may have begun under others."""
 
 

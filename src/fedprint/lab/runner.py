@@ -50,7 +50,7 @@ class Done:
 class Watcher(Protocol):
     """Hears of jobs while they run, to track them."""
 
-    def watch(self, job: Job, *, computes: bool) -> Watch:
+    def watch(self, job: Job, *, computes: bool) -> Watch | None:
         """Return who hears of one job: when its first stage ``computes``, or when all of it was known."""
 
 

@@ -62,7 +62,8 @@ class RunHead:
     """What is known of a run when it starts.
 
     ``key`` finds it again (tags ``fedprint.<k>``). ``group`` is the same text for all points of a plane and for all
-    trials of a study. ``description`` is Markdown, ``source`` the command.
+    trials of a study. ``model`` names the network that the run trains, if any. Of data that are described later,
+    ``expected`` is listed where the run ends before. ``description`` is Markdown.
     """
 
     experiment: str
@@ -71,9 +72,10 @@ class RunHead:
     params: Mapping[str, object] = field(default_factory=dict)
     tags: Mapping[str, object] = field(default_factory=dict)
     data: Sequence[DataUse] = ()
+    expected: Sequence[DataUse] = ()
+    model: str = ""
     group: str = ""
     description: str = ""
-    source: str = ""
 
 
 @dataclass(kw_only=True)
@@ -87,13 +89,15 @@ class Run:
     """Whether the run existed before: what it holds is not written twice."""
     resumed: bool
     """Whether it existed and had not finished."""
+    model_id: str | None = None
+    """The model that is being trained, to which what stages tell belongs."""
     ends: Literal["FINISHED", "FAILED", "KILLED"] = "FINISHED"
     _logged: dict[str, set[tuple[int, str]]] = field(default_factory=dict, repr=False)
 
     def told(self, message: Mapping[str, Any]) -> None:
         """Write what a stage tells: ``metrics`` (lists of name, value, step), ``params`` and ``tags`` (mappings)."""
         if found := message.get("metrics"):
-            self.log_metrics([(name, value, step) for name, value, step in found])
+            self.log_metrics([(name, value, step) for name, value, step in found], model=self.model_id)
         if found := message.get("params"):
             self.log_params(found)
         if found := message.get("tags"):
@@ -103,7 +107,7 @@ class Run:
         """Write points, at most 1000 a call (each call takes long, however few: collect first).
 
         ``model`` is an id that :meth:`log_model` returned: the points show on the model's page too. ``data`` is the
-        data set that they were measured on. Points that a known run already holds are skipped, so that a repeated round
+        data set that they were measured on. Points that the run already holds are skipped, so that a repeated round
         does not show twice.
         """
         from mlflow.entities import Metric
@@ -156,12 +160,24 @@ class Run:
         if wrong := [file.name for file in folder.rglob("*") if file.is_file() and file.suffix not in MODEL_FILES]:
             raise FedprintError(f"a logged model holds safetensors and JSON alone, and {folder} has {wrong[0]}")
         with database_lock(self.root):
-            found = self._model() or self._new_model(name, params or {})
+            found = self._model() or self._new_model(name)
+            if missing := {k: v for k, v in param_texts(params or {}).items() if k not in found.params}:
+                self.client.log_model_params(found.model_id, missing)
             self.client.log_model_artifacts(found.model_id, str(folder))
             self.client.finalize_logged_model(found.model_id, "READY")
             if found.model_id not in _outputs(self.client, self.run_id):
                 self.client.log_outputs(self.run_id, [LoggedModelOutput(found.model_id, step=0)])
         return str(found.model_id)
+
+    def expect_model(self, name: str) -> None:
+        """Begin the run's one model, which waits for its files; MLflow calls it failed where they never come."""
+        with database_lock(self.root):
+            self.model_id = str((self._model() or self._new_model(name)).model_id)
+
+    def give_up_model(self) -> None:
+        """Call the model failed unless its files came."""
+        if self.model_id and self.client.get_logged_model(self.model_id).status == "PENDING":
+            self.client.finalize_logged_model(self.model_id, "FAILED")
 
     def fail(self, reason: str) -> None:
         """End as FAILED, with the reason as a tag, although no exception leaves the block."""
@@ -178,13 +194,11 @@ class Run:
         found = self.client.search_logged_models([experiment], f"source_run_id = '{self.run_id}'", max_results=1)
         return found[0] if found else None
 
-    def _new_model(self, name: str, params: Mapping[str, object]) -> LoggedModel:
+    def _new_model(self, name: str) -> LoggedModel:
         run = self.client.get_run(self.run_id)
         name = re.sub(r"[/:.%\"']", "-", name)  # what MLflow does not take in a model's name
         tags = {tag: text for tag, text in run.data.tags.items() if tag.startswith(("mlflow.user", "mlflow.source."))}
-        return self.client.create_logged_model(
-            run.info.experiment_id, name, self.run_id, tags=tags, params=param_texts(params)
-        )
+        return self.client.create_logged_model(run.info.experiment_id, name, self.run_id, tags=tags)
 
     def _write(self, metrics: Sequence[Metric]) -> None:
         for start in range(0, len(metrics), METRICS_PER_CALL):
@@ -197,22 +211,25 @@ class Run:
             self._write([Metric(name, v, now, step) for now, step, values in samples for name, v in values.items()])
 
     def _is_new(self, name: str, value: float, step: int) -> bool:
-        if not self.known:
-            return True
+        """Return whether the run does not hold a point yet, and take it as held from now on."""
         if name not in self._logged:
-            history = self.client.get_metric_history(self.run_id, name)
+            history = self.client.get_metric_history(self.run_id, name) if self.known else ()
             self._logged[name] = {(point.step, _stored(point.value)) for point in history}
-        return (step, _stored(value)) not in self._logged[name]
+        held, point = self._logged[name], (step, _stored(value))
+        new = point not in held
+        held.add(point)
+        return new
 
 
 @contextmanager
-def open_run(root: Path, head: RunHead, *, system: bool = True) -> Iterator[Run]:
+def open_run(root: Path, head: RunHead, *, computes: bool = True) -> Iterator[Run]:
     """Open the run of the head's key, or create it, and close it with the status of the block.
 
     A run goes on when it has the same key and no parameter with another value (MLflow forbids changing one); otherwise
     a new one starts. The tag ``fedprint.resumed`` counts how often it went on without having finished. Leaving the
     block marks it FINISHED, or as :meth:`Run.fail` and :meth:`Run.kill` say; an exception FAILED, Ctrl-C KILLED; a
-    killed process leaves it RUNNING until its key is opened again. ``system`` adds the load of the machine.
+    killed process leaves it RUNNING until its key is opened again. A run that ``computes`` has the load of the machine,
+    and a model that waits for its files.
     """
     client = create_database(root)
     with database_lock(root):
@@ -224,7 +241,9 @@ def open_run(root: Path, head: RunHead, *, system: bool = True) -> Iterator[Run]
         run.log_params(head.params)
         if head.data:
             run.log_data(head.data)
-        if system:
+        if computes:
+            if head.model:
+                run.expect_model(head.model)
             with system_metrics(run.run_id, tracking_uri(root), run.known, run._write_samples):
                 yield run
         else:
@@ -237,8 +256,20 @@ def open_run(root: Path, head: RunHead, *, system: bool = True) -> Iterator[Run]
             run.fail(f"{type(error).__name__}: {error}")
         raise
     finally:
+        if status != "FINISHED" and head.expected:
+            run.log_data(head.expected)
         with database_lock(root):
+            if status != "FINISHED":
+                run.give_up_model()
             client.set_terminated(run.run_id, status)
+
+
+def is_finished(root: Path, head: RunHead) -> bool:
+    """Return whether there is a finished run of the head's key and parameters."""
+    client = create_database(root)
+    with database_lock(root):
+        found = _find_run(client, experiment_id(client, root, head.experiment), head)
+    return found is not None and found.info.status == "FINISHED"
 
 
 def load_model(root: Path, run_id: str) -> Path:
@@ -318,4 +349,4 @@ def _reopen(client: MlflowClient, root: Path, found: StoredRun, head: RunHead) -
 def _head_tags(root: Path, head: RunHead) -> dict[str, str]:
     own = {GROUP_TAG: head.group, "mlflow.note.content": head.description}
     given = {name: text for name, text in own.items() if text} | dict(head.tags)
-    return origin_tags(root, head.source) | tag_texts(given)
+    return origin_tags(root) | tag_texts(given)

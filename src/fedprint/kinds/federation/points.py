@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedprint.data.files import read_json
+from fedprint.data.sources import label_of
 from fedprint.defences.secure_aggregation import server_view
 from fedprint.evaluation.rows import read_measurements
 from fedprint.evaluation.tradeoff import Point, point_from_json
@@ -15,8 +16,8 @@ from fedprint.kinds.federation.tracked import by_round, data_use, parameters
 from fedprint.lab.graph import Job
 from fedprint.lab.keys import digest_of, source_digest
 from fedprint.lab.runner import Done, Lab
+from fedprint.lab.tracking import DataUse, Run, RunHead
 from fedprint.lab.tracking import Point as Tracked
-from fedprint.lab.tracking import Run, RunHead
 from fedprint.types import FedprintError, Linkage
 
 STAGE = "point"
@@ -59,6 +60,8 @@ def point_head(experiment: str, base: Experiment, job: Job) -> RunHead:
         name=f"{base.name} {job.label}",
         params={**params, **job.varies},
         tags={"fast": base.fast},
+        expected=(DataUse(name=label_of(base.data), digest=job.data),),
+        model=base.model.name if job.work is POINT_WORK else "",
         group=base.name,
         description=base.report.title,
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedprint.data.files import read_json
+from fedprint.data.sources import label_of
 from fedprint.evaluation.rows import NUMBERS, Row, read_measurements
 from fedprint.kinds.federation.config import Experiment
 from fedprint.lab.graph import Job
@@ -26,6 +27,8 @@ def head_of(config: Experiment, job: Job) -> RunHead:
         name=f"{config.name} {job.prior} seed {job.seed}",
         params={**parameters(config), "prior": job.prior, "seed": job.seed},
         tags={"fast": config.fast},
+        expected=(DataUse(name=label_of(config.data), digest=job.data),),
+        model=config.model.name,
         group=config.name,
         description=config.report.title,
     )

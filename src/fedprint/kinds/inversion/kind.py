@@ -58,6 +58,7 @@ class InversionKind:
             failures=crashed(zip([job.label for job in jobs], ended, strict=True)),
             data=(data_use(config, jobs[0].data),),
             plots=(_plot(scores),),
+            shows_data=True,
         )
 
     def costs(self, config: InversionExperiment) -> Costs:

@@ -76,7 +76,7 @@ class StudyKind:
 
 def log_trial(root: Path, study: Study, plan: StudyPlan, trial: Finished) -> None:
     """Track a trial; one that is measured again, for a worker that was killed, has the same run."""
-    with open_run(root, trial_head(study, plan, trial), system=False) as run:
+    with open_run(root, trial_head(study, plan, trial), computes=False) as run:
         run.log_metrics(_numbers(trial, study.settings.ceiling.linkage))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedprint.kinds.base import Costs, Findings, Source
+from fedprint.kinds.base import Costs, Drawn, Findings, Source
 from fedprint.kinds.suite.config import KindOf, Member, Suite, load_suite
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
@@ -65,7 +65,15 @@ class SuiteKind:
         metrics = {f"{label}/{name}": value for label, one in found.items() for name, value in one.metrics.items()}
         done = tuple(_named(label, each) for label, one in found.items() for each in one.done)
         data = tuple({use.digest: use for one in found.values() for use in one.data}.values())
-        return Findings(metrics=metrics, done=done, failures=failures, data=data)
+        return Findings(
+            metrics=metrics,
+            points=[(f"{label}/{name}", value, t) for label, one in found.items() for name, value, t in one.points],
+            done=done,
+            failures=failures,
+            data=data,
+            plots=[_of_member(label, drawn) for label, one in found.items() for drawn in one.plots],
+            shows_data=any(one.shows_data for one in found.values()),
+        )
 
     def costs(self, config: Suite) -> Costs:
         """Return what all members cost together, and the time of each."""
@@ -155,6 +163,12 @@ def _owner(suite: Suite, job: Job) -> tuple[Member, Job]:
 def _jobs_of(member: Member) -> Iterator[Job]:
     for job in member.kind.jobs(member.config):
         yield replace(job, label=_label(member.label, job))
+
+
+def _of_member(label: str, drawn: Drawn) -> Drawn:
+    """Return a member's plot under the member's name."""
+    plot = drawn.plot
+    return replace(drawn, plot=replace(plot, file=f"{label}-{plot.file}", title=f"{label}: {plot.title}"))
 
 
 def _named(label: str, done: Done) -> Done:
