@@ -114,7 +114,7 @@ def published_yaml(published: Published) -> str:
     """Return the content of ``experiments/<name>/dvc.yaml``."""
     folder = f"experiments/{published.experiment}"
     stage = {
-        "desc": f"frozen: `{published.command}` makes and records it anew",
+        "desc": f"frozen: `{published.command} --renew` makes and records it anew",
         "cmd": published.command,
         "wdir": "../..",
         "frozen": True,

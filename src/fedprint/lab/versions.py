@@ -118,8 +118,18 @@ def pull(root: Path, experiments: Sequence[str] = ()) -> str:
     if alone and missing:
         return NO_REMOTE
     came = [line.strip() for line in done.stdout.splitlines() if _RESULT.fullmatch(line.strip())]
-    line = came[-1].rstrip(".") if came else "Everything is up to date"
-    return f"{line}; the remote lacks {', '.join(missing)}" if missing else line
+    if not missing:
+        return came[-1].rstrip(".") if came else "Everything is up to date"
+    fetched = [line for line in came if "fetched" in line][-1:]
+    return "; ".join([*fetched, f"the remote lacks {_summed(missing)}"])
+
+
+def _summed(outputs: Sequence[str]) -> str:
+    """Return outputs in a few words: several of one experiment by their number."""
+    of: dict[str, list[str]] = {}
+    for path in outputs:
+        of.setdefault(Path(path).parts[1], []).append(path)
+    return ", ".join(paths[0] if len(paths) == 1 else f"{len(paths)} outputs of {name}" for name, paths in of.items())
 
 
 def write_digests(root: Path, experiment: str) -> Path | None:

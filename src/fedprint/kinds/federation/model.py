@@ -9,6 +9,7 @@ from typing import Any
 from safetensors.torch import load_file
 
 from fedprint.data.files import read_json
+from fedprint.errors import FedprintError
 from fedprint.kinds.federation import build
 from fedprint.kinds.federation.config import check_experiment
 from fedprint.lab.tracking import load_model
@@ -28,20 +29,19 @@ _OTHERS: Mapping[str, Any] = {
 
 
 def model_of_run(root: Path, run_id: str) -> FedModule:
-    """Return the global model that an MLflow run logged, ready to evaluate. FedprintError where there is none."""
+    """Return the global model that an MLflow run of a federation or a point logged, ready to evaluate.
+
+    Raises FedprintError where there is none, or one of another kind.
+    """
     return read_model(load_model(root, run_id))
 
 
 def read_model(folder: Path) -> FedModule:
     """Return the model in a folder that the stage federate wrote: weights, and the configuration that rebuilds it."""
     told = read_json(folder / DESCRIPTION)
-    others = {
-        "name": "model",
-        "data": {"name": "albums"},
-        "attacks": [{"name": "chance"}],
-        "report": {"title": "model"},
-    }
-    config = check_experiment({**others, **told["settings"]}, str(folder / DESCRIPTION))
+    if "settings" not in told:
+        raise FedprintError(f"{folder / DESCRIPTION}: no model of a federation; load its weights with safetensors")
+    config = check_experiment({**_OTHERS, **told["settings"]}, str(folder / DESCRIPTION))
     model = build.network(config, tuple(told["shape"]), len(told["class_names"]), told["task"])
     build.load_parameters(model, load_file(folder / WEIGHTS))
     return model.eval()

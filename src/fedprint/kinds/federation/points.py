@@ -12,7 +12,7 @@ from fedprint.evaluation.rows import read_measurements
 from fedprint.evaluation.tradeoff import Point, point_from_json
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.graph import POINT_WORK
-from fedprint.kinds.federation.tracked import by_round, data_use, parameters
+from fedprint.kinds.federation.tracked import analysis_points, by_round, data_use, log_updates, parameters
 from fedprint.lab.graph import Job
 from fedprint.lab.keys import digest_of, source_digest
 from fedprint.lab.runner import Done, Lab
@@ -78,6 +78,7 @@ def log_point(base: Experiment, done: Done, run: Run) -> None:
         model = run.log_model(weights, name=base.model.name, params={"dataset": data.name})
     run.log_metrics([*by_round(details), *_measured(read_point(folder))], model=model, data=data)
     run.log_artifacts(folder, "point")
+    log_updates(done, run)
 
 
 def _measured(point: Point) -> Iterator[Tracked]:
@@ -96,4 +97,5 @@ def _measured(point: Point) -> Iterator[Tracked]:
     for row in point.analyses:
         if row.get("analysis") == "privacy" and row["metric"] == "epsilon" and row["value"] is not None:
             yield f"privacy/epsilon_{row['protects']}_{row['accountant']}", float(row["value"]), 0
+    yield from analysis_points(point.analyses, 0)
     yield from ((f"overhead/{name}", float(value), 0) for name, value in point.overhead.items() if value is not None)

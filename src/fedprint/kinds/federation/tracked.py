@@ -59,7 +59,13 @@ def log_federation(config: Experiment, done: Done, run: Run) -> None:
     tags = {f"privacy.{name}": row[name] for row in spent if row["protects"] == "device" for name in told}
     run.set_tags({**tags, "store_checksum": details["store_checksum"], "config_hash": config.digest()})
     run.log_artifacts(out)
-    if (manifest := done.outputs["observed"] / "complete.json").is_file():
+    log_updates(done, run)
+
+
+def log_updates(done: Done, run: Run) -> None:
+    """Keep the manifest of recorded updates, with its digests, where there are updates."""
+    observed = done.outputs.get("observed")
+    if observed is not None and (manifest := observed / "complete.json").is_file():
         run.log_artifacts(manifest, "updates")
 
 
@@ -71,8 +77,7 @@ def _measured(config: Experiment, out: Path, details: Mapping[str, Any]) -> Iter
         yield from ((name, float(value), last) for name, value in _row_metrics(row, config.adversaries[-1]))
     rows = read_measurements(out / "analysis_rows.jsonl")
     yield from ((_spent_name(row), float(row["value"]), int(row["rounds"]) - 1) for row in rows if _is_spent(row))
-    found = _analysis_names([row for row in rows if row["metric"] in SHOWN and row["value"] is not None])
-    yield from ((name, float(row["value"]), last) for name, row in found.items())
+    yield from analysis_points(rows, last)
 
 
 def by_round(details: Mapping[str, Any]) -> Iterator[Point]:
@@ -85,6 +90,12 @@ def by_round(details: Mapping[str, Any]) -> Iterator[Point]:
             yield "attack/ap_by_round", float(row["ap"]), int(row["last"])
             yield "attack_interval/ap_by_round_lo", float(row["lo"]), int(row["last"])
             yield "attack_interval/ap_by_round_hi", float(row["hi"]), int(row["last"])
+
+
+def analysis_points(rows: Sequence[Row], step: int) -> Iterator[Point]:
+    """Yield the numbers of analyses that are tracked."""
+    found = _analysis_names([row for row in rows if row["metric"] in SHOWN and row["value"] is not None])
+    yield from ((name, float(row["value"]), step) for name, row in found.items())
 
 
 def _analysis_names(rows: Sequence[Row]) -> dict[str, Row]:
