@@ -16,7 +16,7 @@ from statistics import fmean
 
 from fedprint.evaluation.tradeoff import Point
 from fedprint.kinds.federation.jobs import point_job
-from fedprint.kinds.federation.points import points_of, wanted
+from fedprint.kinds.federation.points import points_of
 from fedprint.kinds.laboratory import laboratory
 from fedprint.kinds.sources import source
 from fedprint.kinds.study.config import Study
@@ -45,7 +45,7 @@ def points_at(
         for place, config in enumerate(configs)
         for seed in seeds
     ]
-    found = points_of(lab.run(jobs, title=title, want=wanted(lab)))
+    found = points_of(lab.run(jobs, title=title))
     return [found[start : start + len(seeds)] for start in range(0, len(found), len(seeds))]
 
 

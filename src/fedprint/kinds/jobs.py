@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import getitem
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
@@ -40,19 +41,32 @@ def checked(source: Source, whole: type[Checked]) -> Checked:
 
     Raises FedprintError, in one line, for what does not fit.
     """
-    own = {key: value for key, value in source.values.items() if key != "fast"}
-    quick = source.values.get("fast") or {}
-    values = apply_assignments(merge(own, quick) if source.fast else own, source.assignments)
+    values = apply_assignments(own_values(source), source.assignments)
     try:
         return whole.model_validate(values)
     except ValidationError as error:
         raise FedprintError(one_line(error, str(source.path), whole)) from None
 
 
-def title_of(source: Source, title: str, data: str) -> str:
-    """Return the title of a report, which names data that are not the file's own."""
-    own = any(text.split("=")[0].split(".")[0] == "data" for text in source.assignments)
-    return f"{title}, with data {data}" if own else title
+def own_values(source: Source) -> dict[str, Any]:
+    """Return what a file says, with its ``fast`` section where asked."""
+    own = {key: value for key, value in source.values.items() if key != "fast"}
+    return merge(own, source.values.get("fast") or {}) if source.fast else own
+
+
+def title_of(source: Source, title: str, values: Mapping[str, Any], used: Component) -> str:
+    """Return the title of a report: the file's own, or one of the data ``used`` where these are others than the file's.
+
+    ``values`` are what the file says, before any assignment. Other settings of the same data change no title, and one
+    that was asked for stays.
+    """
+    own, now = values.get("data"), used.model_dump(mode="json")
+    before = own if isinstance(own, Mapping) else {}
+    asked = any(text.startswith(("report=", "report.")) for text in source.assignments)
+    if asked or all(before.get(key) == now.get(key) for key in ("name", "path")):
+        return title
+    called = f"Folder {Path(now['path']).name}" if "path" in now else now["name"]
+    return f"{called} (settings of {source.path.stem})"
 
 
 def points_of(name: str, found: Measurement, step: int = 0) -> list[Point]:
@@ -91,6 +105,9 @@ def all_done(labels: Sequence[str], found: Sequence[Done | FedprintError]) -> li
     return [one for one in found if isinstance(one, Done)]
 
 
+HOW_TO_GO_ON = " (mend this and repeat the command: what is finished is kept)"
+
+
 def told(label: str, error: FedprintError) -> str:
     """Return stage, reason and output of a failure, without the job's label."""
     return str(error).removeprefix(f"{label}: ")
@@ -100,4 +117,4 @@ def listed(failures: Mapping[str, str], most: int = 5) -> str:
     """Return what failed, as one sentence that says how to go on."""
     shown = "; ".join(f"{label}: {reason}" for label, reason in list(failures.items())[:most])
     more = f"; and {len(failures) - most} more" if len(failures) > most else ""
-    return f"{shown}{more} (mend this and repeat the command: what is finished is kept)"
+    return f"{shown}{more}{HOW_TO_GO_ON}"

@@ -100,12 +100,15 @@ class Graph:
 class Work:
     """A kind of job: its stages, and how a configuration is read back from JSON.
 
-    ``path`` is ``module:NAME`` of this very value, by which another process finds it.
+    ``path`` is ``module:NAME`` of this very value, by which another process finds it. ``wanted`` are the stages whose
+    results a report is made from (None: all of them), ``recorded`` those that are wanted too where updates are kept.
     """
 
     path: str
     graph: Graph
     parse: Callable[[Mapping[str, Any]], Settings]
+    wanted: tuple[str, ...] | None = None
+    recorded: tuple[str, ...] = ()
 
     @staticmethod
     def named(path: str) -> Work:

@@ -83,9 +83,13 @@ class Board:
         self._running[label] = note
         self._show()
 
+    def left(self, label: str) -> None:
+        """Say that a job runs no more, without counting it: one of several that make a unit of work."""
+        self._running.pop(label, None)
+
     def ended(self, label: str, *, failed: bool, known: bool) -> None:
         """Count a job."""
-        self._running.pop(label, None)
+        self.left(label)
         self._done += 1
         self._failed += failed
         self._known += known and not failed

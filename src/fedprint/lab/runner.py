@@ -100,16 +100,15 @@ class Lab:
         """Where results are."""
         return Cache.of(self.root)
 
-    def run(self, jobs: Sequence[Job], *, title: str, want: Sequence[str] | None = None) -> list[Done | FedprintError]:
+    def run(self, jobs: Sequence[Job], *, title: str) -> list[Done | FedprintError]:
         """Return how each job ended, in their order: its results, or why there are none.
 
-        ``want`` names the stages whose results are wanted (None: all of them). Raises KeyboardInterrupt at once;
-        what is finished is kept.
+        Raises KeyboardInterrupt at once; what is finished is kept.
         """
         found: list[Done | FedprintError | None] = [None] * len(jobs)
         with Board(title, len(jobs)) as board, ThreadPoolExecutor(self.jobs) as threads:
             pending: dict[Future[Done], int] = {
-                threads.submit(self._run, job, title, want, board): place for place, job in enumerate(jobs)
+                threads.submit(self._run, job, title, None, board): place for place, job in enumerate(jobs)
             }
             try:
                 for future in as_completed(pending):
@@ -123,9 +122,12 @@ class Lab:
                 raise
         return [one for one in found if one is not None]
 
-    def one(self, job: Job, *, title: str, want: Sequence[str] | None = None) -> Done:
-        """Run one job without a display; raise its error."""
-        return self._run(job, title, want, None)
+    def one(self, job: Job, *, title: str, want: Sequence[str] | None = None, board: Board | None = None) -> Done:
+        """Run one job, shown on a ``board`` of others if there is one; raise its error.
+
+        ``want`` names the stages whose results are wanted (None: those that its kind of work wants).
+        """
+        return self._run(job, title, want, board)
 
     def knows(self, job: Job, stage: str) -> bool:
         """Return whether all that a stage of a job opens is in the cache; computes nothing."""
@@ -150,7 +152,7 @@ class Lab:
             with self._lock:
                 for stage in job.work.graph.stages:
                     entry = run.entries[stage.name]
-                    # What is to be dropped and another job uses now, that job drops: not if the lab held it.
+                    # A heavy result that another job still uses is dropped by that job, so the lab does not hold it.
                     kept = not stage.heavy or any(output in done.outputs for output in stage.outputs)
                     if kept and entry.finished and entry.folder not in self._used:
                         self._held.enter_context(self.cache.using(entry))
@@ -174,7 +176,7 @@ class _Run:
 
     def through(self, want: Sequence[str] | None) -> Done:
         graph = self.job.work.graph
-        wanted = {stage.name for stage in graph.stages} if want is None else set(want)
+        wanted = self._wanted() if want is None else set(want)
         for stage in graph.stages:
             self._name(stage)
         for stage in self._missing(wanted):
@@ -191,6 +193,12 @@ class _Run:
         self._drop(wanted)
         kept = {output: path for output, path in outputs.items() if graph.maker(output).name in wanted}
         return replace(done, outputs=kept)
+
+    def _wanted(self) -> set[str]:
+        work = self.job.work
+        if work.wanted is None:
+            return {stage.name for stage in work.graph.stages}
+        return {*work.wanted, *(work.recorded if self.lab.keep else ())}
 
     def knows(self, name: str) -> bool:
         for stage in self.job.work.graph.before(name):

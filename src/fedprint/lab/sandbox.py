@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import site
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from glob import glob
 from pathlib import Path
 
 import fedprint
+from fedprint.errors import FedprintError
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 """Numbers of Landlock's system calls, the same on all architectures."""
@@ -22,10 +23,35 @@ _ALL_BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
 """Every right on files that a version of Landlock knows; later versions add none that matters here."""
 _ON_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14  # execute, write, read, truncate
 
-_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/etc", "/proc", "/sys", "/dev", "/System", "/Library")
-_WRITTEN = ("/dev",)
+_CODE = ("bin", "lib", "lib64", "share")
+"""What an interpreter's prefix holds of code: beside it, in a container or a clone, the project itself may lie."""
+_SYSTEM = (
+    *(f"{prefix}/{part}" for prefix in ("/usr", "/usr/local") for part in (*_CODE, "lib32", "sbin", "libexec")),
+    *("/usr/local/cuda", "/usr/local/nvidia", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys"),
+    *("/System", "/Library"),
+)
+_DEVICES = (
+    *("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty"),
+    *("/dev/nvidia*", "/dev/dxg", "/dev/kfd", "/dev/dri"),
+)
+"""Devices, accelerators among them; never /dev/shm, where one stage could leave a message for another."""
 
-_OPENED = frozenset({"open", "os.listdir", "os.scandir", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link"})
+_PATHS: Mapping[str, Sequence[tuple[int, int | None]]] = {
+    "open": ((0, None),),
+    "os.listdir": ((0, None),),
+    "os.scandir": ((0, None),),
+    "os.truncate": ((0, None),),
+    "os.remove": ((0, 1),),
+    "os.rmdir": ((0, 1),),
+    "os.mkdir": ((0, 2),),
+    "os.symlink": ((1, 2),),
+    "os.rename": ((0, 2), (1, 3)),
+    "os.link": ((0, 2), (1, 3)),
+}
+"""Python's events about files: where among their arguments a path is, and the open folder that it counts from."""
+_LISTS = frozenset({"os.listdir", "os.scandir"})
+_PROGRAMS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"})
+_CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class Trespass(PermissionError):
@@ -38,34 +64,70 @@ def confine(read: Sequence[Path], write: Sequence[Path], *, name: str) -> bool:
     Return whether the kernel holds it to that; the audit hook does in any case. ``name`` is the stage's, for the error.
     """
     readable = [*_code(), *(path.resolve() for path in (*read, *write))]
-    writable = [Path(each) for each in _WRITTEN] + [path.resolve() for path in write]
+    writable = [*_devices(), *(path.resolve() for path in write)]
     kept = _landlock(readable, writable)
-    _audit([*readable, *writable], name)
+    _audit([*readable, *writable], writable, name, programs=kept)
     return kept
 
 
+def refuse_exposed(places: Iterable[Path]) -> None:
+    """Raise FedprintError where one of the places lies among installed code, which every stage may open."""
+    code = _code()
+    for place in places:
+        if among := next((each for each in code if place.resolve().is_relative_to(each)), None):
+            raise FedprintError(f"{place} lies in {among}, which every stage may open: move it out of there")
+
+
 def _code() -> list[Path]:
-    """Return where the interpreter, installed packages and this one are."""
-    package = str(Path(fedprint.__file__).parent)
-    places = (*_SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, package, *site.getsitepackages())
+    """Return where the interpreter, installed packages, this one and the system's libraries are."""
+    prefixes = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    installed = (f"{prefix}/{part}" for prefix in prefixes for part in _CODE)
+    packages = (path for path in sys.path if Path(path).name in ("site-packages", "dist-packages"))
+    places = (*_SYSTEM, *installed, *packages, Path(fedprint.__file__).parent)
     found = dict.fromkeys(Path(each).resolve() for each in places)
     return [path for path in found if path.exists()]
 
 
-def _audit(allowed: Sequence[Path], name: str) -> None:
-    # Without a trailing slash /work/cache would allow /work/cache-of-somebody-else.
-    exact = {str(path) for path in allowed}
-    below = tuple(f"{path}{os.sep}" for path in exact)
+def _devices() -> list[Path]:
+    return [Path(path) for pattern in _DEVICES for path in glob(pattern)]
+
+
+def _audit(readable: Sequence[Path], writable: Sequence[Path], name: str, *, programs: bool) -> None:
+    """Refuse other paths to Python code, and ``programs`` where no kernel would refuse them these paths."""
+    may_read, may_change = _holding(readable), _holding(writable)
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
-        if event not in _OPENED or not isinstance(arguments[0], str | bytes | os.PathLike):
+        if event in _PROGRAMS and not programs:
+            raise Trespass(f"stage '{name}' started {arguments[0]!r}, which could open anything on this kernel")
+        if event not in _PATHS:
             return
-        path = os.path.realpath(os.fsdecode(arguments[0]))
-        # What does not exist is no secret: libraries look for settings in many places.
-        if path not in exact and not path.startswith(below) and os.path.exists(path):
-            raise Trespass(f"stage '{name}' opened {path}, which is not among its inputs and outputs")
+        changes = bool(int(str(arguments[2] or 0)) & _CHANGES) if event == "open" else event not in _LISTS
+        for path in _named(event, arguments):
+            if not may_read(path):
+                # What does not exist is no secret: libraries look for settings in many places.
+                if changes or os.path.exists(path):
+                    raise Trespass(f"stage '{name}' opened {path}, which is not among its inputs and outputs")
+            elif changes and not may_change(path):
+                raise Trespass(f"stage '{name}' changed {path}, which is not among its outputs")
 
     sys.addaudithook(hook)
+
+
+def _holding(paths: Sequence[Path]) -> Callable[[str], bool]:
+    """Return what tells whether a path is one of these, or below one."""
+    # Without a trailing slash /work/cache would allow /work/cache-of-somebody-else.
+    exact = frozenset(map(str, paths))
+    below = tuple(f"{path}{os.sep}" for path in exact)
+    return lambda path: path in exact or path.startswith(below)
+
+
+def _named(event: str, arguments: Sequence[object]) -> Iterator[str]:
+    """Yield the real paths that an event is about."""
+    for place, folder in _PATHS[event]:
+        path = "." if event in _LISTS and arguments[place] is None else arguments[place]
+        # A descriptor, of a file or of the folder that a path counts from, was checked when it was opened.
+        if isinstance(path, str | bytes | os.PathLike) and (folder is None or arguments[folder] == -1):
+            yield os.path.realpath(os.fsdecode(path))
 
 
 def _landlock(readable: Sequence[Path], writable: Sequence[Path]) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.kinds import driver
@@ -97,6 +98,21 @@ def test_a_bad_suite_is_refused_in_one_line(pair: Project, changed: dict[str, An
     assert "\n" not in str(caught.value)
 
 
+def test_a_path_in_a_suite_counts_from_the_suites_folder(
+    pair: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("mine")
+    for name, values in (
+        ("base", {**TINY, "seeds": [3]}),
+        ("both", {**PAIR, "members": [{"experiment": "base.yaml"}]}),
+    ):
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(dict(values)))
+    pair.write("base", TINY)
+    (pair.root / "base.yaml").write_text(yaml.safe_dump({**TINY, "seeds": [4]}))
+    (member,) = suite_of(pair.root, str(folder / "both.yaml")).members
+    assert (member.label, member.config.seeds) == ("base", (3,))
+
+
 def test_a_bad_override_names_the_member(pair: Project) -> None:
     with pytest.raises(FedprintError, match=r"pair: member tiny: federation.rounds.*'many'"):
         suite_of(pair.root, assignments=["tiny.federation.rounds=many"])
@@ -136,7 +152,7 @@ def test_jobs_of_all_members_run_side_by_side_and_a_failing_member_stops_no_othe
     folder, lab = pair.root / "reports" / "pair", ReadyLab(pair.root, tiny, failing="plain")
     findings = SuiteKind(kind_of).carry_out(suite_of(pair.root), lab, folder)
     assert lab.asked == [["tiny: random-0", "plain: random-0"]], "in one run, and none of them twice"
-    assert findings.failures == {"plain": "the disk is full: free some"}
+    assert findings.failures == {"plain": "random-0: the disk is full: free some"}
     assert [done.job.label for done in findings.done] == ["tiny: random-0"]
     page = (folder / "index.html").read_text()
     assert 'href="tiny/index.html"' in page and (folder / "tiny" / "index.html").is_file()

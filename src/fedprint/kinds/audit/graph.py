@@ -34,7 +34,7 @@ def _audited(values: Mapping[str, Any]) -> Audited:
     return Audited.model_validate(values)
 
 
-AUDIT_WORK = Work(path=f"{__name__}:AUDIT_WORK", graph=AUDIT, parse=_audited)
+AUDIT_WORK = Work(path=f"{__name__}:AUDIT_WORK", graph=AUDIT, parse=_audited, wanted=(STAGE,))
 
 
 def audit_job(config: Audited, prior: Prior, seed: int, *, label: str, varies: Mapping[str, Any] | None = None) -> Job:

@@ -11,7 +11,7 @@ from fedprint.data.sources import may_be_shared
 from fedprint.evaluation.rows import write_measurements
 from fedprint.kinds.audit.config import ExperimentAudit, load_audit
 from fedprint.kinds.audit.found import as_values, audit_from, audit_row, verdict
-from fedprint.kinds.audit.graph import STAGE, audit_job
+from fedprint.kinds.audit.graph import audit_job
 from fedprint.kinds.audit.stage import FILE
 from fedprint.kinds.base import Costs, Findings, Source
 from fedprint.kinds.federation.plan import costs_of
@@ -42,7 +42,7 @@ class AuditKind:
     def carry_out(self, config: ExperimentAudit, lab: Lab, out: Path) -> Findings:
         """Audit at every seed and write what was found; one that fails fails the whole."""
         jobs = self.jobs(config)
-        done = all_done([job.label for job in jobs], lab.run(jobs, title=config.name, want=[STAGE]))
+        done = all_done([job.label for job in jobs], lab.run(jobs, title=config.name))
         found = [audit_from(read_json(one.outputs["audit"] / FILE)) for one in done]
         rows = [audit_row(config.config, config.prior, one.job.seed, f) for one, f in zip(done, found, strict=True)]
         partial = fresh_folder(out)

@@ -202,4 +202,6 @@ def _experiment(values: Mapping[str, Any]) -> Experiment:
 
 
 FEDERATION_WORK = Work(path=f"{__name__}:FEDERATION_WORK", graph=FEDERATION, parse=_experiment)
-POINT_WORK = Work(path=f"{__name__}:POINT_WORK", graph=POINT, parse=_experiment)
+POINT_WORK = Work(
+    path=f"{__name__}:POINT_WORK", graph=POINT, parse=_experiment, wanted=("point",), recorded=("federate",)
+)

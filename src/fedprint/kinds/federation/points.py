@@ -15,7 +15,7 @@ from fedprint.kinds.federation.graph import POINT_WORK
 from fedprint.kinds.federation.tracked import analysis_points, by_round, data_use, log_updates, parameters
 from fedprint.lab.graph import Job
 from fedprint.lab.keys import digest_of, source_digest
-from fedprint.lab.runner import Done, Lab
+from fedprint.lab.runner import Done
 from fedprint.lab.tracking import DataUse, Run, RunHead
 from fedprint.lab.tracking import Point as Tracked
 from fedprint.types import FedprintError, Linkage
@@ -28,11 +28,6 @@ def read_point(folder: Path) -> Point:
     """Return a finished point."""
     rows, analyses = (read_measurements(folder / name) for name in ("rows.jsonl", "analysis_rows.jsonl"))
     return point_from_json(read_json(folder / "point.json"), rows, analyses)
-
-
-def wanted(lab: Lab) -> tuple[str, ...]:
-    """Return the stages whose results are wanted of points: with kept updates, those too."""
-    return (STAGE, "federate") if lab.keep else (STAGE,)
 
 
 def points_of(found: Sequence[Done | FedprintError]) -> list[Point | FedprintError]:

@@ -139,6 +139,6 @@ def _exposure_settings(values: Mapping[str, Any]) -> ExposureSettings:
     return ExposureSettings.model_validate(values)
 
 
-ACCURACY_WORK = Work(path=f"{__name__}:ACCURACY_WORK", graph=ACCURACY, parse=_accuracy_settings)
-NAIVE_WORK = Work(path=f"{__name__}:NAIVE_WORK", graph=NAIVE, parse=_exposure_settings)
-ADAPTIVE_WORK = Work(path=f"{__name__}:ADAPTIVE_WORK", graph=ADAPTIVE, parse=_exposure_settings)
+ACCURACY_WORK = Work(path=f"{__name__}:ACCURACY_WORK", graph=ACCURACY, parse=_accuracy_settings, wanted=("train",))
+NAIVE_WORK = Work(path=f"{__name__}:NAIVE_WORK", graph=NAIVE, parse=_exposure_settings, wanted=("judge",))
+ADAPTIVE_WORK = Work(path=f"{__name__}:ADAPTIVE_WORK", graph=ADAPTIVE, parse=_exposure_settings, wanted=("judge",))

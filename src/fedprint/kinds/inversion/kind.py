@@ -21,9 +21,6 @@ from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking import Point, Run, RunHead
 
-KEPT = ("train", "judge")
-"""The stages whose results a report is made from; gradients and reconstructions are dropped with their job."""
-
 
 class InversionKind:
     """Mechanisms at several strengths: what they cost in accuracy, and attacks on the gradients that they let out."""
@@ -46,7 +43,7 @@ class InversionKind:
         """
         check_images(config)
         jobs = self.jobs(config)
-        ended = lab.run(jobs, title=config.name, want=KEPT)
+        ended = lab.run(jobs, title=config.name)
         results = results_of(config, dict(zip(parts_of(config), ended, strict=True)))
         rows = all_rows(results)
         publish(results, rows, out)

@@ -12,13 +12,12 @@ from fedprint.evaluation.rows import Row
 from fedprint.evaluation.tradeoff import Point
 from fedprint.kinds.audit.found import audit_from, audit_row
 from fedprint.kinds.audit.graph import AUDIT_WORK, audit_job
-from fedprint.kinds.audit.graph import STAGE as AUDIT
 from fedprint.kinds.audit.kind import log_audit
 from fedprint.kinds.audit.stage import FILE
 from fedprint.kinds.base import Costs, Drawn, Findings, Source
 from fedprint.kinds.federation.jobs import point_job
 from fedprint.kinds.federation.plan import costs_of_points
-from fedprint.kinds.federation.points import log_point, point_head, points_of, wanted
+from fedprint.kinds.federation.points import log_point, point_head, points_of
 from fedprint.kinds.federation.tracked import data_use
 from fedprint.kinds.jobs import told
 from fedprint.kinds.plane.config import Place, Plane, load_plane
@@ -53,7 +52,7 @@ class PlaneKind:
         A place whose training diverges is reported as such. Raises FedprintError when the undefended one does.
         """
         jobs = self.jobs(config)
-        found = lab.run(jobs, title=config.name, want=[*wanted(lab), AUDIT])
+        found = lab.run(jobs, title=config.name)
         count = len(config.points)
         entries = make_entries(config, points_of(found[:count]), audit_rows(config, found[count:]))
         write_plane(head=head_of(config, entries), entries=entries, config_text=config.text(), out=out)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 from fedprint.evaluation.tradeoff import Point
 from fedprint.kinds.federation.jobs import point_job
-from fedprint.kinds.federation.points import points_of, read_point, wanted
+from fedprint.kinds.federation.points import points_of, read_point
 from fedprint.kinds.study.config import Study
 from fedprint.lab.graph import Job
+from fedprint.lab.progress import Board
 from fedprint.lab.runner import Done, JobFailed, Lab
 from fedprint.tuning.space import Strategy, Values
 from fedprint.types import FedprintError
@@ -33,16 +34,16 @@ class Points:
 
         A margin or a choice of what is left would be another one after the next run.
         """
-        found = self.lab.run(jobs, title=title, want=wanted(self.lab)) if jobs else []
+        found = self.lab.run(jobs, title=title) if jobs else []
         if crashed := next((one for one in found if isinstance(one, JobFailed) and one.exit_code == 1), None):
             raise crashed
         self.done |= {one.job.label: one for one in found if isinstance(one, Done)}
         return points_of(found)
 
-    def one(self, job: Job, title: str) -> Point:
-        """Return the point of a trial's job; several threads may call it."""
+    def one(self, job: Job, title: str, board: Board) -> Point:
+        """Return the point of a trial's job, whose stages the ``board`` shows; several threads may call it."""
         try:
-            return read_point(self.lab.one(job, title=title, want=wanted(self.lab)).outputs["point"])
+            return read_point(self.lab.one(job, title=title, board=board).outputs["point"])
         except JobFailed as error:
             if error.exit_code == 1:
                 raise CutShort(str(error)) from error

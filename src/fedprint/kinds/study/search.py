@@ -177,25 +177,29 @@ def search(study: Study, lab: Lab, plans: Sequence[StudyPlan], undefended: Mappi
     if not _left(plans):
         return
     title, points = f"{study.name}: trials", Points(lab)
-    tasks = [
-        Task(
-            plan=plan,
-            objective=PointObjective(
-                study=study, strategy=plan.strategy, undefended=undefended, measure=lambda job: points.one(job, title)
-            ),
-        )
-        for plan in plans
-    ]
     torch.set_num_threads(1)  # of the Gaussian process: processes are what is parallel
     total = sum(plan.budget.trials for plan in plans)
     with Board(title, total) as board:
         for _ in range(total - _left(plans)):
             board.ended("", failed=False, known=True)
 
+        def measure(job: Job) -> Point:
+            try:
+                return points.one(job, title, board)
+            finally:
+                board.left(job.label)
+
         def heard(plan: StudyPlan, trial: Finished) -> None:
             _show(board, plan, trial)
             told(plan, trial)
 
+        tasks = [
+            Task(
+                plan=plan,
+                objective=PointObjective(study=study, strategy=plan.strategy, undefended=undefended, measure=measure),
+            )
+            for plan in plans
+        ]
         _work(lab, tasks, heard)
     if _left(plans) and time.time() < plans[0].budget.deadline:
         raise FedprintError(
@@ -226,7 +230,7 @@ def _show(board: Board, plan: StudyPlan, trial: Finished) -> None:
     trials = [*records(open_study(plan.url, plan.name)), trial]
     best = next((each for each in ranked(trials) if each.feasible), None)
     shown = f"best {best.utility:.3f}" if best and best.utility is not None else "none feasible"
-    board.ended(f"{plan.strategy.name} trial {trial.number}", failed=False, known=False)
+    board.ended(f"{plan.strategy.name} trial {trial.number}", failed=trial.error is not None, known=False)
     board.running(plan.strategy.name, f"{len(trials)} trials, {shown}")
 
 

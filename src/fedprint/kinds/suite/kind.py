@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedprint.kinds.base import Costs, Drawn, Findings, Source
+from fedprint.kinds.jobs import HOW_TO_GO_ON
 from fedprint.kinds.suite.config import KindOf, Member, Suite, load_suite
 from fedprint.lab.graph import Job
+from fedprint.lab.progress import Board
 from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking import Run, RunHead
 from fedprint.reports.page import fresh_folder, swap
@@ -52,7 +54,7 @@ class SuiteKind:
                 try:
                     made = member.kind.carry_out(member.config, _lab_of(lab, member, ran), partial / member.label)
                 except FedprintError as error:
-                    failures[member.label] = str(error)
+                    failures[member.label] = str(error).removesuffix(HOW_TO_GO_ON)
                     continue
                 found[member.label] = made
                 failures |= {f"{member.label}{BETWEEN}{job}": reason for job, reason in made.failures.items()}
@@ -112,17 +114,17 @@ class _MemberLab(Lab):
     member: str
     ran: Mapping[str, Done | FedprintError]
 
-    def run(self, jobs: Sequence[Job], *, title: str, want: Sequence[str] | None = None) -> list[Done | FedprintError]:
+    def run(self, jobs: Sequence[Job], *, title: str) -> list[Done | FedprintError]:
         """Return how each job ended (:meth:`Lab.run`)."""
         named = {job.label: replace(job, label=_label(self.member, job)) for job in jobs}
         new = [job for job in named.values() if job.label not in self.ran]
-        fresh = dict(zip(_labels(new), self.whole.run(new, title=title, want=want) if new else [], strict=True))
+        fresh = dict(zip(_labels(new), self.whole.run(new, title=title) if new else [], strict=True))
         found = [{**self.ran, **fresh}[named[job.label].label] for job in jobs]
         return [replace(one, job=job) if isinstance(one, Done) else one for job, one in zip(jobs, found, strict=True)]
 
-    def one(self, job: Job, *, title: str, want: Sequence[str] | None = None) -> Done:
-        """Run one job without a display; raise its error."""
-        done = self.whole.one(replace(job, label=_label(self.member, job)), title=title, want=want)
+    def one(self, job: Job, *, title: str, want: Sequence[str] | None = None, board: Board | None = None) -> Done:
+        """Run one job (:meth:`Lab.one`)."""
+        done = self.whole.one(replace(job, label=_label(self.member, job)), title=title, want=want, board=board)
         return replace(done, job=job)
 
 
