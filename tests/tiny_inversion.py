@@ -70,8 +70,8 @@ def write_blobs(folder: Path, side: int = 8) -> None:
 
 
 def load(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> InversionExperiment:
-    """Return the experiment of a file under its own name."""
-    return load_inversion(source(root, name, fast=fast, assignments=assignments, name=name))
+    """Return the experiment of a file."""
+    return load_inversion(source(root, name, fast=fast, assignments=assignments))
 
 
 def settings_at(experiment: InversionExperiment, defence: str, batch: int = 1, attack: int = 0) -> ExposureSettings:

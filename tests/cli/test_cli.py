@@ -169,7 +169,10 @@ def test_cleaning_frees_what_no_report_names(
     killed.begin(resume=True)
     report = project.root / "reports" / "suite" / "member"
     report.mkdir(parents=True)
-    (report / "jobs.json").write_text(json.dumps({"random-0": {"federate": "kept", "attack": "made"}}))
+    (report / "jobs.json").write_text(json.dumps({"random-0": {"keys": {"federate": "kept", "attack": "made"}}}))
+    direct = Cache.direct(project.root).entry("attack", "again")
+    direct.begin(resume=False)
+    direct.complete()
     assert _fedprint(monkeypatch, "clean", "--dry-run") == 0
     assert capsys.readouterr().out == "would free 1 MiB\n"
     assert cache.entry("federate", "old").finished
@@ -180,6 +183,10 @@ def test_cleaning_frees_what_no_report_names(
     assert capsys.readouterr().out == "freed 1 MiB\n"
     assert [path.name for path in cache.folder.glob("*/[!.]*")] == ["kept"]
     assert not killed.partial.exists() and (report / "jobs.json").exists()
+    assert not direct.finished
+    (report / "jobs.json").write_text(json.dumps({"random-0": {"federate": "kept"}}))
+    assert _fedprint(monkeypatch, "clean") == 2
+    assert "jobs.json cannot be read: run its experiment again, or remove the report" in capsys.readouterr().err
 
 
 # Data -----------------------------------------------------------------------------------------------------------------

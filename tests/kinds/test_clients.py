@@ -58,7 +58,7 @@ def images(train: int = 240, test: int = 80) -> LabelledSet:
 
 
 def load(*assignments: str, fast: bool = False) -> ClientsExperiment:
-    return load_clients(source(CHECKOUT, NAME, fast=fast, assignments=assignments, name=NAME))
+    return load_clients(source(CHECKOUT, NAME, fast=fast, assignments=assignments, name="sweep"))
 
 
 def hits_of(settings: SweepSettings, images: LabelledSet) -> Hits:

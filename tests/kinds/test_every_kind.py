@@ -57,7 +57,8 @@ EXAMPLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 OTHER = "vectorised:2"
 _WITH_BACKEND: Mapping[str, Mapping[str, Any]] = {
-    "clients": {"training": {**EXAMPLES["clients"][1]["training"], "backend": OTHER}}
+    "federation": {"federation": {**TINY["federation"], "backend": OTHER}},
+    "clients": {"training": {**EXAMPLES["clients"][1]["training"], "backend": OTHER}},
 }
 
 kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -56,8 +56,11 @@ def test_files_count_where_a_stage_may_open_them() -> None:
 def test_what_is_settled_belongs_to_the_machine_and_to_no_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert key(job(seed=1), PICK) == key(job(seed=2), PICK)
     here = key(job(), PICK)
-    monkeypatch.setattr("platform.node", lambda: "elsewhere")
+    monkeypatch.setattr("platform.node", lambda: "started-again")
+    assert key(job(), PICK) == here, "a container has a new name whenever it starts"
+    monkeypatch.setattr("os.cpu_count", lambda: 999)
     assert key(job(), PICK) != here
+    assert key(job(), PICK, device="cuda") != key(job(), PICK)
 
 
 def test_code_counts_by_name_and_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,85 @@ def test_a_stage_opens_nothing_else_and_writes_nowhere_else(lab: Lab, tmp_path: 
     assert secret.read_text() == "kept"
 
 
+@pytest.mark.parametrize("what", ["work", "data"])
+def test_nothing_runs_where_every_stage_could_open_data_or_results(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    code, place = tmp_path / "environment" / "share", tmp_path / what
+    code.mkdir(parents=True)
+    place.symlink_to(code)
+    exposed = replace(job(), data_at=(str(tmp_path / "data"),))
+    assert lab.one(exposed, title="toy").outputs
+    monkeypatch.setattr(sys, "prefix", str(code.parent))
+    with pytest.raises(JobFailed, match=rf"toy: stage pick: .*/{what} lies in .*, which every stage may open: move it"):
+        lab.one(replace(exposed, config=toy_work.Toy({"n": 5})), title="toy")
+
+
+def test_a_lab_says_once_that_only_python_guards(
+    tmp_path: Path, toy_path: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with LocalPool(["toy_work", "no_landlock"]) as pool, Lab(root=tmp_path, pool=pool) as lab:
+        lab.run([job("a"), job("b", n=3)], title="toy")
+    assert capsys.readouterr().err.count("This kernel has no Landlock") == 1
+
+
+# On files that lie elsewhere ------------------------------------------------------------------------------------------
+
+
+def elsewhere(root: Path) -> dict[str, Path]:
+    (root / "numbers").mkdir(parents=True)
+    (root / "numbers" / "n.json").write_text("[2, 0]")
+    (root / "choice").write_text("even")
+    return {name: root / name for name in ("numbers", "choice", "unused")}
+
+
+LATE = tuple(toy_work.GRAPH.stage(name) for name in ("add", "end"))
+
+
+def test_stages_run_on_files_elsewhere_and_on_what_stages_before_them_made(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = lab.run_on(job(plus=3), LATE, elsewhere(tmp_path / "a"), title="again")
+    assert made.keys() == {"total", "last"} and made["last"].read_text() == "even 5"
+    assert not finished(lab, "add"), "no key says what lay there"
+    assert "again 2/2" in capsys.readouterr().out
+    assert (tmp_path / "work" / "logs" / "again" / "toy.end.log").is_file()
+
+
+def test_jobs_of_other_settings_or_on_other_files_do_not_replace_each_others_results(lab: Lab, tmp_path: Path) -> None:
+    first, second = elsewhere(tmp_path / "a"), elsewhere(tmp_path / "b")
+    ran = [(job(plus=1), first), (job(plus=2), first), (job(plus=1), second), (job(plus=1, seed=1), second)]
+    made = [lab.run_on(one, LATE, places, title="again")["last"] for one, places in ran]
+    assert [path.read_text() for path in made] == ["even 3", "even 4", "even 3", "even 3"]
+    assert len(set(made)) == 4
+
+
+def test_what_a_lab_made_of_files_elsewhere_stays_until_it_is_closed(lab: Lab, tmp_path: Path, pool: LocalPool) -> None:
+    places = elsewhere(tmp_path / "a")
+    made = lab.run_on(job(), LATE, places, title="again")
+
+    def repeat() -> None:
+        with Lab(root=tmp_path, pool=pool) as other:
+            other.run_on(job(wait=0.1), LATE, places, title="again")
+
+    other = threading.Thread(target=repeat)
+    other.start()
+    other.join(0.5)
+    assert other.is_alive() and made["last"].read_text() == "even 2"
+    assert lab.run_on(job(), LATE, places, title="again") == made, "its own results it has"
+    lab.__exit__()
+    other.join(20)
+    assert not other.is_alive() and made["last"].read_text() == "even 2"
+
+
+def test_a_failure_on_files_elsewhere_names_job_stage_reason_and_log(lab: Lab, tmp_path: Path, seen: Seen) -> None:
+    with pytest.raises(
+        JobFailed, match=r"^toy: stage end: ValueError: a fault of the program \(its output: .*end\.log"
+    ):
+        lab.run_on(job(end="crash"), LATE, elsewhere(tmp_path / "a"), title="again")
+    assert not seen.ended, "it is nobody's run"
+
+
 # Kills ----------------------------------------------------------------------------------------------------------------
 
 
@@ -166,7 +246,8 @@ class Watcher:
     def failed(self, error):
         print("failed", flush=True)
 with LocalPool(["toy_work"]) as pool, Lab(root=Path(sys.argv[1]), pool=pool, jobs=2, watcher=Watcher()) as lab:
-    lab.run([job(str(i), n=i) for i in range(4)], title="first", want=["number"])
+    for i in range(4):
+        lab.one(job(str(i), n=i), title="first", want=["number"])
     lab.run([job(str(i), n=i, wait=600) for i in range(4)], title="toy")
 """
 

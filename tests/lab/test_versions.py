@@ -55,6 +55,7 @@ def publish(root: Path, experiment: str = "blog", *, updates: bool) -> None:
     folder = root / "experiments" / experiment
     for path, text in {
         folder / "config.yaml": "a: 1\n",
+        folder / "data.json": '{"data": []}\n',
         folder / "metrics.json": '{"ap": 0.7}\n',
         folder / "measurements.jsonl": '{"ap": 0.7}\n',
         folder / "updates" / "point" / "observed.bin": "secret of a person",
@@ -98,7 +99,7 @@ def test_what_differs_between_equal_runs_is_no_output_and_no_stage_may_open_it()
 def test_a_published_experiment_is_one_frozen_stage_and_its_updates_are_in_only_on_request() -> None:
     stage = yaml.safe_load(published_yaml(BLOG))["stages"]["run"]
     assert (stage["frozen"], stage["cmd"]) == (True, "fedprint run blog")
-    assert stage["deps"] == ["experiments/blog/config.yaml", "datasets/albums.yaml"]
+    assert stage["deps"] == ["experiments/blog/config.yaml", "experiments/blog/data.json", "datasets/albums.yaml"]
     assert "updates" not in str(stage)
     assert (
         "experiments/blog/updates"

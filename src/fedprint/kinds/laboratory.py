@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ import yaml
 from fedprint.data.files import write_json
 from fedprint.kinds import PRELOADED
 from fedprint.kinds.base import Findings, Kind, Resolved
+from fedprint.lab.cleaning import JOBS
 from fedprint.lab.graph import Job
 from fedprint.lab.origin import flat
 from fedprint.lab.pool import LocalPool, Pool
@@ -51,7 +52,7 @@ def lab_in(root: Path, pool: Pool, *, jobs: int | None = None, keep: bool = Fals
 
 def conclude(root: Path, kind: Kind[Any], config: Resolved, findings: Findings, folder: Path) -> None:
     """Track the report, and note beside it which results it was made from and where MLflow has them."""
-    write_json(folder / "jobs.json", {done.job.label: dict(done.keys) for done in findings.done})
+    write_json(folder / JOBS, jobs_json(findings.done))
     write_json(folder / "tracked.json", _tracked(root, kind, config, findings))
     head = RunHead(
         experiment="fedprint reports",
@@ -69,6 +70,20 @@ def conclude(root: Path, kind: Kind[Any], config: Resolved, findings: Findings, 
         tracked.log_artifacts(folder)
         for label, reason in findings.failures.items():
             tracked.fail(f"{label}: {reason}")
+
+
+def jobs_json(found: Sequence[Done]) -> dict[str, Any]:
+    """Return jobs by their label, so that each can be found again: what it is, and the keys of its results."""
+    return {
+        done.job.label: {
+            "work": done.job.work.path,
+            "config": done.job.config.model_dump(mode="json"),
+            "prior": done.job.prior,
+            "seed": done.job.seed,
+            "keys": dict(done.keys),
+        }
+        for done in found
+    }
 
 
 def _tracked(root: Path, kind: Kind[Any], config: Resolved, findings: Findings) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""Files of settings by name or path, and the names of their variants."""
+"""Files of settings by name or path, and the names of their reports."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from fedprint.lab.project import checked_name
 
 FOLDERS = ("experiments", "studies")
 _SINGULAR = {"experiments": "experiment", "studies": "study"}
+_STUDY = "study-"
 _LONGEST = 60
 
 
@@ -29,49 +30,121 @@ def source(
 ) -> Source:
     """Return what to run: ``what`` is a name below configs/ or a path to a file, also outside the project.
 
-    Without a ``name`` a variant gets one made from what differs (``quickstart-fast``, ``quickstart-rounds=5``), so that
-    it never replaces the report of another. Raises FedprintError for an unknown name.
+    Without a ``name`` a variant gets one made from what differs (``quickstart-fast``,
+    ``quickstart-federation.rounds=5``), so that it never replaces the report of another. Raises FedprintError for an
+    unknown file, and for a name that belongs to a file of the project (:func:`refuse_taken`).
     """
     path = file_of(root, what, folders)
-    plain = f"study-{path.stem}" if path.parent.name == "studies" else path.stem
-    return Source(
+    if name is None:
+        name = variant(plain_name(root, path), fast=fast, assignments=assignments, strategies=strategies)
+    asked = Source(
         root=root,
         path=path,
         values=read_yaml(path),
-        name=checked_name(name or variant(plain, fast=fast, assignments=assignments, strategies=strategies)),
+        name=checked_name(name),
         fast=fast,
         assignments=tuple(assignments),
         strategies=tuple(strategies),
     )
+    refuse_taken(asked)
+    return asked
 
 
-def file_of(root: Path, what: str, folders: Sequence[str] = FOLDERS) -> Path:
-    """Return the file that a name or a path means."""
-    if what.endswith((".yaml", ".yml")):
-        if Path(what).is_file():
-            return Path(what).resolve()
-        raise FedprintError(f"{what}: no such file; give a path to a file of settings, or a name")
-    places = [root / "configs" / folder / f"{what}.yaml" for folder in folders]
-    found = next((path for path in places if path.is_file()), None)
+def file_of(root: Path, what: str, folders: Sequence[str] = FOLDERS, beside: Path | None = None) -> Path:
+    """Return the file that a name, the name of its report or a path means.
+
+    A relative path counts from the folder ``beside``, else from the current one. Raises FedprintError where there is no
+    such file.
+    """
+    if _is_path(what):
+        places = [*([beside / what] if beside else []), Path(what)]
+        found = next((path for path in places if path.is_file()), None)
+        if found is None:
+            raise FedprintError(f"{what}: no such file; give a path to a file of settings, or a name")
+        return found.resolve()
+    found = _named_file(root, what, folders)
     if found is None:
-        known = sorted({path.stem for place in places for path in place.parent.glob("*.yaml")})
+        known = sorted({path.stem for folder in folders for path in (root / "configs" / folder).glob("*.yaml")})
         kind = _SINGULAR[folders[0]]
         raise FedprintError(f"unknown {kind} '{what}'; choose one of {', '.join(known)}, or give a path")
     return found
 
 
+def plain_name(root: Path, path: Path) -> str:
+    """Return the name of the report of a file as it is; of a study of the project's own that is ``study-<file>``.
+
+    Raises FedprintError for a file from elsewhere that is called as one of the project's own.
+    """
+    name = f"{_STUDY}{path.stem}" if path.parent == (root / "configs" / "studies").resolve() else path.stem
+    owner = _owner(root, name)
+    if owner is not None and owner != path:
+        raise FedprintError(f"{path}: '{name}' is the report of {_shown(root, owner)}; give another --name")
+    return name
+
+
+def report_name(root: Path, what: str) -> str:
+    """Return the name of a report, which is given by that name, by its folder, or by its file (name or path).
+
+    What means none of these is returned as it is. Raises FedprintError for a path where no file is.
+    """
+    if Path(what).is_dir():
+        return Path(what).resolve().name
+    if any((root / place / what).is_dir() for place in ("reports", "experiments")):
+        return what
+    path = file_of(root, what) if _is_path(what) else _named_file(root, what, FOLDERS)
+    return plain_name(root, path) if path else what
+
+
+def is_own(asked: Source) -> bool:
+    """Return whether a file of the project is to run as it is, under its own name."""
+    changed = asked.fast or asked.assignments or asked.strategies or asked.values != read_yaml(asked.path)
+    return not changed and _owner(asked.root, asked.name) == asked.path
+
+
+def refuse_taken(asked: Source) -> None:
+    """Raise FedprintError where the report would replace that of a file of the project, as it is."""
+    owner = _owner(asked.root, asked.name)
+    if owner is not None and not is_own(asked):
+        raise FedprintError(
+            f"'{asked.name}' is the report of {_shown(asked.root, owner)} as it is; give another --name"
+        )
+
+
 def variant(plain: str, *, fast: bool, assignments: Sequence[str], strategies: Sequence[str] = ()) -> str:
-    """Return a name for what differs from a file: nothing leaves its name as it is."""
-    parts = [*strategies, *(["fast"] if fast else []), *(_short(text) for text in assignments)]
-    name = "-".join([plain, *parts])
-    if len(name) <= _LONGEST and all(part for part in parts):
+    """Return a name for what differs from a file, which nothing that differs otherwise has; ``plain`` where nothing is.
+
+    It says word for word what differs, where that can be read in one way only. Of several strategies, of values with a
+    '-' and of what no name may hold a digest is added.
+    """
+    name = "-".join([plain, *(["fast"] if fast else []), *strategies, *assignments])
+    literal = len(strategies) <= 1 and all(re.fullmatch(r"[A-Za-z0-9._]+=[A-Za-z0-9._]+", each) for each in assignments)
+    if literal and len(name) <= _LONGEST:
         return name
-    told = hashlib.sha256("\n".join([*strategies, str(fast), *assignments]).encode()).hexdigest()[:8]
-    return f"{plain}-{'fast-' if fast else ''}{told}"
+    told = "\n".join([str(fast), str(len(strategies)), *strategies, *assignments])
+    readable = re.sub(r"[^A-Za-z0-9._=-]+", "_", re.sub(r"[][{}]", "", name))[:_LONGEST]
+    return f"{readable}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
 
-def _short(assignment: str) -> str:
-    """Return ``rounds=5`` of ``federation.rounds=5``; empty where the value is no short word."""
-    key, _, value = assignment.partition("=")
-    short = value.strip("[]").replace(", ", "_").replace(",", "_")
-    return f"{key.rpartition('.')[2]}={short}" if re.fullmatch(r"[A-Za-z0-9._-]{1,24}", short) else ""
+def _is_path(what: str) -> bool:
+    return what.endswith((".yaml", ".yml"))
+
+
+def _named_file(root: Path, name: str, folders: Sequence[str]) -> Path | None:
+    """Return the file of a name, else that of a report's name."""
+    paths = (root / "configs" / folder / f"{name}.yaml" for folder in folders)
+    owner = _owner(root, name)
+    own = owner if owner is not None and owner.parent.name in folders else None
+    return next((path.resolve() for path in paths if path.is_file()), own)
+
+
+def _owner(root: Path, name: str) -> Path | None:
+    """Return the file of the project whose report has this name."""
+    places = [("experiments", name)]
+    if name.startswith(_STUDY):
+        places.append(("studies", name.removeprefix(_STUDY)))
+    paths = (root / "configs" / folder / f"{each}.yaml" for folder, each in places)
+    return next((path.resolve() for path in paths if path.is_file()), None)
+
+
+def _shown(root: Path, path: Path) -> Path:
+    return path.relative_to(root.resolve())

@@ -230,7 +230,7 @@ def _compute(
         if lab.knows(job, stage.name) or not brought:
             done = lab.one(job, title=pipeline.experiment, want=[stage.name])
             return {output: done.outputs[output] for output in stage.outputs}
-        outputs = lab.run_on(job, stage, {each: places[each] for each in stage.inputs}, title=pipeline.experiment)
+        outputs = lab.run_on(job, [stage], places, title=pipeline.experiment)
     if stage is job.work.graph.stages[-1] and (watch := tracker.watch(job, computes=True)) is not None:
         there = {output: path for output, path in places.items() if path.exists()}
         watch.done(Done(job=job, outputs={**there, **outputs}, keys={}, known=False))

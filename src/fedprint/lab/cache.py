@@ -73,6 +73,11 @@ class Cache:
         """Return the cache of a project."""
         return cls(root.resolve() / "work" / "cache")
 
+    @classmethod
+    def direct(cls, root: Path) -> Cache:
+        """Return the place of results that were computed from files elsewhere, which no key describes."""
+        return cls(root.resolve() / "work" / "direct")
+
     def entry(self, stage: str, key: str) -> Entry:
         """Return the entry of a stage under a key, finished or not."""
         return Entry(self.folder / stage / key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -25,7 +26,7 @@ def stage_key(job: Job, stage: Stage, before: Mapping[str, str], device: str) ->
     ``before`` maps each output that it opens to the key of the stage that made it or, where that one is ``settled``,
     to the digest of what it wrote. A settled stage is one of its machine and not of prior and seed.
     """
-    whose = [platform.node()] if stage.settled else [job.prior, job.seed]
+    whose = [machine()] if stage.settled else [job.prior, job.seed]
     return digest_of(
         {
             "stage": stage.name,
@@ -37,6 +38,19 @@ def stage_key(job: Job, stage: Stage, before: Mapping[str, str], device: str) ->
             "before": dict(before),
         }
     )
+
+
+def machine() -> str:
+    """Return what kind of machine this is: its processor and how many cores it has.
+
+    Not its name: a container that is started again has another one, and is as fast as before.
+    """
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:  # not Linux
+        lines = []
+    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return f"{platform.machine()} {model or platform.processor()} {os.cpu_count()}"
 
 
 def _settings(job: Job, stage: Stage) -> str:

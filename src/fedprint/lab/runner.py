@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -23,6 +24,7 @@ from fedprint.lab.graph import Job, Stage, Task, Work
 from fedprint.lab.keys import content_digest, stage_key
 from fedprint.lab.pool import Crashed, Pool, Stopped
 from fedprint.lab.progress import Board, send_progress
+from fedprint.lab.sandbox import confine, refuse_exposed
 
 
 class JobFailed(FedprintError):
@@ -85,6 +87,7 @@ class Lab:
     _used: set[Path] = field(default_factory=set, repr=False)
     _failed: dict[Path, FedprintError] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _said: set[str] = field(default_factory=set, repr=False)
 
     def __enter__(self) -> Lab:
         """Return the lab."""
@@ -99,6 +102,11 @@ class Lab:
     def cache(self) -> Cache:
         """Where results are."""
         return Cache.of(self.root)
+
+    @property
+    def kept(self) -> tuple[Path, ...]:
+        """Where results are that only declared stages may open."""
+        return tuple(self.root / name for name in ("work", "experiments", "reports"))
 
     def run(self, jobs: Sequence[Job], *, title: str) -> list[Done | FedprintError]:
         """Return how each job ended, in their order: its results, or why there are none.
@@ -134,16 +142,30 @@ class Lab:
         with ExitStack() as held:
             return _Run(lab=self, job=job, title="", board=None, held=held).knows(stage)
 
-    def run_on(self, job: Job, stage: Stage, inputs: Mapping[str, Path], *, title: str) -> Mapping[str, Path]:
-        """Run one stage on inputs that lie elsewhere and return its outputs, which no cache gets to see."""
-        entry = Entry(self.root / "work" / "direct" / f"{stage.name}-{job.item}")
-        entry.remove()
-        entry.begin(resume=False)
-        places = {**inputs, **{name: entry.partial / name for name in stage.outputs}}
-        log = log_file(self.root, title, job.label, stage.name)
-        self.pool.run(STAGE, call_of(job, stage, places, entry), lambda message: None, log)
-        entry.complete()
-        return {name: entry.folder / name for name in stage.outputs}
+    def run_on(
+        self, job: Job, stages: Sequence[Stage], places: Mapping[str, Path], *, title: str
+    ) -> Mapping[str, Path]:
+        """Run stages on inputs that lie at ``places`` or that stages before them made, and return all outputs.
+
+        The outputs enter no cache; they stay as they are until the lab is closed. An input that is nowhere is left out.
+        Raises :class:`JobFailed`.
+        """
+        made: dict[str, Path] = {}
+        with Board(title, len(stages)) as board:
+            run = _Run(lab=self, job=job, title=title, board=board, held=self._held)
+            for stage in stages:
+                known = {**places, **made}
+                made |= run.on(stage, {name: known[name] for name in stage.inputs if name in known})
+                board.ended(job.label, failed=False, known=False)
+        return made
+
+    def say_once(self, text: str) -> None:
+        """Say something about this machine on stderr, unless it was said before."""
+        with self._lock:
+            new = text not in self._said
+            self._said.add(text)
+        if new:
+            print(text, file=sys.stderr, flush=True)
 
     def _run(self, job: Job, title: str, want: Sequence[str] | None, board: Board | None) -> Done:
         with ExitStack() as held:
@@ -244,22 +266,38 @@ class _Run:
         while not self._use(entry):
             with self.lab.cache.making(entry):
                 if not entry.finished:
-                    self._compute(stage, entry)
+                    if self.watch is None and self.lab.watcher is not None and not stage.settled:
+                        self.watch = self.lab.watcher.watch(self.job, computes=True)
+                    self.computed = True
+                    entry.begin(resume=stage.resumes)
+                    maker = self.job.work.graph.maker
+                    inputs = {name: self.entries[maker(name).name].folder / name for name in stage.inputs}
+                    self._compute(stage, entry, inputs)
 
-    def _compute(self, stage: Stage, entry: Entry) -> None:
-        if self.watch is None and self.lab.watcher is not None and not stage.settled:
-            self.watch = self.lab.watcher.watch(self.job, computes=True)
-        self.computed = True
-        entry.begin(resume=stage.resumes)
+    def on(self, stage: Stage, inputs: Mapping[str, Path]) -> dict[str, Path]:
+        """Run a stage on inputs that are anywhere; nobody else makes or removes its outputs while these are held."""
+        before = {name: str(path.resolve()) for name, path in inputs.items()}
+        cache = Cache.direct(self.lab.root)
+        entry = cache.entry(stage.name, stage_key(self.job, stage, before, self.lab.device))
+        if entry.folder not in self.lab._used:
+            with cache.making(entry):
+                entry.remove()
+                entry.begin(resume=False)
+                self._compute(stage, entry, inputs)
+            self.held.enter_context(cache.using(entry))
+            self.lab._used.add(entry.folder)
+        return {name: entry.folder / name for name in stage.outputs}
+
+    def _compute(self, stage: Stage, entry: Entry, inputs: Mapping[str, Path]) -> None:
+        """Complete an entry that has begun. Raises :class:`JobFailed`."""
         if self.board:
             self.board.running(self.job.label, stage.name)
-        graph = self.job.work.graph
-        places = {name: self.entries[graph.maker(name).name].folder / name for name in stage.inputs}
-        places |= {name: entry.partial / name for name in stage.outputs}
+        places = {**inputs, **{name: entry.partial / name for name in stage.outputs}}
         log = log_file(self.lab.root, self.title, self.job.label, stage.name)
         if known := self.lab._failed.get(entry.folder):
             raise self._failure(stage, known, log)
         try:
+            refuse_exposed([*self.lab.kept, *map(Path, self.job.data_at)])
             self.lab.pool.run(STAGE, call_of(self.job, stage, places, entry), self._told(stage), log)
         except Stopped:
             raise
@@ -274,6 +312,8 @@ class _Run:
             if "progress" in message and self.board:
                 _, done, total, note = message["progress"]
                 self.board.running(self.job.label, f"{stage.name} {done}/{total} {note}".rstrip())
+            elif "unguarded" in message:
+                self.lab.say_once(message["unguarded"])
             elif "progress" not in message and self.watch:
                 self.watch.told(message)
 
@@ -301,6 +341,9 @@ class _Run:
 
 
 STAGE = "fedprint.lab.runner:perform"
+_ONLY_PYTHON = (
+    "This kernel has no Landlock (Linux 5.13): only a Python hook keeps stages to their inputs, and no compiled library"
+)
 
 
 def call_of(job: Job, stage: Stage, places: Mapping[str, Path], entry: Entry) -> dict[str, Any]:
@@ -314,7 +357,7 @@ def call_of(job: Job, stage: Stage, places: Mapping[str, Path], entry: Entry) ->
         "seed": job.seed,
         "item": job.item,
         "places": {name: str(path) for name, path in places.items()},
-        "read": [*opened, *(str(places[name]) for name in stage.inputs)],
+        "read": [*opened, *(str(places[name]) for name in stage.inputs if name in places)],
         "write": sorted({str(entry.scratch), *(str(places[name].parent) for name in stage.outputs)}),
         "scratch": str(entry.scratch),
         "key": entry.folder.name,
@@ -326,7 +369,6 @@ def perform(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) 
     import tempfile
 
     from fedprint.lab.allocator import keep_freed_memory
-    from fedprint.lab.sandbox import confine
 
     work = Work.named(call["work"])
     stage = work.graph.stage(call["stage"])
@@ -345,16 +387,18 @@ def perform(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) 
         scratch=Path(call["scratch"]),
         tell=tell,
     )
-    confine([Path(path) for path in call["read"]], [Path(path) for path in call["write"]], name=stage.name)
+    if not confine([Path(path) for path in call["read"]], [Path(path) for path in call["write"]], name=stage.name):
+        tell({"unguarded": _ONLY_PYTHON})
     function(task)
 
 
 def log_file(root: Path, title: str, label: str, stage: str) -> Path:
     """Return where a stage's output goes."""
-    return root / "work" / "logs" / _plain(title) / f"{_plain(label)}.{stage}.log"
+    return root / "work" / "logs" / file_name(title) / f"{file_name(label)}.{stage}.log"
 
 
-def _plain(text: str) -> str:
+def file_name(text: str) -> str:
+    """Return a title or label as the name of a file."""
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-") or "job"
 
 

@@ -83,7 +83,7 @@ def _code() -> list[Path]:
     prefixes = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     installed = (f"{prefix}/{part}" for prefix in prefixes for part in _CODE)
     packages = (path for path in sys.path if Path(path).name in ("site-packages", "dist-packages"))
-    places = (*_SYSTEM, *installed, *packages, Path(fedprint.__file__).parent)
+    places = (*_SYSTEM, *installed, *packages, str(Path(fedprint.__file__).parent))
     found = dict.fromkeys(Path(each).resolve() for each in places)
     return [path for path in found if path.exists()]
 
@@ -98,11 +98,9 @@ def _audit(readable: Sequence[Path], writable: Sequence[Path], name: str, *, pro
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         if event in _PROGRAMS and not programs:
-            raise Trespass(f"stage '{name}' started {arguments[0]!r}, which could open anything on this kernel")
-        if event not in _PATHS:
-            return
-        changes = bool(int(str(arguments[2] or 0)) & _CHANGES) if event == "open" else event not in _LISTS
+            raise Trespass(f"stage '{name}' started {arguments[0]!r}, which without Landlock could open anything")
         for path in _named(event, arguments):
+            changes = _changes(event, arguments)
             if not may_read(path):
                 # What does not exist is no secret: libraries look for settings in many places.
                 if changes or os.path.exists(path):
@@ -122,12 +120,21 @@ def _holding(paths: Sequence[Path]) -> Callable[[str], bool]:
 
 
 def _named(event: str, arguments: Sequence[object]) -> Iterator[str]:
-    """Yield the real paths that an event is about."""
-    for place, folder in _PATHS[event]:
+    """Yield the real paths that an event is about, where it is about files."""
+    for place, folder in _PATHS.get(event, ()):
         path = "." if event in _LISTS and arguments[place] is None else arguments[place]
         # A descriptor, of a file or of the folder that a path counts from, was checked when it was opened.
-        if isinstance(path, str | bytes | os.PathLike) and (folder is None or arguments[folder] == -1):
-            yield os.path.realpath(os.fsdecode(path))
+        if isinstance(path, str | bytes | os.PathLike):
+            text = os.fsdecode(path)
+            if folder is None or arguments[folder] == -1 or os.path.isabs(text):
+                yield os.path.realpath(text)
+
+
+def _changes(event: str, arguments: Sequence[object]) -> bool:
+    """Return whether an event changes files, or would make one."""
+    if event == "open":
+        return isinstance(flags := arguments[2], int) and bool(flags & _CHANGES)
+    return event not in _LISTS
 
 
 def _landlock(readable: Sequence[Path], writable: Sequence[Path]) -> bool:

@@ -128,10 +128,3 @@ def test_a_dry_run_counts_jobs_and_measures_a_little(small: InversionExperiment)
     costs = InversionKind().costs(small)
     assert costs.jobs == 43 and 10 < costs.seconds < 3600 and costs.memory > 2**29 and costs.disk > 10_000
     assert costs.details["federations"] == "12"
-
-
-def test_a_report_on_other_data_says_so(small: InversionExperiment, project: Project) -> None:
-    other = load(project.root, "small", assignments=["data.train=70"])
-    assert (
-        small.config.report.title == "Tiny inversion" and other.config.report.title == "Tiny inversion, with data blobs"
-    )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from fake_lab import FakeLab
 from fake_points import fake_point
 from tiny_project import CHECKOUT, TINY, Project
@@ -58,6 +59,15 @@ def test_a_sweep_has_every_place_at_every_seed_and_no_defence_first(swept: Proje
     assert plane.places[2].config.defences[0].sigma == 1  # type: ignore[union-attr]
     assert [seed for _, seed in plane.points] == [0] * 4 + [1] * 4, "whole planes, seed by seed"
     assert plane.config.federation.rounds == 4 and plane.config.analyses == ()
+
+
+def test_a_path_in_a_plane_counts_from_the_planes_folder(
+    swept: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("mine")
+    (folder / "base.yaml").write_text(yaml.safe_dump({**TINY, "federation": {**TINY["federation"], "lr": 0.17}}))
+    (folder / "mine.yaml").write_text(yaml.safe_dump({**SWEEP, "experiment": "base.yaml"}))
+    assert plane_of(swept, str(folder / "mine.yaml")).config.federation.lr == 0.17
 
 
 def test_fast_and_assignments_reach_the_sweep_or_its_experiment(swept: Project) -> None:

@@ -163,7 +163,7 @@ def test_jobs_of_all_members_run_side_by_side_and_a_failing_member_stops_no_othe
 
 
 def test_without_any_member_there_is_no_report(pair: Project, tiny: Task) -> None:
-    with pytest.raises(FedprintError, match="tiny: random-0: the disk is full: free some; plain: random-0: the disk is full"):
+    with pytest.raises(FedprintError, match=r"tiny: random-0: the disk is full.*; plain: random-0: the disk"):
         lab = ReadyLab(pair.root, tiny, failing="")
         SuiteKind(kind_of).carry_out(suite_of(pair.root), lab, pair.root / "reports" / "pair")
     assert not list((pair.root / "reports").iterdir())

@@ -22,7 +22,7 @@ from fedprint.defences.strength import one
 from fedprint.kinds.base import Source
 from fedprint.kinds.federation.config import BACKENDS, ReportConfig, all_differ, names_differ
 from fedprint.kinds.inversion.config import DefenceName
-from fedprint.kinds.jobs import JobSettings, checked, title_of
+from fedprint.kinds.jobs import JobSettings, checked, own_values, title_of
 from fedprint.lab.keys import digest_of
 from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
 from fedprint.types import LocalOptimiser, LocalTraining
@@ -176,5 +176,5 @@ class ClientsExperiment:
 def load_clients(source: Source) -> ClientsExperiment:
     """Check a file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
     config = checked(source, ClientsConfig)
-    report = ReportConfig(title=title_of(source, config.report.title, config.data.name))
+    report = ReportConfig(title=title_of(source, config.report.title, own_values(source), config.data))
     return ClientsExperiment(name=source.name, fast=source.fast, config=config.model_copy(update={"report": report}))

@@ -17,7 +17,6 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from fedprint.accounting.accountants import accountant_named, refused_sampling
 from fedprint.accounting.events import Sampling
 from fedprint.component import Component
-from fedprint.data.sources import label_of
 from fedprint.data.splits import Prior
 from fedprint.defences.on_data import MmAug
 from fedprint.defences.on_update import DpFedAvg
@@ -33,6 +32,7 @@ from fedprint.kinds.config_files import (
     one_line,
     read_yaml,
 )
+from fedprint.kinds.jobs import own_values, title_of
 from fedprint.types import (
     AdversaryName,
     Aggregation,
@@ -306,9 +306,8 @@ def load_experiment(source: Source) -> Experiment:
     """
     values = resolved_values(source.root, source.values, source.fast, source.assignments)
     config = check_experiment({**values, "name": source.name, "fast": source.fast}, str(source.path))
-    own_data = any(text.split("=")[0].split(".")[0] == "data" for text in source.assignments)
-    title = f"{config.report.title}, with data {label_of(config.data)}"
-    return config.model_copy(update={"report": ReportConfig(title=title)}) if own_data else config
+    title = title_of(source, config.report.title, own_values(source), config.data)
+    return config.model_copy(update={"report": ReportConfig(title=title)})
 
 
 def resolved_values(root: Path, own: Mapping[str, Any], fast: bool, assignments: Sequence[str]) -> dict[str, Any]:

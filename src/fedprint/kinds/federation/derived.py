@@ -7,10 +7,10 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from fedprint.data.sources import label_of
 from fedprint.kinds.base import Source
 from fedprint.kinds.config_files import apply_assignments, merge, one_line, read_yaml
 from fedprint.kinds.federation.config import Experiment, ReportConfig, all_differ, check_experiment, resolved_values
+from fedprint.kinds.jobs import own_values, title_of
 from fedprint.kinds.sources import file_of
 from fedprint.types import FedprintError
 
@@ -35,12 +35,10 @@ def own_settings(source: Source, own: type[Own]) -> tuple[Own, list[str]]:
 
     Assignments whose first key is one of ``own`` (``seeds=[0]``) change the file. Raises FedprintError (one line).
     """
-    values = {key: value for key, value in source.values.items() if key != "fast"}
-    quick = source.values.get("fast") or {}
     keys = {field.alias or name for name, field in own.model_fields.items()}
     mine = [text for text in source.assignments if text.partition("=")[0].split(".")[0] in keys]
     try:
-        settings = own.model_validate(apply_assignments(merge(values, quick) if source.fast else values, mine))
+        settings = own.model_validate(apply_assignments(own_values(source), mine))
     except ValidationError as error:
         raise FedprintError(one_line(error, str(source.path), own)) from None
     return settings, [text for text in source.assignments if text not in mine]
@@ -58,11 +56,12 @@ def derived(
 ) -> Experiment:
     """Return an ``experiment`` (name or path) under ``changes`` and assignments, named as ``source`` is.
 
-    ``beneath`` holds where no file says otherwise, ``over`` whatever files say. The experiment's own ``fast`` section
-    comes before ``changes``. Raises FedprintError (one line) for what does not fit.
+    A relative path counts from the folder of ``source``'s file first. ``beneath`` holds where no file says otherwise,
+    ``over`` whatever files say. The experiment's own ``fast`` section comes before ``changes``. Raises FedprintError
+    (one line) for what does not fit.
     """
     origin = source.path.stem
-    own = read_yaml(file_of(source.root, experiment))
+    own = read_yaml(file_of(source.root, experiment, beside=source.path.parent))
     if "data" not in own:
         raise FedprintError(f"{origin}: '{experiment}' is no single experiment; name one that is")
     quick = own.pop("fast", None) or {}
@@ -70,10 +69,8 @@ def derived(
     values = resolved_values(source.root, merge(own, changes), False, assignments)
     named = {"name": source.name, "fast": source.fast, "report": {"title": title}}
     config = check_experiment({**values, **named, **(over or {})}, f"{origin}: experiment {experiment}")
-    if any(text.split("=")[0].split(".")[0] == "data" for text in assignments):
-        told = ReportConfig(title=f"{title}, with data {label_of(config.data)}")
-        return config.model_copy(update={"report": told})
-    return config
+    told = title_of(source, title, merge(own, changes), config.data)
+    return config.model_copy(update={"report": ReportConfig(title=told)})
 
 
 def undefended(

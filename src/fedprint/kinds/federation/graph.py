@@ -45,6 +45,7 @@ FEDERATE = Stage(
     settings=("model", "federation", "store", "defences", "threat.defended"),
     code=(
         f"{_HERE}stages/federate.py",
+        f"{_HERE}config.py",
         f"{_HERE}build.py",
         f"{_HERE}protection.py",
         f"{_HERE}privacy.py",
@@ -88,7 +89,9 @@ ATTACK = Stage(
     settings=("model", "federation", "defences", "threat", "attacks", "selection"),
     code=(
         f"{_HERE}stages/attack.py",
+        f"{_HERE}config.py",
         f"{_HERE}build.py",
+        f"{_HERE}clustering.py",
         "rng.py",
         "params.py",
         "ranking.py",
@@ -107,7 +110,7 @@ EMBED = Stage(
     run=f"{_STAGES}.embed:run",
     inputs=("observed",),
     outputs=("embedding",),
-    code=(f"{_HERE}stages/embed.py", "attacks/embed.py", "rng.py"),
+    code=(f"{_HERE}stages/embed.py", "attacks/embed.py", "attacks/features.py", "rng.py"),
 )
 ANALYSE = Stage(
     name="analyse",
@@ -118,7 +121,9 @@ ANALYSE = Stage(
     code=(
         f"{_HERE}stages/analyse.py",
         f"{_HERE}stages/attack.py",
+        f"{_HERE}config.py",
         f"{_HERE}build.py",
+        f"{_HERE}clustering.py",
         "rng.py",
         "params.py",
         "ranking.py",
@@ -161,6 +166,7 @@ EVALUATE = Stage(
         f"{_HERE}stages/evaluate_diversity.py",
         f"{_HERE}stages/evaluate_strengths.py",
         f"{_HERE}stages/answers.py",
+        f"{_HERE}config.py",
         f"{_HERE}build.py",
         "rng.py",
         "ranking.py",
@@ -170,6 +176,7 @@ EVALUATE = Stage(
         "data/users.py",
         "models",
         "attacks/embed.py",
+        "attacks/features.py",
         "evaluation",
         "analyses",
     ),

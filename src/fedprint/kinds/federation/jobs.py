@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fedprint.data.locate import data_root
@@ -12,8 +11,6 @@ from fedprint.kinds.federation.config import Experiment, ReportConfig
 from fedprint.kinds.federation.graph import FEDERATION_WORK, POINT_WORK
 from fedprint.kinds.named_files import data_places, files_sha256, located, named_files
 from fedprint.lab.graph import Job, Work
-
-POINT_STAGE = "point"
 
 
 def jobs_of(config: Experiment) -> list[Job]:
@@ -66,8 +63,3 @@ def canonical(config: Experiment, prior: Prior, seed: int) -> Experiment:
             "split": config.split.model_copy(update={"priors": (prior,)}),
         }
     )
-
-
-def folder_of_results(root: Path, name: str) -> Path:
-    """Return where the outputs of an experiment's jobs are linked for people and for DVC."""
-    return root / "experiments" / name

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.table import Table
@@ -13,13 +14,15 @@ from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.kinds import PRELOADED
 from fedprint.kinds.config_files import apply_assignments
 from fedprint.kinds.federation.config import Experiment, check_experiment
-from fedprint.kinds.federation.finished import job_of_finished, open_finished
-from fedprint.kinds.federation.graph import ANALYSE, ATTACK, EVALUATE
+from fedprint.kinds.federation.finished import Finished, open_finished
+from fedprint.kinds.federation.graph import ANALYSE, ASK, ATTACK, EVALUATE
 from fedprint.kinds.laboratory import lab_in
 from fedprint.lab.graph import Job, Stage
 from fedprint.lab.pool import LocalPool
 from fedprint.lab.project import find_root
+from fedprint.lab.runner import file_name
 
+AGAIN = (ATTACK, ANALYSE, EVALUATE)
 CHANGEABLE = ("attacks", "selection", "evaluation")
 
 
@@ -31,27 +34,27 @@ def reattack(store: Path | str, assignments: Sequence[str], out: Path | None) ->
     root = find_root()
     recorded = open_finished(root, store)
     config = _changed(recorded.config, assignments, str(store))
-    results = out or root / "work" / "attacks" / f"{config.name}-{recorded.item}-{config.digest()}"
-    places = run_stages(root, job_of_finished(recorded, config), (ATTACK, ANALYSE, EVALUATE), recorded.places)
-    for stage in (ATTACK, ANALYSE, EVALUATE):
-        for name in stage.outputs:
-            replace_folder(places[name], results / name)
-    rows = read_measurements(results / "evaluation" / "rows.jsonl")
-    return _table(rows, f"{config.name} {recorded.item}"), results
+    results = out or root / "work" / "attacks" / file_name(f"{recorded.name}-{config.digest()}")
+    with on_finished(root, recorded, recorded.job(config), AGAIN, title="attack") as made:
+        for name in (output for stage in AGAIN for output in stage.outputs):
+            replace_folder(made[name], results / name)
+    return _table(read_measurements(results / "evaluation" / "rows.jsonl"), recorded.name), results
 
 
-def run_stages(root: Path, job: Job, stages: Sequence[Stage], places: Mapping[str, Path]) -> dict[str, Path]:
-    """Run stages of a job on outputs that are there; return these and those that the stages make.
+@contextmanager
+def on_finished(
+    root: Path, recorded: Finished, job: Job, stages: Sequence[Stage], *, title: str
+) -> Iterator[Mapping[str, Path]]:
+    """Run stages of a job on the outputs of a finished federation; what they make is theirs who asks until the end.
 
-    Each stage runs in a process that can open its inputs alone, and no cache gets to see what it makes.
+    Each stage runs in a process that can open its inputs alone. Raises FedprintError.
     """
-    known = dict(places)
     with LocalPool(PRELOADED) as pool, lab_in(root, pool, tracker=None) as lab:
-        for stage in stages:
-            # A run whose pictures were not kept is attacked without them.
-            inputs = {name: known[name] for name in stage.inputs if name in known}
-            known |= lab.run_on(job, stage, inputs, title=f"{job.label}-again")
-    return known
+        places = dict(recorded.places)
+        if any(output not in places for output in ASK.outputs):
+            # Of a point that was finished before its updates were kept, the questions are gone.
+            places |= lab.run_on(recorded.job(recorded.config), [ASK], places, title=title)
+        yield lab.run_on(job, stages, places, title=title)
 
 
 def replace_folder(source: Path, target: Path) -> None:

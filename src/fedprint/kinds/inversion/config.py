@@ -24,7 +24,7 @@ from fedprint.defences.on_update import Laplace, Noise, TopK
 from fedprint.defences.secret_head import SecretHead
 from fedprint.kinds.base import Source
 from fedprint.kinds.federation.config import ReportConfig, all_differ
-from fedprint.kinds.jobs import checked, title_of
+from fedprint.kinds.jobs import checked, own_values, title_of
 from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
 from fedprint.tuning.space import filled, placeholders
 from fedprint.types import AdversaryName
@@ -335,5 +335,5 @@ class InversionExperiment:
 def load_inversion(source: Source) -> InversionExperiment:
     """Check a file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
     config = checked(source, InversionConfig)
-    report = ReportConfig(title=title_of(source, config.report.title, config.data.name))
+    report = ReportConfig(title=title_of(source, config.report.title, own_values(source), config.data))
     return InversionExperiment(name=source.name, fast=source.fast, config=config.model_copy(update={"report": report}))

@@ -12,25 +12,25 @@ from rich.table import Table
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.kinds.config_files import apply_assignments, one_line
-from fedprint.kinds.federation.finished import job_of_finished, open_finished
-from fedprint.kinds.federation.reattack import run_stages
+from fedprint.kinds.federation.finished import open_finished
+from fedprint.kinds.federation.reattack import on_finished
 from fedprint.kinds.inversion.recorded import RecordedInversion, RecordedSettings
 from fedprint.kinds.inversion.recorded_stages import RECORDED, RECORDED_WORK, ROWS
 from fedprint.lab.project import find_root
+from fedprint.lab.runner import file_name
 
 
 def run_recorded(store: Path | str, assignments: Sequence[str], out: Path | None) -> tuple[Table, Path]:
     """Attack the updates of a finished run; return a table of the main numbers and the folder of all of them."""
     root = find_root()
     recorded, config = open_finished(root, store), settings_of(assignments)
-    name = f"{recorded.config.name}-{recorded.item}-{config.digest()}"
-    folder = out or root / "work" / "reconstructions" / name
-    settings = RecordedSettings(experiment=recorded.config, inversion=config)
-    places = run_stages(root, job_of_finished(recorded, settings, RECORDED_WORK), RECORDED, recorded.places)
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in places["comparison"].iterdir():
-        shutil.copyfile(file, folder / file.name)
-    return table_of(read_measurements(folder / ROWS), f"{recorded.config.name} {recorded.item}"), folder
+    folder = out or root / "work" / "reconstructions" / file_name(f"{recorded.name}-{config.digest()}")
+    job = recorded.job(RecordedSettings(experiment=recorded.config, inversion=config), RECORDED_WORK)
+    with on_finished(root, recorded, job, RECORDED, title="reconstruct") as made:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in made["comparison"].iterdir():
+            shutil.copyfile(file, folder / file.name)
+    return table_of(read_measurements(folder / ROWS), recorded.name), folder
 
 
 def settings_of(assignments: Sequence[str]) -> RecordedInversion:

@@ -29,22 +29,29 @@ _CANDIDATES, _HELD = "candidates.safetensors", "held.npy"
 
 _SEEN = ("prior", "background", "meta", "observed", "public", "questions")
 _KNOWN = (*_SEEN, "truth", "private", "test")
+_CODE = (
+    "kinds/inversion",
+    "kinds/federation",
+    "data",
+    "models",
+    "defences",
+    "federation",
+    "attacks",
+    "evaluation",
+    "rng.py",
+)
+
+
+def _stage(name: str, inputs: tuple[str, ...], *outputs: str) -> Stage:
+    """Return a stage that reads all settings."""
+    run = f"{__name__}:{name}"
+    return Stage(name=name, run=run, inputs=inputs, outputs=outputs, settings=None, code=_CODE, files=True)
+
+
 RECORDED = (
-    Stage(name="hold", run=f"{__name__}:hold", inputs=_KNOWN, outputs=("candidates", "held"), files=True),
-    Stage(
-        name="reconstruct",
-        run=f"{__name__}:reconstruct",
-        inputs=(*_SEEN, "candidates"),
-        outputs=("reconstructions",),
-        files=True,
-    ),
-    Stage(
-        name="compare",
-        run=f"{__name__}:compare",
-        inputs=(*_KNOWN, "held", "reconstructions"),
-        outputs=("comparison",),
-        files=True,
-    ),
+    _stage("hold", _KNOWN, "candidates", "held"),
+    _stage("reconstruct", (*_SEEN, "candidates"), "reconstructions"),
+    _stage("compare", (*_KNOWN, "held", "reconstructions"), "comparison"),
 )
 
 

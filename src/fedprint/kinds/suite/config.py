@@ -5,8 +5,10 @@ A suite is a file in configs/experiments with ``members``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,6 +18,7 @@ from fedprint.component import Component
 from fedprint.kinds.base import Kind, Resolved, Source
 from fedprint.kinds.config_files import merge, one_line, read_yaml
 from fedprint.kinds.federation.config import ReportConfig
+from fedprint.kinds.jobs import title_of
 from fedprint.kinds.sources import file_of
 from fedprint.lab.keys import digest_of
 from fedprint.types import FedprintError
@@ -38,7 +41,7 @@ class MemberConfig(Component):
     @property
     def label(self) -> str:
         """The member's folder below reports/<suite>/."""
-        return self.name or self.experiment
+        return self.name or re.sub(r"\.ya?ml$", "", Path(self.experiment).name)
 
 
 class SuiteConfig(Component):
@@ -97,18 +100,46 @@ def load_suite(source: Source, kind_of: KindOf) -> Suite:
         config = SuiteConfig.model_validate(source.values)
     except ValidationError as error:
         raise FedprintError(one_line(error, str(source.path), SuiteConfig)) from None
+    members = _members(source, config, source.assignments, kind_of)
+    return Suite(
+        name=source.name,
+        title=_title(source, config, members, kind_of),
+        members=tuple(members),
+        fast=source.fast,
+    )
+
+
+def _title(source: Source, config: SuiteConfig, members: Sequence[Member], kind_of: KindOf) -> str:
+    """Return the suite's title, or one of the data that all members were given in place of their own."""
+    title = config.report.title
+    if not any(text.startswith(("data=", "data.")) for text in source.assignments):
+        return title
+    plain = _members(source, config, (), kind_of)
+    told = (
+        title_of(source, title, {"data": _data(a).model_dump()}, _data(b)) for a, b in zip(plain, members, strict=True)
+    )
+    return next((each for each in told if each != title), title)
+
+
+def _data(member: Member) -> Component:
+    """Return the data of a member: of a single experiment, or of the one that its configuration is about."""
+    config: Any = member.config
+    data: Component = getattr(config, "config", config).data
+    return data
+
+
+def _members(source: Source, config: SuiteConfig, assignments: Sequence[str], kind_of: KindOf) -> list[Member]:
     labels = [member.label for member in config.members]
-    members = [
-        _resolve(source, config, member, _assignments_of(member.label, labels, source.assignments), kind_of)
+    return [
+        _resolve(source, config, member, _assignments_of(member.label, labels, assignments), kind_of)
         for member in config.members
     ]
-    return Suite(name=source.name, title=config.report.title, members=tuple(members), fast=source.fast)
 
 
 def _resolve(
     source: Source, config: SuiteConfig, member: MemberConfig, assignments: Sequence[str], kind_of: KindOf
 ) -> Member:
-    path = file_of(source.root, member.experiment)
+    path = file_of(source.root, member.experiment, beside=source.path.parent)
     own = read_yaml(path)
     if "members" in own:
         raise FedprintError(f"{source.path.stem}: member '{member.label}' is itself a suite; list its members instead")

@@ -1,0 +1,7 @@
+"""Imported by the server of a pool, this lets stages run as on a kernel without Landlock."""
+
+from __future__ import annotations
+
+from fedprint.lab import sandbox
+
+sandbox._landlock = lambda readable, writable: False
