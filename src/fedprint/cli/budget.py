@@ -84,8 +84,15 @@ def budget(
 def _price_experiment(source: Source, said: Mapping[str, object], as_json: bool) -> None:
     from fedprint.kinds.budget import run as run_budget
     from fedprint.kinds.federation.config import load_experiment
+    from fedprint.kinds.registry import kind_of
 
     run_budget.check_alone(source.path.stem, said)
+    kind = kind_of(source.values)
+    if kind.mark is not None:
+        raise FedprintError(
+            f"budget: '{source.path.stem}' is no single experiment (its kind is {kind.name}); name one with dp-fedavg, "
+            "as client-dp-100"
+        )
     found = run_budget.price(load_experiment(source))
     if as_json:
         print(run_budget.as_json(found))

@@ -16,7 +16,9 @@ EPILOG = (
     "Examples: fedprint compare quickstart mnist-writers --out comparison | "
     "fedprint compare reports/quickstart ../before/reports/quickstart --exact"
 )
-Measured = Annotated[str, typer.Argument(help="Name of an experiment, its folder, or its measurements.jsonl.")]
+Measured = Annotated[
+    str, typer.Argument(help="An experiment's name, file or folder, or with --exact its measurements.jsonl.")
+]
 
 
 def compare(
@@ -53,7 +55,7 @@ def _compare_rows(first: str, second: str, ignore: list[str] | None) -> None:
     from fedprint.evaluation.rows import read_measurements
 
     files = [
-        Path(name) if Path(name).is_file() else results_of(name) / "measurements.jsonl" for name in (first, second)
+        Path(name) if name.endswith(".jsonl") else results_of(name) / "measurements.jsonl" for name in (first, second)
     ]
     columns = tuple(ignore or IGNORED)
     found = agreement(read_measurements(files[0]), read_measurements(files[1]), columns)

@@ -11,11 +11,13 @@ EPILOG = "Examples: fedprint pull | fedprint pull quickstart"
 
 def pull(
     experiments: Annotated[
-        Optional[list[str]], typer.Argument(help="Published experiments (default: all of them).")
+        Optional[list[str]], typer.Argument(help="Published experiments by name, file or folder (default: all).")
     ] = None,
 ) -> None:
     """Bring updates and reports of published experiments; one line says what the remote lacks, or that none is set."""
+    from fedprint.kinds.sources import report_name
     from fedprint.lab.project import find_root
     from fedprint.lab.versions import pull as pull_locked
 
-    print(pull_locked(find_root(), experiments or ()))
+    root = find_root()
+    print(pull_locked(root, [report_name(root, each) for each in experiments or ()]))

@@ -57,7 +57,9 @@ def carry_out(source: Source, *, dry_run: bool, jobs: int | None, keep: bool, re
         return
     with LocalPool(PRELOADED) as pool:  # first: it imports while this process does
         from fedprint.kinds import driver
+        from fedprint.kinds.versioned import named_by_data
 
+        source = named_by_data(source)
         try:
             driver.run(source, jobs=jobs, keep=keep, renew=renew, pool=pool)
         except driver.SomeFailed:

@@ -14,7 +14,9 @@ EPILOG = "Example: fedprint summary quickstart"
 
 
 def summary(
-    experiment: Annotated[str, typer.Argument(help="Name of an experiment that was run or published, or its folder.")],
+    experiment: Annotated[
+        str, typer.Argument(help="An experiment that was run or published: its name, file or folder.")
+    ],
 ) -> None:
     """Print an experiment's main numbers, where its report is, and how to open MLflow."""
     from rich.console import Console
@@ -41,7 +43,8 @@ def show_summary(root: Path, name: str | Path) -> None:
     folder = root / "reports" / name
     console = Console(soft_wrap=True)
     console.print(summary_table(folder))
-    console.print(f"Report: {folder / 'index.html'}", highlight=False)
+    page = folder / "index.html"
+    console.print(f"Report: {page if page.is_file() else folder}", highlight=False)
     path = folder / "tracked.json"
     told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"experiment": "fedprint"}
     console.print(f"MLflow: {ui_hint(root, **told)}", highlight=False, markup=False)
@@ -50,13 +53,16 @@ def show_summary(root: Path, name: str | Path) -> None:
 def results_of(name: str) -> Path:
     """Return the folder of an experiment's numbers: a folder as given, its report, or what was published of it.
 
-    A fresh clone has measurements of published experiments and no report. Raises FedprintError where there are none.
+    Any other way to name a report (:func:`fedprint.kinds.sources.report_name`) will do. A fresh clone has measurements
+    of published experiments and no report. Raises FedprintError where there are none.
     """
+    from fedprint.kinds.sources import report_name
     from fedprint.lab.project import find_root
 
     if Path(name).is_dir():
         return Path(name).resolve()
     root = find_root()
+    name = report_name(root, name)
     report, published = root / "reports" / name, root / "experiments" / name
     if (report / "summary.json").is_file():
         return report

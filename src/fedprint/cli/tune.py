@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Optional
 
 import typer
@@ -39,16 +38,15 @@ def tune(
     from fedprint.lab.project import find_root
 
     use_data(data_dir)
+    # A search that is cut short shares the study's trials, but its report is another.
+    limits = {"trials": trials, "timeout_minutes": timeout}
     given = source(
         find_root(),
         study,
         fast=fast,
-        assignments=[*(assign or []), *([f"trials={trials}"] if trials else [])],
+        assignments=[*(assign or []), *(f"{key}={value:g}" for key, value in limits.items() if value)],
         strategies=strategy or (),
         name=name,
         folders=("studies",),
     )
-    # When to stop is no part of what is searched for, nor of its name.
-    limit = (f"timeout_minutes={timeout}",) if timeout else ()
-    given = replace(given, assignments=(*given.assignments, *limit))
     carry_out(given, dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)

@@ -9,23 +9,25 @@ from __future__ import annotations
 import csv
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from fedprint.data.files import read_json, write_json
-from fedprint.data.manifest import add_embedded, names_these
+from fedprint.data.manifest import add_embedded, names_these, read_manifest
 from fedprint.data.prepared import load_meta
 from fedprint.data.sources import label_of
+from fedprint.data.text_sources import joint_sha256
 from fedprint.kinds.base import Findings, Kind, Resolved, Source
-from fedprint.kinds.config_files import read_yaml
 from fedprint.kinds.federation.config import Experiment, check_experiment, load_experiment
 from fedprint.kinds.federation.graph import FEDERATION
 from fedprint.kinds.federation.jobs import jobs_of
 from fedprint.kinds.federation.kind import PLOTS, FederationKind, findings_of
 from fedprint.kinds.laboratory import Tracker, conclude, lab_in
-from fedprint.kinds.sources import source
+from fedprint.kinds.registry import kind_of
+from fedprint.kinds.sources import is_own, source
 from fedprint.lab import versions
 from fedprint.lab.dvc_yaml import (
     CONFIGURED,
@@ -50,6 +52,12 @@ from fedprint.types import FedprintError
 QUICKSTART = "quickstart"
 REMEDY = f"fedprint run {QUICKSTART}"
 _PAGE = ("reports", "evaluation")
+_FOLDERS: Mapping[str, tuple[str, ...]] = {
+    "albums": (),
+    "presidents": ("presidents", "background_text"),
+    "mnist_shards": ("mnist_writers",),
+}
+"""Whose folders a source reads, where it is not its own alone; the digest of invented people is one of settings."""
 
 
 def pipeline_of(config: Experiment) -> Pipeline:
@@ -68,11 +76,32 @@ def pipeline_of(config: Experiment) -> Pipeline:
 
 
 def is_shipped(asked: Source) -> bool:
-    """Return whether an experiment is one of the project's own, unchanged: those are versioned, where there is DVC."""
-    inside = asked.path.is_relative_to(asked.root / "configs") and (asked.root / ".dvc").is_dir()
-    if not inside or asked.values != read_yaml(asked.path):
-        return False
-    return not (asked.fast or asked.assignments or asked.strategies) and asked.name.endswith(asked.path.stem)
+    """Return whether a file of the project is to run as it is, on data that git knows: versioned where there is DVC."""
+    return (asked.root / ".dvc").is_dir() and is_own(asked) and unknown_data(asked) is None
+
+
+def named_by_data(asked: Source) -> Source:
+    """Return what was asked for; a file of the project on data that git knows otherwise is called by their digest too.
+
+    So the report of the published data stays. Raises FedprintError where data are missing.
+    """
+    digest = unknown_data(asked) if is_own(asked) else None
+    return replace(asked, name=f"{asked.name}-data-{digest[:8]}") if digest else asked
+
+
+def unknown_data(asked: Source) -> str | None:
+    """Return the digest of data whose content is another than the manifest of their name says; None without any."""
+    kind = kind_of(asked.values)
+    found = {job.data: job.config for job in kind.jobs(kind.load(asked))}
+    return next((digest for digest, config in found.items() if not _is_known(asked.root, config, digest)), None)
+
+
+def _is_known(root: Path, config: Any, digest: str) -> bool:
+    """Return whether git names these data, or has nothing to tell them from: invented ones, and those without one."""
+    names = tuple(Path(path).name for path in config.data.reads) or _FOLDERS.get(config.data.name, (config.data.name,))
+    if not names or not all((root / manifest_file(name)).is_file() for name in names):
+        return True
+    return joint_sha256([read_manifest(root, name).sha256 for name in names]) == digest
 
 
 def fingerprint(jobs: Sequence[Job], config: Resolved) -> str:
@@ -106,8 +135,7 @@ def publish(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> 
     else:
         _record(asked, kind, config, findings)
     # Last: what DVC could not record does not count as published.
-    keys = {done.job.label: dict(done.keys) for done in findings.done}
-    write_json(folder / "published.json", {"fingerprint": fingerprint(kind.jobs(config), config), "jobs": keys})
+    write_json(folder / "published.json", {"fingerprint": fingerprint(kind.jobs(config), config)})
 
 
 def _record(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> None:
