@@ -135,6 +135,27 @@ def test_published_numbers_are_shown_and_compared_without_their_reports(
     assert "fedprint pull two" in page and "comparison/index.html" in capsys.readouterr().out
 
 
+def test_results_are_found_by_name_file_and_folder(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published(project, "study-albums")
+    published(project, "quickstart")
+    asked = ("albums", "study-albums", "configs/studies/albums.yaml", "experiments/study-albums")
+    for what in asked:
+        assert _fedprint(monkeypatch, "summary", what) == 0
+        assert "fedprint pull study-albums" in capsys.readouterr().out, what
+    quickstart = "configs/experiments/quickstart.yaml"
+    assert _fedprint(monkeypatch, "compare", quickstart, "albums") == 0
+    assert _fedprint(monkeypatch, "compare", quickstart, "quickstart", "--exact") == 0
+    assert "2 rows agree to the byte" in capsys.readouterr().out
+    pulled: list[list[str]] = []
+    monkeypatch.setattr("fedprint.lab.versions.pull", lambda root, names: pulled.append(list(names)))
+    assert _fedprint(monkeypatch, "pull", *asked, quickstart) == 0
+    assert pulled == [["study-albums"] * 4 + ["quickstart"]]
+    assert _fedprint(monkeypatch, "summary", "configs/experiments/blog.yaml") == 2
+    assert "no results of 'blog'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [({}, 0, "2 rows agree to the byte"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fedprint.cli.options import Assignments, DataDir, Fast, Jobs, Json, Name, asked, use_data
+from fedprint.cli.options import Assignments, DataDir, DryRun, Fast, Jobs, Json, Name, Renew, use_data
 from fedprint.errors import FedprintError
 
 if TYPE_CHECKING:
@@ -25,7 +25,10 @@ EPILOG = (
 
 def audit(
     experiment: Annotated[
-        Optional[str], typer.Argument(help="Experiment with dp-fedavg to train once more, canaries among its devices.")
+        Optional[str],
+        typer.Argument(
+            help="Experiment with dp-fedavg to train once more, canaries among its devices; or an audit's own file."
+        ),
     ] = None,
     clients: Annotated[Optional[int], typer.Option("--clients", min=1, help="K, for a mechanism by numbers.")] = None,
     cohort: Annotated[Optional[int], typer.Option("--cohort", min=1, help="m: how many of them in a round.")] = None,
@@ -37,16 +40,20 @@ def audit(
     sampling: Annotated[
         Optional[str], typer.Option("--sampling", help="poisson (add/remove; the default) or fixed (replace one).")
     ] = None,
-    canaries: Annotated[int, typer.Option("--canaries", min=10, help="More show more and take longer.")] = 1000,
+    canaries: Annotated[
+        Optional[int], typer.Option("--canaries", min=10, help="More show more and take longer (default: 1000).")
+    ] = None,
     confidence: Annotated[
-        float, typer.Option("--confidence", help="That the bound is no higher than the truth.")
-    ] = 0.95,
-    seed: Annotated[int, typer.Option("--seed", help="Of coins, canaries and training.")] = 0,
+        Optional[float], typer.Option("--confidence", help="That the bound is no higher than the truth (default: .95).")
+    ] = None,
+    seed: Annotated[Optional[int], typer.Option("--seed", help="Of coins, canaries and training (default: 0).")] = None,
     as_json: Json = False,
     fast: Fast = False,
     assign: Assignments = None,
     name: Name = None,
+    dry_run: DryRun = False,
     jobs: Jobs = None,
+    renew: Renew = False,
     data_dir: DataDir = None,
 ) -> None:
     """Bound epsilon from below: canary clients join by the toss of a coin, and released models betray who did.
@@ -65,38 +72,53 @@ def audit(
         sampling=None if sampling is None else sampling_named(sampling),
     )  # fmt: skip
     if experiment is None:
-        if fast or assign or name:
-            raise FedprintError("audit: --fast, --set and --name are about an experiment; name one, or leave them out")
-        found = _of_mechanism(said, canaries, confidence, seed)
+        if fast or assign or name or dry_run or renew:
+            raise FedprintError(
+                "audit: --fast, --set, --name, --dry-run, --renew are about an experiment; name one, or leave them out"
+            )
+        found = [_of_mechanism(said, {"canaries": canaries, "confidence": confidence, "seed": seed})]
     else:
+        from fedprint.kinds.audit.config import audit_of
+        from fedprint.lab.project import find_root
+
         check_named(experiment, said)
-        values = {"canaries": canaries, "confidence": confidence, "delta": delta, "seeds": [seed]}
-        found = _of_experiment(asked(experiment, fast, assign, name), values, jobs)
+        seeds = None if seed is None else (seed,)
+        given = {"canaries": canaries, "confidence": confidence, "delta": delta, "seeds": seeds}
+        source = audit_of(find_root(), experiment, given, fast=fast, assignments=assign or (), name=name)
+        if dry_run:
+            from fedprint.cli.run import show_costs
+
+            show_costs(source, jobs)
+            return
+        found = _of_experiment(source, jobs=jobs, renew=renew)
     if as_json:
         print(audits.as_json(found))
     else:
-        Console().print(audits.table(found, f"audit of {experiment or 'the aggregation alone'}"))
-    if not found.holds:
+        for one in found:
+            Console().print(audits.table(one, f"audit of {experiment or 'the aggregation alone'}"))
+    if not all(one.holds for one in found):
         raise typer.Exit(1)
 
 
-def _of_mechanism(said: Asked, canaries: int, confidence: float, seed: int) -> Audit:
+def _of_mechanism(said: Asked, given: Mapping[str, Any]) -> Audit:
     from fedprint.audit.run import Setting
     from fedprint.kinds.audit.mechanism import audit_mechanism, mechanism_of
 
     mechanism, delta = mechanism_of(said)
-    return audit_mechanism(mechanism, Setting(delta=delta, canaries=canaries, confidence=confidence, seed=seed))
+    setting = Setting(delta=delta, **{key: value for key, value in given.items() if value is not None})
+    return audit_mechanism(mechanism, setting)
 
 
-def _of_experiment(source: Source, values: Mapping[str, Any], jobs: int | None) -> Audit:
-    """Run the audit as any experiment is run; its report holds what was found."""
+def _of_experiment(source: Source, *, jobs: int | None, renew: bool) -> list[Audit]:
+    """Run the audit as any experiment is run; its report holds what was found at each seed."""
     from fedprint.data.files import read_json
     from fedprint.kinds import driver
-    from fedprint.kinds.audit.config import audit_of
     from fedprint.kinds.audit.found import audit_from
+    from fedprint.kinds.versioned import named_by_data
 
-    with redirect_stdout(sys.stderr):  # progress is no part of what --json prints
-        folder = driver.run(audit_of(source, **values), jobs=jobs)
-    (found,) = read_json(folder / "summary.json")["audits"]
-    told = {name: value for name, value in found.items() if name not in ("holds", "verdict")}
-    return audit_from(told)
+    source = named_by_data(source)
+    # Progress is no part of what --json prints; what does not hold is said with all that was found.
+    with redirect_stdout(sys.stderr), suppress(driver.SomeFailed):
+        driver.run(source, jobs=jobs, renew=renew)
+    told = read_json(source.root / "reports" / source.name / "summary.json")["audits"]
+    return [audit_from({key: each[key] for key in each if key not in ("holds", "verdict")}) for each in told]

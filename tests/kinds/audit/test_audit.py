@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from io import StringIO
 from typing import Any
@@ -30,8 +32,8 @@ from fedprint.kinds.laboratory import laboratory
 from fedprint.kinds.plane.config import load_plane
 from fedprint.kinds.plane.kind import audit_jobs, audit_rows
 from fedprint.kinds.sources import source
-from fedprint.lab.graph import Task
-from fedprint.lab.runner import Done
+from fedprint.lab.graph import Job, Task
+from fedprint.lab.runner import Done, Lab
 from fedprint.types import FedprintError, Params
 
 LINE = ["audit", "--clients", "100", "--cohort", "25", "--rounds", "8", "--sigma", "2", "--delta", "1e-5"]
@@ -86,7 +88,7 @@ def test_what_would_be_ignored_is_refused(project: Project) -> None:
         done = CliRunner().invoke(app, ["audit", "private", *words])
         assert isinstance(done.exception, FedprintError)
         assert f"'private' has numbers of its own; leave out {words[0]}, or" in str(done.exception)
-    for words in (["--fast"], ["--set", "federation.rounds=2"]):
+    for words in (["--fast"], ["--set", "federation.rounds=2"], ["--dry-run"], ["--renew"]):
         done = CliRunner().invoke(app, [*LINE, *words])
         assert isinstance(done.exception, FedprintError) and "name one, or leave them out" in str(done.exception)
 
@@ -130,7 +132,7 @@ def test_an_experiment_trains_with_canaries_among_its_devices_once(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.write("private", PRIVATE)
-    asked = audit_of(source(project.root, "private"), canaries=40, seeds=[0])
+    asked = audit_of(project.root, "private", {"canaries": 40}, name="audit-private")
     config, kind = load_audit(asked), AuditKind()
     assert asked.name == config.name == "audit-private"
     with laboratory(project.root, kind, config, jobs=1) as lab:
@@ -147,6 +149,82 @@ def test_an_experiment_trains_with_canaries_among_its_devices_once(
         "epsilon_lower", "central", "dp-fedavg", 1e-3,
     )  # fmt: skip
     assert found["accounted"] == made.accounted.value
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ({}, "audit-private"),
+        ({"given": {"canaries": 1000, "confidence": 0.95, "seeds": (0,), "delta": None}}, "audit-private"),
+        ({"given": {"canaries": 200}}, "audit-private-canaries=200"),
+        ({"given": {"confidence": 0.9, "seeds": (3,)}}, r"audit-private-confidence=0.9-seeds=3-[0-9a-f]{8}"),
+        ({"given": {"delta": 1e-4}, "assignments": ["prior=iid"]}, "audit-private-prior=iid-delta=0.0001"),
+        ({"fast": True, "given": {"canaries": 200}}, "audit-private-fast-canaries=200"),
+        ({"given": {"canaries": 200}, "name": "mine"}, "mine"),
+    ],
+)
+def test_an_audit_is_called_after_what_differs(project: Project, asked: dict[str, Any], name: str) -> None:
+    project.write("private", PRIVATE)
+    found = audit_of(project.root, "private", **asked)
+    assert re.fullmatch(name, found.name)
+    for option in ("canaries", "confidence", "delta"):
+        if (value := (asked.get("given") or {}).get(option)) is not None:
+            assert getattr(load_audit(found).config.audit, option) == value
+
+
+def test_an_audit_never_takes_the_name_of_an_experiment(project: Project) -> None:
+    project.write("private", PRIVATE)
+    project.write("audit-private", TINY)
+    for name in ("private", None):
+        with pytest.raises(FedprintError, match=r"is the report of configs/experiments/.*private\.yaml as it is; give"):
+            audit_of(project.root, "private", name=name)
+
+
+OWN = {"report": {"title": "Own"}, "experiment": "private", "canaries": 40, "seeds": [0, 1]}
+
+
+def test_the_file_of_an_audit_is_audited_as_it_says(project: Project) -> None:
+    project.write("private", PRIVATE)
+    project.write("own", OWN)
+    assert audit_of(project.root, "own") == source(project.root, "own")
+    changed = audit_of(project.root, "own", {"canaries": 1000})
+    assert (changed.name, load_audit(changed).config.audit.canaries) == ("own-canaries=1000", 1000)
+    done = CliRunner().invoke(app, ["audit", "own", "--dry-run"])
+    assert (
+        done.exit_code == 0 and "own: dry run, nothing written" in done.output and not (project.root / "work").exists()
+    )
+
+
+def found_by(holds: Mapping[int, bool], monkeypatch: pytest.MonkeyPatch, project: Project) -> None:
+    """Let audits find at each seed what is said, without any training."""
+    made = auditing.audit_mechanism(mechanism_of(ASKED)[0], replace(SETTING, canaries=40))
+
+    def ended(self: Lab, jobs: Sequence[Job], *, title: str, want: Sequence[str] | None = None) -> list[Done]:
+        for job in jobs:
+            bound = 0.0 if holds[job.seed] else 1e6
+            write_json(project.root / "audit" / str(job.seed) / "audit.json", as_values(replace(made, bound=bound)))
+        return [Done(job=j, outputs={"audit": project.root / "audit" / str(j.seed)}, keys={}, known=True) for j in jobs]
+
+    monkeypatch.setattr(Lab, "run", ended)
+
+
+@pytest.mark.parametrize("holds", [{0: True, 1: True}, {0: True, 1: False}], ids=["holds", "broken"])
+def test_a_promise_that_does_not_hold_ends_run_and_audit_with_1(
+    project: Project, monkeypatch: pytest.MonkeyPatch, holds: dict[int, bool]
+) -> None:
+    project.write("private", PRIVATE)
+    project.write("own", OWN)
+    found_by(holds, monkeypatch, project)
+    done = CliRunner().invoke(app, ["audit", "own", "--json"])
+    assert done.exit_code == (0 if all(holds.values()) else 1)
+    assert [one["holds"] for one in json.loads(done.stdout)] == list(holds.values())
+    ran = CliRunner().invoke(app, ["run", "own"], env={"COLUMNS": "150"})
+    assert f"Report: {project.root / 'reports' / 'own'}\n" in ran.output, "no page, so its folder"
+    if all(holds.values()):
+        assert ran.exit_code == 0
+    else:
+        assert isinstance(ran.exception, FedprintError) and ran.exception.exit_code == 1
+        assert "1 of 2 jobs of 'own' failed: seed 1: BROKEN" in str(ran.exception)
 
 
 def test_canaries_train_on_no_data_and_on_the_executor_of_the_experiment(
@@ -195,18 +273,18 @@ def test_an_infinite_epsilon_survives_json(project: Project) -> None:
 def test_only_experiments_that_promise_something_are_audited(project: Project) -> None:
     project.write("tiny", TINY)
     with pytest.raises(FedprintError, match="'tiny' has no dp-fedavg"):
-        load_audit(audit_of(source(project.root, "tiny")))
+        load_audit(audit_of(project.root, "tiny"))
     project.write("half", {**PRIVATE, "threat": {"defended": "anonymous"}})
     with pytest.raises(FedprintError, match="devices of one role are not clipped"):
-        load_audit(audit_of(source(project.root, "half")))
+        load_audit(audit_of(project.root, "half"))
     project.write("private", {**PRIVATE, "defences": [{"name": "dp-fedavg", "z": 1.0}]})
     with pytest.raises(FedprintError, match=r"has no budget\.delta; give --delta"):
-        load_audit(audit_of(source(project.root, "private")))
-    assert load_audit(audit_of(source(project.root, "private"), delta=1e-4)).config.audit.delta == 1e-4
+        load_audit(audit_of(project.root, "private"))
+    assert load_audit(audit_of(project.root, "private", {"delta": 1e-4})).config.audit.delta == 1e-4
     assert delta_of(1e-4, project.task("private").config) == 1e-4
     project.write("both", {**PRIVATE, "defences": [{"name": "sign"}, *PRIVATE["defences"]]})
     with pytest.raises(FedprintError, match="'both' also has sign, which canaries do not go through; audit it with dp"):
-        load_audit(audit_of(source(project.root, "both")))
+        load_audit(audit_of(project.root, "both"))
 
 
 def test_a_delta_of_0_is_refused_and_not_taken_for_none(project: Project) -> None:

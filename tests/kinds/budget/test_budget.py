@@ -110,7 +110,9 @@ def test_questions_that_make_no_sense_are_refused(quick: None, settings: dict[st
      ([*LINE[1:], "--sigma", "1", "--fast"], "--fast and --set change an experiment"),
      (["client-dp-100", "--cohort", "5", "--epsilon", "8"],
       "'client-dp-100' has numbers of its own; leave out --cohort, --epsilon, or change the experiment with --set"),
-     (["client-dp-100", "--plot", "b.png"], "leave out --plot")],
+     (["client-dp-100", "--plot", "b.png"], "leave out --plot"),
+     (["albums-plane"], "'albums-plane' is no single experiment (its kind is plane); name one with dp-fedavg"),
+     (["spn-cifar10"], "'spn-cifar10' is no single experiment (its kind is inversion)")],
 )  # fmt: skip
 def test_numbers_or_an_experiment_but_not_both(words: list[str], fault: str) -> None:
     done = CliRunner().invoke(app, ["budget", *words])

@@ -8,7 +8,12 @@ import pytest
 from fake_lab import FakeLab, refuse
 from tiny_project import CHECKOUT, Project
 from tiny_study import STUDY, study_of, write_study
+from typer.testing import CliRunner
 
+from fedprint.cli.main import app
+from fedprint.kinds.base import Source
+from fedprint.kinds.sources import is_own
+from fedprint.kinds.study.config import load_study
 from fedprint.kinds.study.search import make_plans
 from fedprint.tuning.worker import StudyPlan
 from fedprint.types import FedprintError
@@ -70,6 +75,24 @@ def test_one_strategy_is_searched_by_the_same_trials_as_among_others(home: Proje
     assert study_of(home.root, fast=True).name == "study-demo-fast", "and that of the full run"
     with pytest.raises(FedprintError, match=f"unknown strategy 'x'; choose among {noise['name']}, other"):
         plans("x")
+
+
+def test_a_search_that_is_cut_short_shares_trials_and_has_a_report_of_its_own(
+    home: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Source] = []
+    monkeypatch.setattr("fedprint.cli.run.carry_out", lambda source, **options: given.append(source))
+    for words in ([], ["--timeout", "30"], ["--timeout", "0.5", "--trials", "7"]):
+        done = CliRunner().invoke(app, ["tune", "demo", *words])
+        assert done.exit_code == 0, done.output
+    assert [asked.name for asked in given] == [
+        "study-demo", "study-demo-timeout_minutes=30", "study-demo-trials=7-timeout_minutes=0.5",
+    ]  # fmt: skip
+    assert [is_own(asked) for asked in given] == [True, False, False]
+    whole, cut = (load_study(asked) for asked in given[:2])
+    assert (whole.settings.timeout_minutes, cut.settings.timeout_minutes) == (None, 30)
+    lab, margins = FakeLab(home.root, refuse), {"noise": 0.1, "both": 0.1}
+    assert make_plans(lab, whole, margins) == make_plans(lab, cut, margins)
 
 
 @pytest.mark.parametrize("words", ["defences=[{name: noise, sigma: 1}]", "defences.0.sigma=2", "analyses=[]"])

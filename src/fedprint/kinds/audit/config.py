@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,15 @@ from fedprint.data.splits import Prior
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.privacy import private_defence
 from fedprint.kinds.base import Source
+from fedprint.kinds.config_files import read_yaml
 from fedprint.kinds.federation.config import Experiment, ReportConfig
 from fedprint.kinds.federation.derived import Seeds, derived, own_settings
+from fedprint.kinds.sources import file_of, plain_name, refuse_taken, source, variant
 from fedprint.lab.keys import digest_of
 from fedprint.types import FedprintError
+
+MARK = "canaries"
+"""The key that only an audit's file has."""
 
 
 class AuditSetting(Component):
@@ -81,17 +86,44 @@ class ExperimentAudit:
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
 
 
-def audit_of(experiment: Source, **asked: Any) -> Source:
-    """Return what audits an experiment that somebody asked for: ``asked`` are values of :class:`AuditConfig`."""
-    given = {name: value for name, value in asked.items() if value is not None}
-    values = {"report": {"title": f"Audit of {experiment.name}"}, "experiment": str(experiment.path), "canaries": 1000}
-    return replace(experiment, name=f"audit-{experiment.name}", values={**values, **given})
+def audit_of(
+    root: Path,
+    what: str,
+    given: Mapping[str, Any] | None = None,
+    *,
+    fast: bool = False,
+    assignments: Sequence[str] = (),
+    name: str | None = None,
+) -> Source:
+    """Return what audits an experiment, or an audit's own file, by name or path.
+
+    ``given`` are values of :class:`AuditConfig` (None: not said). Without a ``name`` the audit of an experiment is
+    called ``audit-<experiment>``, and after what differs from the experiment's file and from the defaults here. Raises
+    FedprintError as :func:`fedprint.kinds.sources.source` does.
+    """
+    path = file_of(root, what)
+    said = {key: value for key, value in (given or {}).items() if value is not None}
+    if MARK in read_yaml(path):
+        return source(root, what, fast=fast, assignments=[*assignments, *_assigned(said)], name=name)
+    differing = {key: value for key, value in said.items() if value != AuditConfig.model_fields[key].default}
+    changes = [*assignments, *_assigned(differing)]
+    named = name or variant(f"audit-{plain_name(root, path)}", fast=fast, assignments=changes)
+    values = {"report": {"title": f"Audit of {path.stem}"}, "experiment": str(path)}
+    values |= {MARK: AuditConfig.model_fields[MARK].default}
+    asked = replace(source(root, what, fast=fast, assignments=changes, name=named), values=values)
+    refuse_taken(asked)
+    return asked
 
 
-def load_audit(source: Source) -> ExperimentAudit:
+def _assigned(values: Mapping[str, Any]) -> list[str]:
+    """Return values as ``--set`` takes them."""
+    return [f"{key}={list(value) if isinstance(value, tuple) else value}" for key, value in values.items()]
+
+
+def load_audit(asked: Source) -> ExperimentAudit:
     """Resolve an audit. Raises FedprintError for an experiment that cannot be audited, or that names no delta."""
-    settings, others = own_settings(source, AuditConfig)
-    config = derived(source, settings.experiment, settings.changes, others, settings.report.title)
+    settings, others = own_settings(asked, AuditConfig)
+    config = derived(asked, settings.experiment, settings.changes, others, settings.report.title)
     auditable(config, Path(settings.experiment).stem)
     setting = AuditSetting(
         delta=delta_of(settings.delta, config, Path(settings.experiment).stem),
@@ -99,7 +131,7 @@ def load_audit(source: Source) -> ExperimentAudit:
         confidence=settings.confidence,
     )
     prior = settings.prior or config.split.priors[0]
-    return ExperimentAudit(name=source.name, config=audited(config, setting), prior=prior, seeds=settings.seeds)
+    return ExperimentAudit(name=asked.name, config=audited(config, setting), prior=prior, seeds=settings.seeds)
 
 
 def audited(config: Experiment, setting: AuditSetting) -> Audited:

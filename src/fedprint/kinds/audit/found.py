@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +51,10 @@ def audit_from(values: Mapping[str, Any]) -> Audit:
     return Audit(**{**values, "q": tuple(values["q"]), "accounted": accounted})
 
 
-def as_json(found: Audit) -> str:
-    """Return the audit as JSON; a null epsilon is infinite."""
-    return json.dumps({**as_values(found), "holds": found.holds}, indent=1, allow_nan=False)
+def as_json(found: Sequence[Audit]) -> str:
+    """Return an audit as JSON, several as a list; a null epsilon is infinite."""
+    told = [{**as_values(one), "holds": one.holds} for one in found]
+    return json.dumps(told[0] if len(told) == 1 else told, indent=1, allow_nan=False)
 
 
 def table(found: Audit, title: str) -> Table:

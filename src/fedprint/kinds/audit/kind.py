@@ -9,7 +9,7 @@ from pathlib import Path
 from fedprint.data.files import read_json, write_json
 from fedprint.data.sources import may_be_shared
 from fedprint.evaluation.rows import write_measurements
-from fedprint.kinds.audit.config import ExperimentAudit, load_audit
+from fedprint.kinds.audit.config import MARK, ExperimentAudit, load_audit
 from fedprint.kinds.audit.found import as_values, audit_from, audit_row, verdict
 from fedprint.kinds.audit.graph import audit_job
 from fedprint.kinds.audit.stage import FILE
@@ -29,7 +29,7 @@ class AuditKind:
     """Audits of one experiment, one for each seed."""
 
     name = "audit"
-    mark = "canaries"
+    mark = MARK
 
     def load(self, source: Source) -> ExperimentAudit:
         """Return the audits of a file, or of an experiment (:func:`fedprint.kinds.audit.config.audit_of`)."""
@@ -40,7 +40,10 @@ class AuditKind:
         return [audit_job(config.config, config.prior, seed, label=f"seed {seed}") for seed in config.seeds]
 
     def carry_out(self, config: ExperimentAudit, lab: Lab, out: Path) -> Findings:
-        """Audit at every seed and write what was found; one that fails fails the whole."""
+        """Audit at every seed and write what was found; one that fails fails the whole.
+
+        A promise that does not hold counts as a failure of its job, so that a run of it ends with exit code 1.
+        """
         jobs = self.jobs(config)
         done = all_done([job.label for job in jobs], lab.run(jobs, title=config.name))
         found = [audit_from(read_json(one.outputs["audit"] / FILE)) for one in done]
@@ -58,7 +61,12 @@ class AuditKind:
         metrics = {"epsilon_lower": max(one.bound for one in found)}
         promised = [one.accounted.value for one in found if as_values(one)["accounted"]["value"] is not None]
         metrics |= {"epsilon_accounted": max(promised)} if promised else {}
-        return Findings(metrics=metrics, done=done, data=(_data(config, done[0].job),))
+        return Findings(
+            metrics=metrics,
+            done=[one for one, f in zip(done, found, strict=True) if f.holds],
+            failures={one.job.label: verdict(f) for one, f in zip(done, found, strict=True) if not f.holds},
+            data=(_data(config, done[0].job),),
+        )
 
     def costs(self, config: ExperimentAudit) -> Costs:
         """Return about what it costs: the experiment's federations, of which nothing is recorded."""
