@@ -82,7 +82,7 @@ def test_errors_say_what_to_do(corpus: Path, tmp_path: Path) -> None:
         source().load(tmp_path / "nowhere", 0)
 
 
-def test_fingerprint_follows_names_and_sizes(corpus: Path) -> None:
+def test_fingerprint_follows_names_and_contents(corpus: Path) -> None:
     before = BlogCorpus().fingerprint(corpus)
     assert source().load(corpus, 0).sha256 == before
     write_blog(corpus / "blog_corpus", "1.male.40.Arts.Leo.xml", [])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,16 @@ import torch
 from pydantic import TypeAdapter
 
 from fedprint.data.dataset import IGNORED, Dataset
-from fedprint.data.describe import validate, write_table
+from fedprint.data.describe import data_sha256, read_sidecar, validate, write_table
 from fedprint.data.examples import equal
 from fedprint.data.fetch import write_mnist_writers
 from fedprint.data.folder_source import Folder
 from fedprint.data.image_sources import AhcdWriters, MnistWriters
+from fedprint.data.labelled_images import LabelledImages
+from fedprint.data.manifest import read_manifest
+from fedprint.data.openmoji_source import OpenMoji
+from fedprint.data.review_sources import RateBeer
+from fedprint.data.shard_source import MnistShards
 from fedprint.data.sources import SOURCES, AnySource
 from fedprint.data.splits import split_users
 from fedprint.data.text_sources import Blog, Presidents
@@ -149,11 +155,46 @@ def test_blog_files_give_adults_oldest_first(blogs: Path) -> None:
     assert (days - days[0]).tolist() == [0, 29, 29, 32]
 
 
-def test_blog_files_fingerprint_without_reading(blogs: Path) -> None:
-    before = Blog().fingerprint(blogs)
-    assert Blog().fingerprint(blogs) == before
+def test_the_fingerprint_of_blog_files_follows_names_and_contents(blogs: Path) -> None:
+    found = {Blog().fingerprint(blogs), Blog().fingerprint(blogs)}
     write_blog(blogs / "blog", "99.male.40.Arts.Aries.xml", [])
-    assert Blog().fingerprint(blogs) != before
+    found.add(Blog().fingerprint(blogs))
+    file = blogs / "blog" / "99.male.40.Arts.Aries.xml"
+    file.write_bytes(file.read_bytes().swapcase())
+    os.utime(file, ns=(0, 1))
+    assert len(found | {Blog().fingerprint(blogs)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("source", "folder"),
+    [(MnistWriters(), "mnist_writers"), (MnistShards(), "mnist_writers"), (AhcdWriters(), "ahcd_writers"),
+     (OpenMoji(), "openmoji"), (Blog(), "blog"), (Presidents(), "presidents"), (Presidents(), "background_text"),
+     (RateBeer(), "ratebeer"), (Folder(path="mine"), "mine"), (Folder(path="mine", public_text="other"), "other"),
+     (LabelledImages(name="mine"), "mine")],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)  # fmt: skip
+def test_other_data_under_the_same_sidecar_have_another_fingerprint(tmp_path: Path, source: Any, folder: str) -> None:
+    """A cache that trusted the sidecar would return results of data that are gone."""
+    for name in {folder, "mine", "presidents", "background_text"}:
+        write_table(tmp_path / name, {"user": np.arange(3), "labels": np.arange(3)}, {"licence": "CC0"}, "npz")
+    before = source.fingerprint(tmp_path)
+    assert before == source.fingerprint(tmp_path)
+    if folder == source.name:
+        assert (before == read_sidecar(tmp_path / folder).sha256) == (folder != "presidents")
+    file = tmp_path / folder / f"{folder}.npz"
+    file.write_bytes(file.read_bytes()[::-1])
+    os.utime(file, ns=(0, 1))
+    assert source.fingerprint(tmp_path) != before
+    file.unlink()
+    with pytest.raises(FedprintError, match=f"{folder}.npz: no such file, though the sidecar names it"):
+        source.fingerprint(tmp_path)
+
+
+def test_the_committed_manifests_name_the_shared_data(data_dir: Path) -> None:
+    root = Path(__file__).parents[2]
+    named = [path.stem for path in (root / "datasets").glob("*.yaml") if (data_dir / path.stem).is_dir()]
+    assert named
+    assert [name for name in named if read_manifest(root, name).sha256 != data_sha256(data_dir / name)] == []
 
 
 def test_too_few_bloggers_are_counted(blogs: Path) -> None:

@@ -38,7 +38,7 @@ class BlogCorpus(TextSource):
     max_sentences: int = Field(default=100_000, ge=3)
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return a hash of the files' names and sizes; the posts are not read."""
+        """Return a hash of the files' names and contents."""
         return fingerprint_files(find_folder(self.name, data_dir))
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedprint.data.files import object_array
+from fedprint.data.files import known_sha256, object_array
 from fedprint.data.table import Sidecar, Table
 from fedprint.types import FedprintError
 
@@ -30,8 +30,8 @@ _ENTRY = re.compile(r"<date>(.*?)</date>\s*<post>(.*?)</post>", re.DOTALL)
 
 
 def fingerprint_files(folder: Path) -> str:
-    """Return a hash of the files' names and sizes; their content is not read."""
-    listing = "\n".join(f"{path.name} {path.stat().st_size}" for path in sorted(folder.glob("*.xml")))
+    """Return a hash of the files' names and contents."""
+    listing = "\n".join(f"{path.name} {known_sha256(path)}" for path in sorted(folder.glob("*.xml")))
     return sha256(listing.encode()).hexdigest()
 
 

@@ -17,11 +17,11 @@ import numpy as np
 from pydantic import ValidationError
 
 from fedprint.data import checks
-from fedprint.data.files import Columns, dtype_name, encode_columns, read_columns, sha256_of, write_atomic
+from fedprint.data.files import Columns, dtype_name, encode_columns, known_sha256, read_columns, sha256_of, write_atomic
 from fedprint.data.table import Sidecar, Table
 from fedprint.types import FedprintError
 
-__all__ = ["Sidecar", "Table", "read_sidecar", "read_table", "validate", "write_table"]
+__all__ = ["Sidecar", "Table", "data_sha256", "read_sidecar", "read_table", "validate", "write_table"]
 
 Kind = Literal["npz", "jsonl.gz", "parquet"]
 
@@ -42,6 +42,14 @@ def read_sidecar(folder: Path) -> Sidecar:
     if sidecar.name != _name(folder):
         raise FedprintError(f"{path}: name is '{sidecar.name}'; it must equal the folder's name '{_name(folder)}'")
     return sidecar
+
+
+def data_sha256(folder: Path) -> str:
+    """Return the SHA-256 of the data file as it is now: what the sidecar declares, unless one of them was changed.
+
+    Raises FedprintError where sidecar or data file is missing.
+    """
+    return known_sha256(_existing(folder / read_sidecar(folder).data_file))
 
 
 def read_table(folder: Path) -> Table:
@@ -85,10 +93,14 @@ def _name(folder: Path) -> str:
     return Path(os.path.abspath(folder)).name
 
 
-def _check_file(path: Path, declared: str) -> None:
+def _existing(path: Path) -> Path:
     if not path.is_file():
         raise FedprintError(f"{path}: no such file, though the sidecar names it; copy it there or correct the sidecar")
-    found = sha256_of(path)
+    return path
+
+
+def _check_file(path: Path, declared: str) -> None:
+    found = sha256_of(_existing(path))
     if found != declared:
         raise FedprintError(f"{path}: sha256 is {found[:12]}..., the sidecar says {declared[:12]}...; restore the file")
 

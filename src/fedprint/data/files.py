@@ -29,10 +29,23 @@ SUFFIXES = (".npz", ".jsonl.gz", ".parquet")
 _BROKEN = (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
 
 
+_KNOWN: dict[tuple[str, int, int], str] = {}
+"""Digests by path, size and time: jobs ask for those of the same files again and again."""
+
+
 def sha256_of(path: Path) -> str:
     """Return the file's SHA-256 as 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def known_sha256(path: Path) -> str:
+    """Return the file's SHA-256, which is read once per process for each size and time of its last change."""
+    state = path.stat()
+    key = (str(path.resolve()), state.st_size, state.st_mtime_ns)
+    if key not in _KNOWN:
+        _KNOWN[key] = sha256_of(path)
+    return _KNOWN[key]
 
 
 def write_atomic(path: Path, content: bytes) -> None:

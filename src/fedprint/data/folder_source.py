@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from fedprint.data.dataset import Dataset
-from fedprint.data.describe import Table, read_sidecar, validate
+from fedprint.data.describe import Table, data_sha256, validate
 from fedprint.data.image_sources import image_dataset
 from fedprint.data.locate import data_root
 from fedprint.data.table import has_stars, role
@@ -53,8 +53,8 @@ class Folder(TextSource):
         return tuple(path for path in (self.path, self.public_text) if path)
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return the SHA-256 that the sidecar (and that of ``public_text``) declares; the data are not read."""
-        return joint_sha256([read_sidecar(_find(path, data_dir)).sha256 for path in self.reads])
+        """Return the SHA-256 of the data file, and of that of ``public_text``."""
+        return joint_sha256([data_sha256(_find(path, data_dir)) for path in self.reads])
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the users. The seed does not matter."""

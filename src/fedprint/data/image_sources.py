@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedprint.component import Component
 from fedprint.data.dataset import Dataset
-from fedprint.data.describe import Table, read_sidecar, validate
+from fedprint.data.describe import Table, data_sha256, validate
 from fedprint.data.locate import find_folder
 from fedprint.data.table import class_names_of, label_column, time_columns
 from fedprint.data.users import image_users, most_first, require, rows_by_user
@@ -36,8 +36,8 @@ class MnistWriters(Component):
     background_skip: int = Field(default=0, ge=0)
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return the SHA-256 that the sidecar declares; the data are not read."""
-        return read_sidecar(find_folder(self.name, data_dir)).sha256
+        """Return the SHA-256 of the data file."""
+        return data_sha256(find_folder(self.name, data_dir))
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the writers; ``x`` uint8 (n, 1, 28, 28). The seed matters for ``random`` only."""
@@ -65,8 +65,8 @@ class AhcdWriters(Component):
     background_users: int | None = Field(default=None, ge=0)
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return the SHA-256 that the sidecar declares; the data are not read."""
-        return read_sidecar(find_folder(self.name, data_dir)).sha256
+        """Return the SHA-256 of the data file."""
+        return data_sha256(find_folder(self.name, data_dir))
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the writers; ``x`` uint8 (n, 1, 32, 32). The seed does not matter."""

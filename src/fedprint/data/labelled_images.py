@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedprint.component import Component
-from fedprint.data.describe import Table, read_sidecar, validate
+from fedprint.data.describe import Table, data_sha256, validate
 from fedprint.data.locate import find_folder
 from fedprint.data.table import class_names_of, label_column
 from fedprint.rng import numpy_rng
@@ -49,8 +49,8 @@ class LabelledImages(Component):
     test: int = Field(default=2_000, ge=1)
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return the SHA-256 that the sidecar declares; the data are not read."""
-        return read_sidecar(find_folder(self.name, data_dir)).sha256
+        """Return the SHA-256 of the data file."""
+        return data_sha256(find_folder(self.name, data_dir))
 
     def load(self, data_dir: Path | None, seed: int) -> LabelledSet:
         """Return the images; equal data, settings and seed give equal bits. Raises FedprintError without a column."""

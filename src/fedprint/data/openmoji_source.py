@@ -13,7 +13,7 @@ from pydantic import Field
 
 from fedprint.component import Component
 from fedprint.data.dataset import Dataset
-from fedprint.data.describe import read_sidecar, validate
+from fedprint.data.describe import data_sha256, validate
 from fedprint.data.image_sources import image_dataset
 from fedprint.data.locate import find_folder
 from fedprint.data.table import Table
@@ -51,8 +51,8 @@ class OpenMoji(Component):
     size: Literal[64, 32] = 64
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return the SHA-256 that the sidecar declares; the data are not read."""
-        return read_sidecar(find_folder(self.name, data_dir)).sha256
+        """Return the SHA-256 of the data file."""
+        return data_sha256(find_folder(self.name, data_dir))
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the designers; ``x`` uint8 (n, 3, size, size), ``caption`` too. The seed does not matter."""

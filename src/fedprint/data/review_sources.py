@@ -13,7 +13,7 @@ from pydantic import Field
 
 from fedprint.component import Component
 from fedprint.data.dataset import Dataset
-from fedprint.data.describe import read_sidecar, validate
+from fedprint.data.describe import data_sha256, validate
 from fedprint.data.locate import find_folder
 from fedprint.data.table import Table
 from fedprint.data.text import build_vocabulary, token_ids
@@ -66,8 +66,8 @@ class RateBeer(ReviewSource):
     styles: int = Field(default=4, ge=1)
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return the SHA-256 that the sidecar declares; the data are not read."""
-        return read_sidecar(find_folder(self.name, data_dir)).sha256
+        """Return the SHA-256 of the data file."""
+        return data_sha256(find_folder(self.name, data_dir))
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the reviewers. The seed does not matter."""

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedprint.component import Component
 from fedprint.data.dataset import Dataset
-from fedprint.data.describe import Table, read_sidecar, validate
+from fedprint.data.describe import Table, data_sha256, validate
 from fedprint.data.image_sources import image_dataset
 from fedprint.data.locate import find_folder
 from fedprint.data.users import pooled_image_users
@@ -34,8 +34,8 @@ class MnistShards(Component):
     held_out: float = Field(default=0.0, ge=0, lt=1)
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return the SHA-256 that the sidecar of mnist_writers declares; the data are not read."""
-        return read_sidecar(find_folder("mnist_writers", data_dir)).sha256
+        """Return the SHA-256 of the data file of mnist_writers."""
+        return data_sha256(find_folder("mnist_writers", data_dir))
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the users; ``x`` uint8 (n, 1, 28, 28). The seed deals the shards."""

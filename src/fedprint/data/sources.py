@@ -32,7 +32,7 @@ class Source(Protocol):
         """Return the source's key in :data:`SOURCES`."""
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return 64 hexadecimal digits that change when the data change; does not read the data."""
+        """Return 64 hexadecimal digits that change when the data change."""
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return users and background; equal data, settings and seed give equal bits. Raises FedprintError."""

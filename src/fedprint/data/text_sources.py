@@ -13,7 +13,7 @@ from pydantic import Field
 from fedprint.component import Component
 from fedprint.data.blog_files import fingerprint_files, read_blog_files
 from fedprint.data.dataset import Dataset
-from fedprint.data.describe import Table, read_sidecar, validate
+from fedprint.data.describe import Table, data_sha256, validate
 from fedprint.data.locate import find_folder
 from fedprint.data.table import time_columns
 from fedprint.data.text import build_vocabulary, token_ids
@@ -46,9 +46,9 @@ class Blog(TextSource):
     min_posts: int = Field(default=60, ge=1)
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return the sidecar's SHA-256, or a hash of the XML files' names and sizes; the posts are not read."""
+        """Return the SHA-256 of the data file, or a hash of the XML files' names and contents."""
         folder = find_folder(self.name, data_dir)
-        return fingerprint_files(folder) if _has_xml(folder) else read_sidecar(folder).sha256
+        return fingerprint_files(folder) if _has_xml(folder) else data_sha256(folder)
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the bloggers. The seed does not matter."""
@@ -77,9 +77,9 @@ class Presidents(TextSource):
     background_users: int = Field(default=100, ge=0)
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return a hash of both sidecars' SHA-256; the texts are not read."""
+        """Return a hash of both data files' SHA-256."""
         folders = [find_folder(name, data_dir) for name in (self.name, "background_text")]
-        return joint_sha256([read_sidecar(folder).sha256 for folder in folders])
+        return joint_sha256([data_sha256(folder) for folder in folders])
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return all speakers. The seed does not matter."""

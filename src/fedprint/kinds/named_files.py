@@ -7,15 +7,12 @@ import json
 from pathlib import Path
 
 from fedprint.component import Component
-from fedprint.data.files import sha256_of
+from fedprint.data.files import known_sha256
 from fedprint.data.locate import data_root
 from fedprint.kinds.federation.config import Experiment
 
 NO_FILES = "none"
 """The digest of an experiment whose settings name no file."""
-
-_KNOWN: dict[tuple[str, int, int], str] = {}
-"""Digests by path, size and time: points ask for the same files again and again."""
 
 
 def named_files(config: Experiment) -> tuple[str, ...]:
@@ -50,12 +47,4 @@ def data_places(source: Component) -> tuple[str, ...]:
 
 def _contents(place: Path) -> dict[str, str]:
     files = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
-    return {str(file.relative_to(place)): _digest(file) for file in files if file.is_file()}
-
-
-def _digest(file: Path) -> str:
-    state = file.stat()
-    key = (str(file.resolve()), state.st_size, state.st_mtime_ns)
-    if key not in _KNOWN:
-        _KNOWN[key] = sha256_of(file)
-    return _KNOWN[key]
+    return {str(file.relative_to(place)): known_sha256(file) for file in files if file.is_file()}
