@@ -50,7 +50,7 @@ def draw_stage(run: str, settings: Sequence[str], code: Sequence[str]) -> Stage:
         run=run,
         outputs=("images",),
         settings=tuple(settings),
-        code=("kinds/images.py", "rng.py", "data/labelled_images.py", *code),
+        code=("kinds/images.py", "rng.py", "data/labelled_images.py", "data/describe.py", "data/table.py", *code),
         data=True,
     )
 

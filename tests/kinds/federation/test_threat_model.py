@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import shutil
 import subprocess
@@ -83,31 +82,6 @@ def test_only_who_asks_and_who_judges_reads_the_truth() -> None:
 
     assert readers("truth") == {"ask", "evaluate", "point"}
     assert readers("answers") == {"evaluate", "point"}
-
-
-READERS = {"dataset", "files", "locate", "prepared", "table", "text_columns"}
-"""Modules of fedprint.data that compute nothing: constants, places, and readers of files."""
-
-
-@pytest.mark.parametrize("stage", ["prepare", "federate", "ask", "attack", "analyse", "evaluate"])
-def test_a_stage_depends_on_the_data_code_that_it_computes_with(stage: str) -> None:
-    package = CHECKOUT / "src" / "fedprint"
-    places = [package / source for source in FEDERATION.stage(stage).code]
-    files = {file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])}
-    data = package / "data"
-    # query reads a file with all that a source reads one with: of that, what makes examples is in the lists.
-    used = {module for file in files - {data / "query.py"} for module in _data_modules(file)}
-    assert {module for module in used - READERS if data / f"{module}.py" not in files} == set()
-
-
-def _data_modules(file: Path) -> set[str]:
-    """Return the modules of fedprint.data that a file imports more than types of."""
-    found = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
-    return {
-        node.module.removeprefix("fedprint.data.")
-        for node in found
-        if node.module and node.module.startswith("fedprint.data.") and {a.name for a in node.names} - {"Prior"}
-    }
 
 
 def test_clusters_and_drawings_of_updates_are_computed_where_the_list_says() -> None:

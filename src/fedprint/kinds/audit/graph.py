@@ -23,18 +23,14 @@ AUDIT = Graph(
             inputs=("prior", "private", "meta", "executor"),
             outputs=("audit",),
             settings=("model", "federation", "store", "defences", "threat.defended", "audit"),
-            code=(*FEDERATE.code, "kinds/audit/stage.py", "audit"),
+            code=(*FEDERATE.code, "kinds/audit/stage.py", "kinds/audit/config.py", "kinds/audit/found.py", "audit"),
             files=True,
         ),
     )
 )
 
 
-def _audited(values: Mapping[str, Any]) -> Audited:
-    return Audited.model_validate(values)
-
-
-AUDIT_WORK = Work(path=f"{__name__}:AUDIT_WORK", graph=AUDIT, parse=_audited, wanted=(STAGE,))
+AUDIT_WORK = Work(path=f"{__name__}:AUDIT_WORK", graph=AUDIT, parse=Audited.model_validate, wanted=(STAGE,))
 
 
 def audit_job(config: Audited, prior: Prior, seed: int, *, label: str, varies: Mapping[str, Any] | None = None) -> Job:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from fedprint.kinds.clients.config import SweepSettings
 from fedprint.kinds.images import draw_stage
 from fedprint.lab.graph import Graph, Stage, Work
@@ -48,8 +45,10 @@ TRAIN = Stage(
         "kinds/images.py",
         "rng.py",
         "params.py",
+        "data/labelled_images.py",
         "data/partition.py",
         "data/examples.py",
+        "accounting",
         "defences",
         "models",
         "federation",
@@ -58,8 +57,4 @@ TRAIN = Stage(
 CLIENTS = Graph((draw_stage(f"{_STAGES}:draw", ("data", "data_seed"), (f"{_HERE}stages.py",)), CHOOSE, TRAIN))
 
 
-def _settings(values: Mapping[str, Any]) -> SweepSettings:
-    return SweepSettings.model_validate(values)
-
-
-CLIENTS_WORK = Work(path=f"{__name__}:CLIENTS_WORK", graph=CLIENTS, parse=_settings)
+CLIENTS_WORK = Work(path=f"{__name__}:CLIENTS_WORK", graph=CLIENTS, parse=SweepSettings.model_validate)

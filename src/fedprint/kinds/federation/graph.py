@@ -10,9 +10,6 @@ left out, because a new format changes the files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from fedprint.kinds.federation.config import Experiment
 from fedprint.lab.graph import Graph, Stage, Work
 
@@ -47,6 +44,7 @@ FEDERATE = Stage(
         f"{_HERE}stages/federate.py",
         f"{_HERE}config.py",
         f"{_HERE}build.py",
+        f"{_HERE}model.py",
         f"{_HERE}protection.py",
         f"{_HERE}privacy.py",
         f"{_HERE}clustering.py",
@@ -71,6 +69,7 @@ ASK = Stage(
     settings=("analyses",),
     code=(
         f"{_HERE}stages/ask.py",
+        f"{_HERE}config.py",
         "rng.py",
         "data/examples.py",
         "data/query.py",
@@ -99,6 +98,7 @@ ATTACK = Stage(
         "data/examples.py",
         "data/splits.py",
         "models",
+        "accounting",
         "defences",
         "federation",
         "attacks",
@@ -135,6 +135,7 @@ ANALYSE = Stage(
         "data/text.py",
         "data/users.py",
         "models",
+        "accounting",
         "defences",
         "federation",
         "attacks",
@@ -177,6 +178,7 @@ EVALUATE = Stage(
         "data/text.py",
         "data/users.py",
         "models",
+        "defences",
         "attacks/embed.py",
         "attacks/features.py",
         "evaluation",
@@ -206,11 +208,11 @@ POINT = Graph(
 """A point of the privacy-utility plane: nothing is drawn, and what is kept is small."""
 
 
-def _experiment(values: Mapping[str, Any]) -> Experiment:
-    return Experiment.model_validate(values)
-
-
-FEDERATION_WORK = Work(path=f"{__name__}:FEDERATION_WORK", graph=FEDERATION, parse=_experiment)
+FEDERATION_WORK = Work(path=f"{__name__}:FEDERATION_WORK", graph=FEDERATION, parse=Experiment.model_validate)
 POINT_WORK = Work(
-    path=f"{__name__}:POINT_WORK", graph=POINT, parse=_experiment, wanted=("point",), recorded=("federate",)
+    path=f"{__name__}:POINT_WORK",
+    graph=POINT,
+    parse=Experiment.model_validate,
+    wanted=("point",),
+    recorded=("federate",),
 )

@@ -9,9 +9,6 @@ Only ``judge`` opens truth/.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from fedprint.kinds.images import draw_stage
 from fedprint.kinds.inversion.settings import AccuracySettings, ExposureSettings
 from fedprint.lab.graph import Graph, Stage, Work
@@ -21,10 +18,14 @@ _HERE = "kinds/inversion/"
 _DRAW = draw_stage(f"{_STAGES}:draw", ("data", "seed"), (f"{_HERE}stages.py",))
 _CLIENTS = (
     f"{_HERE}stages.py",
+    f"{_HERE}settings.py",
+    f"{_HERE}config.py",
     "kinds/images.py",
+    "kinds/federation/build.py",
     f"{_HERE}networks.py",
     "rng.py",
     "params.py",
+    "data/labelled_images.py",
     "data/examples.py",
     "defences",
     "models",
@@ -34,8 +35,11 @@ _CLIENTS = (
 _ATTACKS = (
     f"{_HERE}stages.py",
     f"{_HERE}attack.py",
+    f"{_HERE}victims.py",
+    f"{_HERE}config.py",
     "rng.py",
     "params.py",
+    "data/examples.py",
     "attacks/inversion",
     "defences",
     "federation/backends.py",
@@ -80,7 +84,12 @@ def _exposure(known: tuple[str, ...]) -> Graph:
                     "candidates.lira_strangers",
                     "candidates.lira_batches",
                 ),
-                code=(*_CLIENTS, f"{_HERE}victims.py", "attacks/inversion/simulate.py"),
+                code=(
+                    *_CLIENTS,
+                    f"{_HERE}victims.py",
+                    "attacks/inversion/simulate.py",
+                    "attacks/inversion/victims.py",
+                ),
                 heavy=True,
             ),
             Stage(
@@ -106,7 +115,7 @@ def _exposure(known: tuple[str, ...]) -> Graph:
                 run=f"{_STAGES}:trace",
                 inputs=("found", "queries"),
                 outputs=("traced",),
-                code=(f"{_HERE}stages.py", f"{_HERE}attack.py"),
+                code=(f"{_HERE}stages.py", f"{_HERE}attack.py", f"{_HERE}victims.py"),
                 heavy=True,
             ),
             Stage(
@@ -119,6 +128,9 @@ def _exposure(known: tuple[str, ...]) -> Graph:
                     f"{_HERE}stages.py",
                     f"{_HERE}judge.py",
                     f"{_HERE}outcome.py",
+                    f"{_HERE}attack.py",
+                    f"{_HERE}victims.py",
+                    "rng.py",
                     "evaluation/reconstruction.py",
                     "evaluation/tracing.py",
                 ),
@@ -131,14 +143,10 @@ NAIVE = _exposure(())
 ADAPTIVE = _exposure(("public",))
 
 
-def _accuracy_settings(values: Mapping[str, Any]) -> AccuracySettings:
-    return AccuracySettings.model_validate(values)
-
-
-def _exposure_settings(values: Mapping[str, Any]) -> ExposureSettings:
-    return ExposureSettings.model_validate(values)
-
-
-ACCURACY_WORK = Work(path=f"{__name__}:ACCURACY_WORK", graph=ACCURACY, parse=_accuracy_settings, wanted=("train",))
-NAIVE_WORK = Work(path=f"{__name__}:NAIVE_WORK", graph=NAIVE, parse=_exposure_settings, wanted=("judge",))
-ADAPTIVE_WORK = Work(path=f"{__name__}:ADAPTIVE_WORK", graph=ADAPTIVE, parse=_exposure_settings, wanted=("judge",))
+ACCURACY_WORK = Work(
+    path=f"{__name__}:ACCURACY_WORK", graph=ACCURACY, parse=AccuracySettings.model_validate, wanted=("train",)
+)
+NAIVE_WORK = Work(path=f"{__name__}:NAIVE_WORK", graph=NAIVE, parse=ExposureSettings.model_validate, wanted=("judge",))
+ADAPTIVE_WORK = Work(
+    path=f"{__name__}:ADAPTIVE_WORK", graph=ADAPTIVE, parse=ExposureSettings.model_validate, wanted=("judge",)
+)

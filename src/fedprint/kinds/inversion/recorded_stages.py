@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -34,10 +34,14 @@ _CODE = (
     "kinds/federation",
     "data",
     "models",
+    "accounting",
     "defences",
     "federation",
     "attacks",
     "evaluation",
+    "reports",
+    "tuning/space.py",
+    "params.py",
     "rng.py",
 )
 
@@ -104,9 +108,9 @@ def _read(folder: Path) -> dict[str, Found]:
     return {path.stem: Found(**load_file(path)) for path in folder.glob("*.safetensors")}
 
 
-def _settings(values: Mapping[str, Any]) -> RecordedSettings:
-    return RecordedSettings.model_validate(values)
-
-
-RECORDED_WORK = Work(path=f"{__name__}:RECORDED_WORK", graph=Graph((*FEDERATION.stages, *RECORDED)), parse=_settings)
+RECORDED_WORK = Work(
+    path=f"{__name__}:RECORDED_WORK",
+    graph=Graph((*FEDERATION.stages, *RECORDED)),
+    parse=RecordedSettings.model_validate,
+)
 """Stages that are run on the outputs of a finished federation, so that those before them are only named."""
