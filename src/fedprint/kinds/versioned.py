@@ -28,6 +28,7 @@ from fedprint.kinds.federation.kind import PLOTS, FederationKind, findings_of
 from fedprint.kinds.laboratory import Tracker, conclude, lab_in
 from fedprint.kinds.registry import kind_of
 from fedprint.kinds.sources import is_own, source
+from fedprint.kinds.study.config import SEARCH, Study
 from fedprint.lab import versions
 from fedprint.lab.dvc_yaml import (
     CONFIGURED,
@@ -113,7 +114,9 @@ def fingerprint(jobs: Sequence[Job], config: Resolved) -> str:
         ]
         for job in jobs
     ]  # fmt: skip
-    return digest_of([config.digest(), found])
+    # What searches for a study runs in no stage of a job.
+    search = [source_digest(SEARCH)] if isinstance(config, Study) else []
+    return digest_of([config.digest(), found, *search])
 
 
 def is_published(asked: Source, jobs: Sequence[Job], config: Resolved) -> bool:

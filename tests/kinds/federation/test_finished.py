@@ -73,12 +73,12 @@ def test_a_point_is_attacked_again_by_other_attacks(
 
 
 def test_a_stage_that_fails_again_is_named_with_its_log(home: Path) -> None:
-    (open_finished(home, "tiny").places["observed"] / "index.parquet").rename(home / "index.parquet")
-    try:
-        with pytest.raises(JobFailed, match=r"^tiny random-0: stage attack: .*"):
-            reattack("tiny", [], None)
-    finally:
-        (home / "index.parquet").rename(open_finished(home, "tiny").places["observed"] / "index.parquet")
+    index = open_finished(home, "tiny").places["observed"] / "index.parquet"
+    index.rename(home / index.name)
+    with pytest.raises(JobFailed, match=r"^tiny random-0: stage attack: "):
+        reattack("tiny", [], None)
+    (home / index.name).rename(index)
+    assert list((home / "work" / "logs" / "attack").glob("tiny-random-0.attack.log"))
 
 
 def test_what_cannot_be_attacked_is_named_in_one_line(home: Path) -> None:

@@ -11,10 +11,12 @@ from tiny_study import STUDY, study_of, write_study
 from typer.testing import CliRunner
 
 from fedprint.cli.main import app
+from fedprint.kinds import versioned
 from fedprint.kinds.base import Source
 from fedprint.kinds.sources import is_own
 from fedprint.kinds.study.config import load_study
 from fedprint.kinds.study.search import make_plans
+from fedprint.kinds.versioned import fingerprint
 from fedprint.tuning.worker import StudyPlan
 from fedprint.types import FedprintError
 
@@ -103,6 +105,16 @@ def test_what_would_be_left_out_without_a_word_is_refused(home: Project, words: 
     write_study(home, "changed", {**STUDY, "with": {key: []}})
     with pytest.raises(FedprintError, match=f"changed: {key}: "):
         study_of(home.root, "changed")
+
+
+def test_a_study_whose_search_has_other_code_is_not_the_published_one(
+    home: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = study_of(home.root)
+    before, plain, hashed = fingerprint([], study), fingerprint([], study.config), versioned.source_digest
+    monkeypatch.setattr(versioned, "source_digest", lambda code: "other" if "tuning" in code else hashed(code))
+    assert fingerprint([], study) != before
+    assert fingerprint([], study.config) == plain, "an experiment is searched by nobody"
 
 
 def test_the_page_of_a_study_does_not_hold_the_password_of_its_storage(home: Project) -> None:
