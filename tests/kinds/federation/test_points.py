@@ -16,7 +16,7 @@ from fedprint.kinds import PRELOADED
 from fedprint.kinds.federation.config import Experiment, check_experiment
 from fedprint.kinds.federation.graph import POINT
 from fedprint.kinds.federation.jobs import job_of, point_job
-from fedprint.kinds.federation.points import read_point, wanted
+from fedprint.kinds.federation.points import read_point
 from fedprint.lab import keys
 from fedprint.lab.graph import Job
 from fedprint.lab.keys import stage_key
@@ -53,7 +53,7 @@ def lab(home: Project) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def done(lab: Lab) -> Done:
-    return lab.one(job(experiment()), title="points", want=wanted(lab))
+    return lab.one(job(experiment()), title="points")
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_a_point_holds_the_numbers_of_the_evaluation_and_nothing_big_stays(lab: 
 
 def test_a_point_is_computed_once_whatever_it_is_called(lab: Lab, done: Done) -> None:
     for other in (experiment(report={"title": "Another title"}), experiment(seeds=[4, 0])):
-        again = lab.one(job(other), title="points", want=wanted(lab))
+        again = lab.one(job(other), title="points")
         assert again.known and again.outputs == done.outputs
     assert not lab.knows(job(experiment(), 1), "point")
 
@@ -145,9 +145,9 @@ def test_points_share_what_they_have_in_common_with_a_federation(home: Project) 
 
 def test_points_with_another_attack_share_a_kept_federation(lab: Lab) -> None:
     keeping = replace(lab, keep=True)
-    first = keeping.one(job(experiment(), 3), title="points", want=wanted(keeping))
+    first = keeping.one(job(experiment(), 3), title="points")
     assert (first.outputs["observed"] / "complete.json").is_file()
-    other = lab.one(job(experiment(attacks=[{"name": "knn", "k": 3}]), 3), title="points", want=wanted(lab))
+    other = lab.one(job(experiment(attacks=[{"name": "knn", "k": 3}]), 3), title="points")
     assert other.keys["federate"] == first.keys["federate"] and other.keys["attack"] != first.keys["attack"]
     found, base = read_point(other.outputs["point"]), read_point(first.outputs["point"])
     assert found.attacks[0].attack == "knn" and found.utility == base.utility
