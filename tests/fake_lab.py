@@ -12,6 +12,7 @@ from typing import Any
 from fedprint.data.files import write_json
 from fedprint.evaluation.tradeoff import Point, point_json
 from fedprint.lab.graph import Job
+from fedprint.lab.progress import Board
 from fedprint.lab.runner import Done, Lab
 from fedprint.types import FedprintError
 
@@ -32,11 +33,11 @@ class FakeLab(Lab):
         self.asked: list[Job] = []
         self._order = threading.Lock()
 
-    def run(self, jobs: Sequence[Job], *, title: str, want: Sequence[str] | None = None) -> list[Done | FedprintError]:
+    def run(self, jobs: Sequence[Job], *, title: str) -> list[Done | FedprintError]:
         """Return the answers."""
         return [self._answered(job) for job in jobs]
 
-    def one(self, job: Job, *, title: str, want: Sequence[str] | None = None) -> Done:
+    def one(self, job: Job, *, title: str, want: Sequence[str] | None = None, board: Board | None = None) -> Done:
         """Return the answer, or raise it."""
         found = self._answered(job)
         if isinstance(found, FedprintError):

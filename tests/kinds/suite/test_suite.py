@@ -138,7 +138,7 @@ class ReadyLab(Lab):
         self._ready, self._failing = ready, failing
         self.asked: list[list[str]] = []
 
-    def run(self, jobs: Sequence[Job], *, title: str, want: Sequence[str] | None = None) -> list[Done | FedprintError]:
+    def run(self, jobs: Sequence[Job], *, title: str) -> list[Done | FedprintError]:
         self.asked.append([job.label for job in jobs])
         return [self._ended(job) for job in jobs]
 

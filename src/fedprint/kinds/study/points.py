@@ -40,7 +40,7 @@ class Points:
         self.done |= {one.job.label: one for one in found if isinstance(one, Done)}
         return points_of(found)
 
-    def one(self, job: Job, title: str, board: Board) -> Point:
+    def one(self, job: Job, title: str, board: Board | None = None) -> Point:
         """Return the point of a trial's job, whose stages the ``board`` shows; several threads may call it."""
         try:
             return read_point(self.lab.one(job, title=title, board=board).outputs["point"])
