@@ -113,7 +113,7 @@ def _audit(readable: Sequence[Path], writable: Sequence[Path], name: str, *, pro
 
 def _holding(paths: Sequence[Path]) -> Callable[[str], bool]:
     """Return what tells whether a path is one of these, or below one."""
-    # Without a trailing slash /work/cache would allow /work/cache-of-somebody-else.
+    # Without the separator a folder would allow every other whose name begins with its own.
     exact = frozenset(map(str, paths))
     below = tuple(f"{path}{os.sep}" for path in exact)
     return lambda path: path in exact or path.startswith(below)
