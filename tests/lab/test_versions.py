@@ -307,7 +307,10 @@ def test_updates_that_may_not_leave_are_on_no_remote_and_pull_still_succeeds(roo
     commit(root, "published")
     assert git(root, "ls-files", "experiments/private").split() == [
         f"experiments/private/{name}"
-        for name in ("config.yaml", "dvc.lock", "dvc.yaml", "measurements.jsonl", "metrics.json", "updates.json")
+        for name in (
+            *("config.yaml", "data.json", "dvc.lock", "dvc.yaml"),
+            *("measurements.jsonl", "metrics.json", "updates.json"),
+        )
     ]
     assert "metrics.json" in dvc(root, "metrics", "show").stdout
     assert dvc(root, "push").returncode == 0
