@@ -36,8 +36,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    """A browser of an empty profile: one that has never seen MLflow."""
-    with chromium.browser() as found:
+    """A browser of an empty profile: one that has never seen MLflow. It is tall: MLflow draws only the charts in sight."""
+    with chromium.browser(height=1600) as found:
         yield found
 
 
