@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,9 @@ import pytest
 import toy_work
 from toy_work import Seen, job
 
+from fedprint.lab.cache import Entry
 from fedprint.lab.pool import LocalPool
-from fedprint.lab.runner import Done, JobFailed, Lab
+from fedprint.lab.runner import Done, JobFailed, Lab, _Run
 
 
 @pytest.fixture
@@ -54,6 +56,22 @@ def test_what_two_jobs_share_is_computed_once(lab: Lab) -> None:
     assert [done.outputs["total"].read_text() for done in (one, other)] == ["3", "4"]
     assert one.outputs["numbers"] == other.outputs["numbers"]
     assert [len(finished(lab, stage)) for stage in ("number", "pick", "add", "end")] == [1, 1, 2, 2]
+
+
+def test_a_job_that_finds_a_result_finished_a_moment_later_uses_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = lab.one(job(plus=3), title="toy")  # used until the lab is closed
+    use, looks = _Run._use, Counter[Path]()
+
+    def late(run: _Run, entry: Entry) -> bool:
+        looks[entry.folder] += 1
+        return looks[entry.folder] > 2 and use(run, entry)
+
+    monkeypatch.setattr(_Run, "_use", late)
+    found: list[Done] = []
+    thread = threading.Thread(target=lambda: found.append(lab.one(job(plus=3), title="toy")), daemon=True)
+    thread.start()
+    thread.join(timeout=30)
+    assert [done.outputs for done in found] == [first.outputs] and found[0].known
 
 
 def test_only_what_is_wanted_and_what_it_needs_is_computed(lab: Lab) -> None:

@@ -36,7 +36,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
 
 @pytest.fixture
 def page() -> Iterator[Page]:
-    """A browser of an empty profile: one that has never seen MLflow. It is tall: MLflow draws only the charts in sight."""
+    """A browser that has never seen MLflow. It is tall, because MLflow draws only the charts in sight."""
     with chromium.browser(height=1600) as found:
         yield found
 

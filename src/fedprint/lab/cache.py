@@ -89,6 +89,17 @@ class Cache:
             yield
 
     @contextmanager
+    def making_if_free(self, entry: Entry) -> Iterator[bool]:
+        """Hold an entry alone if nobody makes or uses it; yields whether it is held."""
+        with self._lock_file(entry) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+
+    @contextmanager
     def using(self, entry: Entry) -> Iterator[None]:
         """Keep an entry from being dropped meanwhile."""
         with self._locked(entry, fcntl.LOCK_SH):

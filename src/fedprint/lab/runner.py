@@ -11,6 +11,7 @@ import re
 import resource
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, suppress
@@ -25,6 +26,8 @@ from fedprint.lab.keys import content_digest, stage_key
 from fedprint.lab.pool import Crashed, Pool, Stopped
 from fedprint.lab.progress import Board, send_progress
 from fedprint.lab.sandbox import confine, refuse_exposed
+
+RETRY_S = 0.05
 
 
 class JobFailed(FedprintError):
@@ -263,9 +266,12 @@ class _Run:
 
     def _stage(self, stage: Stage) -> None:
         entry = self.entries[stage.name]
-        while not self._use(entry):
-            with self.lab.cache.making(entry):
-                if not entry.finished:
+        while not self._use(entry):  # waits while another makes it
+            with self.lab.cache.making_if_free(entry) as free:
+                # To wait here would be for ever: who made it meanwhile uses it until its lab is closed.
+                if not free:
+                    time.sleep(RETRY_S)
+                elif not entry.finished:
                     if self.watch is None and self.lab.watcher is not None and not stage.settled:
                         self.watch = self.lab.watcher.watch(self.job, computes=True)
                     self.computed = True
