@@ -107,12 +107,10 @@ class Cache:
 
     def drop(self, entry: Entry) -> bool:
         """Remove an entry unless somebody makes or uses it; return whether it is gone."""
-        try:
-            with self._locked(entry, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with self.making_if_free(entry) as free:
+            if free:
                 entry.remove()
-        except BlockingIOError:
-            return False
-        return True
+        return free
 
     def unneeded(self, keep: Collection[Path]) -> list[Entry]:
         """Return all entries, finished or partial, whose folders are not among ``keep`` and that nobody uses now.
@@ -124,11 +122,9 @@ class Cache:
         names |= {path for path in folders if not path.name.startswith(".")}
         found = [Entry(path) for path in sorted(names) if path not in keep]
         for entry in found:
-            try:
-                with self._locked(entry, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                    pass
-            except BlockingIOError:
-                raise FedprintError("a run is using the cache: wait for it, or stop it, before cleaning") from None
+            with self.making_if_free(entry) as free:
+                if not free:
+                    raise FedprintError("a run is using the cache: wait for it, or stop it, before cleaning")
         return found
 
     @contextmanager

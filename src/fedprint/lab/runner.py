@@ -268,7 +268,7 @@ class _Run:
         entry = self.entries[stage.name]
         while not self._use(entry):  # waits while another makes it
             with self.lab.cache.making_if_free(entry) as free:
-                # To wait here would be for ever: who made it meanwhile uses it until its lab is closed.
+                # Another job may have made the entry just now. Its lab uses it until it closes: do not wait here.
                 if not free:
                     time.sleep(RETRY_S)
                 elif not entry.finished:
