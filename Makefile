@@ -57,6 +57,6 @@ clean: setup  ## Remove update stores and caches that no report needs
 	@# Without git (a ZIP) DVC has to be told so.
 	@test -e .git || .venv/bin/dvc config --local core.no_scm true
 	@echo "Creating the MLflow database"
-	@.venv/bin/python -m fedprint.lab.database .
+	@.venv/bin/python -m fedprint.lab.tracking.database .
 	@touch $@
 	@echo "Set-up is complete"

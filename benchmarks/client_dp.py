@@ -24,9 +24,9 @@ from stages import STAGES, run_stage, task_of
 
 from fedprint.data.prepared import load_users
 from fedprint.federation.backends import best_device
-from fedprint.federation.store import UpdateStore
 from fedprint.kinds.federation.build import make_plan
 from fedprint.lab.graph import Task
+from fedprint.store.reader import UpdateStore
 
 ROOT = Path(__file__).parents[1]
 

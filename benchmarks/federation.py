@@ -21,6 +21,7 @@ from fedprint.federation.backends import best_device, make_backend
 from fedprint.federation.client import batch_schedule
 from fedprint.models.base import FedModule, initialise
 from fedprint.models.components import NextWordLstm, SmallCnn
+from fedprint.models.networks import build_network
 from fedprint.params import weighted_mean
 from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, Examples, LocalTraining, Params
@@ -51,7 +52,7 @@ def writers(clients: int = 10) -> Workload:
         on_device({"x": torch.rand(60, 1, 28, 28, generator=rng), "y": torch.randint(10, (60,), generator=rng)})
         for _ in range(clients)
     )
-    model = SmallCnn(channels=(16, 32), hidden=64).build((1, 28, 28), 10, False)
+    model = build_network(SmallCnn(channels=(16, 32), hidden=64), (1, 28, 28), 10, False)
     return Workload(title="W1 CNN", model=model, cohort=cohort, training=LocalTraining(epochs=1, batch_size=10, lr=0.1))
 
 
@@ -61,7 +62,7 @@ def bloggers(clients: int = 5) -> Workload:
     cohort = tuple(
         on_device({c: torch.randint(5000, (64, 16), generator=rng) for c in ("x", "y")}) for _ in range(clients)
     )
-    model = NextWordLstm().build((16,), 5000, False)
+    model = build_network(NextWordLstm(), (16,), 5000, False)
     return Workload(title="W3 LM", model=model, cohort=cohort, training=LocalTraining(epochs=1, batch_size=16, lr=1.0))
 
 

@@ -31,10 +31,11 @@ from fedprint.attacks.inversion.objectives import Knowledge
 from fedprint.attacks.inversion.shadows import with_secret_head
 from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.victims import Victims
-from fedprint.data.locate import data_root
+from fedprint.data.formats.locate import data_root
 from fedprint.evaluation.intervals import proportion_interval
 from fedprint.federation.backends import best_device
 from fedprint.models.components import DlNet
+from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 
 SHAPE, CLASSES = (3, 32, 32), 10
@@ -64,7 +65,7 @@ def victims(number: int, images: int, device: str) -> tuple[Victims, Tensor, Ten
     chosen = training[torch.randperm(len(training), generator=torch_rng(0, "images"))[: number * images].numpy()]
     x = torch.from_numpy(arrays["images"][chosen]).permute(0, 3, 1, 2).float().reshape(number, images, *SHAPE) / 255
     y = torch.from_numpy(arrays["labels"][chosen].astype(np.int64)).reshape(number, images)
-    net = DlNet().build(SHAPE, CLASSES, False)
+    net = build_network(DlNet(), SHAPE, CLASSES, False)
     drawn = []
     for victim in range(number):
         net.reset(torch_rng(0, "net", victim))
@@ -131,7 +132,7 @@ def run_serially(of: Victims, x: Tensor, number: int, cpu: float) -> None:
     The reference takes L-BFGS steps without a line search. Where they diverge it stops early, and its time says nothing
     about the speed of a reconstruction: the ratio over the images that it recovered is printed too.
     """
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "attacks"))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "attacks" / "inversion"))
     from dlg_reference import deep_leakage
 
     spent, found = [], []

@@ -19,14 +19,14 @@ from torch.nn import functional
 from fedprint.attacks.inversion.membership import Beliefs, Membership
 from fedprint.attacks.inversion.objectives import Knowledge
 from fedprint.attacks.inversion.shadows import Client, behind, plain, with_secret_head
-from fedprint.attacks.inversion.tracing import best_update
 from fedprint.attacks.inversion.victims import Labelled, Victims
-from fedprint.data.labelled_images import LabelledImages
-from fedprint.data.locate import data_root
+from fedprint.data.formats.locate import data_root
+from fedprint.data.sources.labelled_images import LabelledImages
 from fedprint.defences.on_update import Noise, TopK
-from fedprint.evaluation.membership import membership_outcome
-from fedprint.evaluation.tracing import tracing_by_participants
+from fedprint.evaluation.inversion.membership import membership_outcome
+from fedprint.evaluation.inversion.tracing import tracing_by_participants
 from fedprint.models.components import DlNet
+from fedprint.models.networks import build_network
 from fedprint.rng import numpy_rng, torch_rng
 
 SHAPE, CLASSES, PARTICIPANTS = (3, 32, 32), 10, (2, 5, 10, 25, 50)
@@ -55,7 +55,7 @@ def client_of(given: argparse.Namespace, victims: Victims) -> Client:
 
 def observed(given: argparse.Namespace, images: Labelled) -> tuple[Victims, Client]:
     """Return the victims, image b v + i with victim v."""
-    net = DlNet().build(SHAPE, CLASSES, False)
+    net = build_network(DlNet(), SHAPE, CLASSES, False)
     net.reset(torch_rng(0, "net"))
     params = {name: p.detach().clone() for name, p in net.named_parameters()}
     known = {"model": net, "params": params, "shape": SHAPE, "classes": CLASSES, "images": given.images}
@@ -103,7 +103,7 @@ def main() -> None:
             victims, candidates, Beliefs(public=known, knowledge=knowledge), seed=0
         )
         say(name, scores, truth)
-        traced = best_update(scores[:members]).numpy()
+        traced = scores[:members].argmax(1).numpy()
         for one in tracing_by_participants(traced, owners.numpy(), given.victims, counts, seed=0):
             a = one.accuracy
             print(f"  traced among {one.participants}: {a.value:.3f} [{a.lo:.3f}, {a.hi:.3f}], chance {one.chance:.3f}")

@@ -22,11 +22,13 @@ import torch
 
 from fedprint.federation.backends import make_backend
 from fedprint.federation.rounds import FederationPlan, federate
-from fedprint.federation.store import StoreLayout, StoreWriter
 from fedprint.models.base import FedModule, initialise
 from fedprint.models.components import NextWordLstm, SmallCnn
+from fedprint.models.networks import build_network
 from fedprint.params import select
 from fedprint.rng import torch_rng
+from fedprint.store.layout import StoreLayout
+from fedprint.store.writer import StoreWriter
 from fedprint.types import Device, Examples, LocalTraining, Observation, Params, Truth
 
 ROUNDS, TURNS = 20, 3
@@ -46,15 +48,15 @@ class Setting:
 def setting(name: str) -> Setting:
     """Return ``writers`` (mnist-writers), ``bloggers`` (blog: two layers kept; ``-all``: all) or ``albums``."""
     if name == "writers":
-        model = SmallCnn(channels=(16, 32), hidden=64).build((1, 28, 28), 10, False)
+        model = build_network(SmallCnn(channels=(16, 32), hidden=64), (1, 28, 28), 10, False)
         data = [pictures((60, 1, 28, 28), 10, i) for i in range(200)]
         return make(model, data, 20, LocalTraining(epochs=1, batch_size=10, lr=0.1))
     if name.startswith("bloggers"):
         data = [sentences(160, i) for i in range(120)]
         training = LocalTraining(epochs=1, batch_size=32, lr=1.0)
-        made = make(NextWordLstm().build((16,), 5000, False), data, 18, training)
+        made = make(build_network(NextWordLstm(), (16,), 5000, False), data, 18, training)
         return replace(made, layers=None if name == "bloggers-all" else ("lstm", "head.bias"))
-    model = SmallCnn(channels=(16, 32), hidden=64, centred=True).build((3, 32, 32), 10, False)
+    model = build_network(SmallCnn(channels=(16, 32), hidden=64, centred=True), (3, 32, 32), 10, False)
     data = [pictures((48, 3, 32, 32), 10, i) for i in range(80)]
     return make(model, data, 16, LocalTraining(epochs=1, batch_size=8, lr=0.1))
 

@@ -18,8 +18,8 @@ from typing import Any
 from fedprint.component import Component
 from fedprint.kinds import PRELOADED
 from fedprint.lab.graph import Graph, Job, Stage, Task, Work
-from fedprint.lab.pool import LocalPool
 from fedprint.lab.runner import Lab
+from fedprint.lab.workers.pool import LocalPool
 
 FORKS, INTERPRETERS = 50, 3
 

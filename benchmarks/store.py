@@ -16,7 +16,9 @@ from typing import Literal
 import numpy as np
 import torch
 
-from fedprint.federation.store import StoreLayout, StoreWriter, UpdateStore
+from fedprint.store.layout import StoreLayout
+from fedprint.store.reader import UpdateStore
+from fedprint.store.writer import StoreWriter
 from fedprint.types import Observation, Truth
 
 Precision = Literal["float32", "float16"]

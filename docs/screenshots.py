@@ -14,7 +14,7 @@ from chromium import Page, browser  # noqa: E402
 from mlflow_page import mlflow_page, visit  # noqa: E402
 from tiny_tracking import EXPERIMENT, write_plane, write_view  # noqa: E402
 
-from fedprint.lab.database import PAGE, create_database  # noqa: E402
+from fedprint.lab.tracking.database import PAGE, create_database  # noqa: E402
 
 SIZE = 1280, 860
 COLOURS = 256

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor, nn
 
-from fedprint.data.albums import Albums
+from fedprint.data.sources.albums import Albums
 from fedprint.data.splits import split_users
 from fedprint.federation.client import batch_schedule
 from fedprint.models.base import initialise
 from fedprint.models.components import SmallCnn
+from fedprint.models.networks import build_network
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import Examples, LocalTraining, User
 
@@ -80,7 +81,9 @@ def main() -> None:
     private = {f"user-{user.user_id}-anonymous": photos(user) for user in split.private}
     prior = {f"user-{user.user_id}-prior": photos(user) for user in split.prior}
 
-    model = SmallCnn(channels=(8, 16), hidden=32, centred=True).build((3, 32, 32), len(albums.class_names), True)
+    model = build_network(
+        SmallCnn(channels=(8, 16), hidden=32, centred=True), (3, 32, 32), len(albums.class_names), True
+    )
     initialise(model, torch_rng(0, "model"), model.initial_gain)
     training = LocalTraining(epochs=1, batch_size=8, lr=0.3)
     test = {c: torch.cat([photos(user)[c] for user in split.test]) for c in ("x", "y")}

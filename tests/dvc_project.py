@@ -10,8 +10,8 @@ from pathlib import Path
 
 import yaml
 
-from fedprint.lab.dvc_yaml import Pipeline, Plot, check_configuration, dvc_yaml, lock_data, params_yaml
 from fedprint.lab.graph import Graph, Stage
+from fedprint.lab.versions.dvc_yaml import Pipeline, Plot, check_configuration, dvc_yaml, lock_data, params_yaml
 
 PROJECT = Path(__file__).parents[1]
 CONFIGS = ("configs/defaults.yaml", "configs/experiments/quickstart.yaml")
@@ -62,7 +62,7 @@ def write(path, value):
 config = yaml.safe_load((here / "config.yaml").read_text())
 params = yaml.safe_load(Path("params.yaml").read_text())
 if stage == "configuration":
-    from fedprint.lab.dvc_yaml import check_configuration
+    from fedprint.lab.versions.dvc_yaml import check_configuration
     from fedprint.types import FedprintError
     try:
         check_configuration(Path.cwd(), experiment, CONFIGS, f"fedprint config {experiment} --write")

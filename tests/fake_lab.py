@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedprint.data.files import write_json
+from fedprint.data.formats.files import write_json
 from fedprint.evaluation.tradeoff import Point, point_json
 from fedprint.lab.graph import Job
 from fedprint.lab.progress import Board

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 from chromium import Page
 
-from fedprint.lab.database import PAGE, tracking_uri
+from fedprint.lab.tracking.database import PAGE, tracking_uri
 
 START_S = 120
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from fedprint.data.describe import write_table
+from fedprint.data.formats.describe import write_table
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row
 from fedprint.kinds.inversion.config import InversionExperiment, load_inversion
 from fedprint.kinds.inversion.jobs import Part, Place, exposure_settings, images_of, job_of, parts_of
-from fedprint.kinds.inversion.results import results_of
-from fedprint.kinds.inversion.scene import Results
+from fedprint.kinds.inversion.results.gathered import results_of
+from fedprint.kinds.inversion.results.scene import Results
 from fedprint.kinds.inversion.settings import ExposureSettings
 from fedprint.kinds.inversion.victims import expose
 from fedprint.kinds.sources import source

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from fedprint.lab.tracking import DataUse, RunHead, open_run
-from fedprint.lab.views import View, save_view
+from fedprint.lab.tracking.runs import DataUse, RunHead, open_run
+from fedprint.lab.tracking.views import View, save_view
 
 EXPERIMENT = "albums-plane"
 GROUP = "albums-plane 1f3a"

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from fedprint.analyses.base import Scene
-from fedprint.federation.store import UpdateStore
+from fedprint.store.reader import UpdateStore
 from fedprint.types import Examples, User
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def scene(job: Task) -> Scene:
     """Return what evaluate shows to analyses."""
-    from fedprint.data.files import read_json
+    from fedprint.data.formats.files import read_json
     from fedprint.data.prepared import load_meta
     from fedprint.kinds.federation.stages.evaluate_analyses import open_scene
 

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from fedprint.analyses.profile import Profile, label_ids, label_shares, senders, standing_out
 from fedprint.analyses.trials import AnswerSet, Trial, load_trials, save_trials
-from fedprint.data.describe import write_table
-from fedprint.data.query import read_query
+from fedprint.data.formats.describe import write_table
+from fedprint.data.sources.query import read_query
 from fedprint.evaluation.judge import Setting, judge
 from fedprint.types import FedprintError, User
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedprint.attacks.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentify import Attack, MlpTuned, Ridge
+from fedprint.attacks.reidentification.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
+from fedprint.attacks.reidentification.reidentify import Attack, MlpTuned, Ridge
 from fedprint.attacks.updates import MemoryUpdates
 
 SIZES = {"body.weight": 30, "body.bias": 6, "head.weight": 24}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedprint.attacks import features, reidentify
+from fedprint.attacks import features
 from fedprint.attacks.features import (
     ROW_WISE,
     TRANSFORMS,
@@ -19,7 +19,8 @@ from fedprint.attacks.features import (
     matrix,
     products,
 )
-from fedprint.attacks.reidentify import Workspace
+from fedprint.attacks.reidentification import reidentify
+from fedprint.attacks.reidentification.reidentify import Workspace
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.params import select
 

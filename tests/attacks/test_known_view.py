@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedprint.attacks import adversary
-from fedprint.attacks.adversary import Effort, Recipe, recipes, run_off_line
+from fedprint.attacks.adversary import adversaries as adversary
+from fedprint.attacks.adversary.adversaries import Effort, Recipe, recipes, run_off_line
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.on_data import RandAug
 from fedprint.defences.points import Defence

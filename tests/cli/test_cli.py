@@ -149,7 +149,7 @@ def test_results_are_found_by_name_file_and_folder(
     assert _fedprint(monkeypatch, "compare", quickstart, "quickstart", "--exact") == 0
     assert "2 rows agree to the byte" in capsys.readouterr().out
     pulled: list[list[str]] = []
-    monkeypatch.setattr("fedprint.lab.versions.pull", lambda root, names: pulled.append(list(names)))
+    monkeypatch.setattr("fedprint.lab.versions.repository.pull", lambda root, names: pulled.append(list(names)))
     assert _fedprint(monkeypatch, "pull", *asked, quickstart) == 0
     assert pulled == [["study-albums"] * 4 + ["quickstart"]]
     assert _fedprint(monkeypatch, "summary", "configs/experiments/blog.yaml") == 2

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from tiny_project import CHECKOUT, resolved
 
-from fedprint.cli.data_tables import describe, list_table
+from fedprint.reports.data_sets import describe, list_table
 from fedprint.types import FedprintError
 
 

@@ -15,10 +15,10 @@ import pytest
 from tiny_project import TINY, Project, run_stages
 
 from fedprint.cli.main import main
-from fedprint.data.describe import write_table
-from fedprint.data.files import npz_bytes, sha256_of
+from fedprint.data.formats.describe import write_table
+from fedprint.data.formats.files import npz_bytes, sha256_of
 from fedprint.errors import FedprintError
-from fedprint.lab.database import create_database
+from fedprint.lab.tracking.database import create_database
 
 COLUMNS: Mapping[str, np.ndarray] = {
     "images": np.random.default_rng(0).integers(0, 256, size=(24, 12, 12), dtype=np.uint8),

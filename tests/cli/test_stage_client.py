@@ -9,7 +9,7 @@ import pytest
 from tiny_project import CHECKOUT, Project
 
 from fedprint.cli import stage
-from fedprint.lab import shared
+from fedprint.lab.workers import shared
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedprint.data.albums import Albums
 from fedprint.data.examples import equal
 from fedprint.data.prepared import load_meta, load_users, meta_of, save_meta, save_users
+from fedprint.data.sources.albums import Albums
 from fedprint.types import FedprintError, User
 
 Make = Callable[..., list[User]]

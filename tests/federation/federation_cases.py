@@ -13,9 +13,10 @@ from torch import Tensor
 from fedprint.defences.points import ROLES
 from fedprint.federation.backends import make_backend
 from fedprint.federation.rounds import Defence, FederationPlan, federate
-from fedprint.federation.store import StoreLayout
 from fedprint.models.base import FedModule, initialise
 from fedprint.models.components import NextWordLstm, SmallCnn
+from fedprint.models.networks import build_network
+from fedprint.store.layout import StoreLayout
 from fedprint.types import (
     Backend,
     ClientJob,
@@ -38,10 +39,10 @@ SIZES = (7, 1, 20, 10, 13, 2, 10, 5)
 
 def model(kind: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> FedModule:
     if kind == "lm":
-        net = NextWordLstm(embedding=8, hidden=6).build((LENGTH,), VOCABULARY, False)
+        net = build_network(NextWordLstm(embedding=8, hidden=6), (LENGTH,), VOCABULARY, False)
     else:
         config = SmallCnn(channels=(4, 8), hidden=16, centred=kind == "centred")
-        net = config.build((1, 12, 12), CLASSES, kind == "multi-label")
+        net = build_network(config, (1, 12, 12), CLASSES, kind == "multi-label")
     initialise(net, torch.Generator().manual_seed(seed), net.initial_gain)
     return net.to(dtype)
 

@@ -19,7 +19,7 @@ from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug, RepeatAu
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK
 from fedprint.defences.points import ROLES, defend_data, settle
 from fedprint.federation.rounds import Defence
-from fedprint.federation.store import StoreWriter
+from fedprint.store.writer import StoreWriter
 from fedprint.types import (
     Examples,
     GaussianEvent,
@@ -151,8 +151,8 @@ def test_the_defence_points_are_called_in_one_place_each() -> None:
         ("send", "federation/gradient_rounds.py"),
         ("defend_data", "kinds/inversion/victims.py"),
         ("send", "kinds/inversion/victims.py"),
-        ("send", "attacks/shadow.py"),
-        ("defend_data", "attacks/shadow.py"),
+        ("send", "attacks/adversary/shadow_devices.py"),
+        ("defend_data", "attacks/adversary/shadow_devices.py"),
     }
 
 

@@ -15,6 +15,7 @@ from fedprint.federation.gradient_rounds import GradientPlan, client_gradient, p
 from fedprint.models.base import FedModule
 from fedprint.models.components import DlNet
 from fedprint.models.dual_head import DualHead, polarization
+from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 from fedprint.types import Device, FedprintError, Params
 
@@ -23,7 +24,7 @@ PLAN = GradientPlan(rounds=4, batch_size=5, lr=0.01, seed=0, aggregation="round-
 
 
 def network(*, secret: bool = False) -> FedModule:
-    public = DlNet(channels=3).build(SHAPE, CLASSES, False)
+    public = build_network(DlNet(channels=3), SHAPE, CLASSES, False)
     model = DualHead(public, bits=8) if secret else public
     model.reset(torch_rng(0, "model"))
     return model

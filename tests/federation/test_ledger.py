@@ -24,7 +24,8 @@ from fedprint.federation.cohorts import FederationPlan, largest_cohort
 from fedprint.federation.ledger import Entry, Ledger, read_ledger
 from fedprint.federation.privacy import planned_events, rounds_allowed
 from fedprint.federation.rounds import ROLES, federate
-from fedprint.federation.store import StoreWriter, UpdateStore
+from fedprint.store.reader import UpdateStore
+from fedprint.store.writer import StoreWriter
 from fedprint.types import FedprintError
 
 ENTRY = Entry(round=0, q=0.25, sigma=1.5, sampling="poisson", adjacency="add-remove", rule="constant", clip=0.7)

@@ -20,7 +20,8 @@ from fedprint.defences.schedules import Linear
 from fedprint.federation.backends import make_backend
 from fedprint.federation.cohorts import FederationPlan, largest_cohort, sample_cohort
 from fedprint.federation.diagnostics import between_clients
-from fedprint.federation.store import StoreWriter, UpdateStore
+from fedprint.store.reader import UpdateStore
+from fedprint.store.writer import StoreWriter
 from fedprint.types import ClientJob, ClientResult, FedprintError, LocalTraining, Params
 
 CROWD = cases.devices(sizes=(1,) * 20)

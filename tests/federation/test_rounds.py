@@ -24,7 +24,7 @@ from fedprint.defences.points import defend_data
 from fedprint.defences.schedules import Constant, Step
 from fedprint.federation.backends import make_backend
 from fedprint.federation.rounds import FederationPlan, cohort_size, federate, pseudonym, sample_cohort
-from fedprint.federation.store import StoreWriter
+from fedprint.store.writer import StoreWriter
 from fedprint.types import (
     Device,
     FedprintError,

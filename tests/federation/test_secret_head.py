@@ -27,10 +27,10 @@ from fedprint.federation.cohorts import FederationPlan, largest_cohort
 from fedprint.federation.ledger import Ledger
 from fedprint.federation.rounds import federate
 from fedprint.federation.standalone import train_alone
-from fedprint.federation.store import StoreWriter
 from fedprint.kinds.federation.config import check_experiment
 from fedprint.models.dual_head import SECRET, DualHead
 from fedprint.rng import seed_for, torch_rng
+from fedprint.store.writer import StoreWriter
 from fedprint.types import ClientJob, FedprintError, Params, Role
 
 BITS = 6

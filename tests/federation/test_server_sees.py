@@ -13,7 +13,7 @@ import pytest
 import torch
 from tiny_project import TINY
 
-from fedprint.analyses.sums import rests, sums
+from fedprint.analyses.participation.sums import rests, sums
 from fedprint.attacks.view import ServerRule
 from fedprint.defences.points import Defence
 from fedprint.kinds.federation import build

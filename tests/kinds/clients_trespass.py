@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedprint.data.locate import data_root
+from fedprint.data.formats.locate import data_root
 from fedprint.kinds.clients.graph import CHOOSE, CLIENTS, CLIENTS_WORK, TRAIN
 from fedprint.lab.graph import Graph, Task, Work
 

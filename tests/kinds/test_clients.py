@@ -17,7 +17,7 @@ from rich.console import Console
 from tiny_inversion import write_blobs
 from tiny_project import CHECKOUT, project_in
 
-from fedprint.data.labelled_images import LabelledSet
+from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.defences.schedules import Step
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row, read_measurements
@@ -32,11 +32,11 @@ from fedprint.kinds.images import read_hits, read_losses, read_model
 from fedprint.kinds.registry import kind_of
 from fedprint.kinds.sources import source
 from fedprint.lab.graph import Task
-from fedprint.lab.pool import LocalPool
 from fedprint.lab.runner import JobFailed, Lab
-from fedprint.reports.clients import write_clients
-from fedprint.reports.clients_claims import judge_clients
-from fedprint.reports.terminal import summary_table
+from fedprint.lab.workers.pool import LocalPool
+from fedprint.reports.claims.clients import judge_clients
+from fedprint.reports.pages.clients import write_clients
+from fedprint.reports.pages.terminal import summary_table
 from fedprint.rng import torch_rng
 
 NAME = "spn-clients"

@@ -9,7 +9,7 @@ from tiny_project import CHECKOUT
 from fedprint.kinds.federation.config import load_experiment
 from fedprint.kinds.sources import source
 from fedprint.kinds.versioned import QUICKSTART, pipeline_of
-from fedprint.lab.dvc_yaml import dvc_yaml, params_yaml
+from fedprint.lab.versions.dvc_yaml import dvc_yaml, params_yaml
 
 REMEDY = "python -m fedprint.kinds.versioned writes it"
 

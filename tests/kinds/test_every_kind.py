@@ -18,15 +18,15 @@ from tiny_inversion import SMALL, write_blobs
 from tiny_project import CHECKOUT, TINY, Project
 from tiny_study import STUDY
 
-from fedprint.data.files import read_json
+from fedprint.data.formats.files import read_json
 from fedprint.kinds import driver
 from fedprint.kinds.base import Kind
 from fedprint.kinds.config_files import read_yaml
 from fedprint.kinds.laboratory import lab_in, laboratory
 from fedprint.kinds.registry import KINDS, kind_of
 from fedprint.kinds.sources import source
-from fedprint.lab.database import tracking_uri
 from fedprint.lab.runner import Lab
+from fedprint.lab.tracking.database import tracking_uri
 
 _NOISE = {"name": "noise", "defences": [{"name": "noise", "sigma": "$strength"}], "strengths": [0.1]}
 EXAMPLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {

@@ -17,8 +17,8 @@ from tiny_project import CHECKOUT, TINY, Project
 from fedprint.kinds import driver
 from fedprint.kinds.federation.reattack import reattack
 from fedprint.kinds.sources import source
-from fedprint.lab.database import tracking_uri
-from fedprint.lab.versions import pull
+from fedprint.lab.tracking.database import tracking_uri
+from fedprint.lab.versions.repository import pull
 
 pytestmark = pytest.mark.slow
 

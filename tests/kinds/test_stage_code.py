@@ -21,13 +21,13 @@ FREE = {
     "kinds/components.py": "the names of components; settings choose among them, and lists name their folders",
     "kinds/jobs.py": "digests of settings",
     "kinds/named_files.py": "places and digests of files; what they hold is in the key",
-    "data/files.py": "reads and writes",
-    "data/locate.py": "places",
-    "data/checks.py": "refuses tables that are not as they are declared",
+    "data/formats/files.py": "reads and writes",
+    "data/formats/locate.py": "places",
+    "data/formats/checks.py": "refuses tables that are not as they are declared",
     "data/prepared.py": "reads what prepare wrote: a new format changes those files",
     "data/dataset.py": "a noun",
     "data/text_columns.py": "names of columns",
-    "federation/store.py": "reads what federate wrote: a new format changes those files",
+    "store": "reads what federate wrote: a new format changes those files",
     "reports/wording.py": "words of progress",
 }
 """Code that may change without a new key, and why. What it calls is not looked at."""
@@ -67,7 +67,7 @@ def test_the_list_of_a_stages_code_names_all_that_computes(run: str) -> None:
 def test_every_kind_of_job_is_looked_at() -> None:
     assert [place for place in FREE if not (PACKAGE / place).exists()] == []
     assert "training_by_round" in _computed_by_settings()
-    assert {run.split(".")[0] for run in STAGES} == {"audit", "clients", "federation", "inversion"}
+    assert {run.split(".")[0] for run in STAGES} == {"audit", "clients", "federation", "inversion", "reconstruction"}
     assert {run.rpartition(":")[2] for run in STAGES} >= {"train", "expose", "invert", "judge", "hold", "compare"}
 
 

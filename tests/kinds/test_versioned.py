@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tiny_project import CHECKOUT, TINY, Project
 
-from fedprint.data.describe import write_table
-from fedprint.data.manifest import of_dataset, survey, write_manifest
+from fedprint.data.catalogue.manifest import of_dataset, survey, write_manifest
+from fedprint.data.formats.describe import write_table
 from fedprint.kinds.federation.config import load_experiment
 from fedprint.kinds.sources import source
 from fedprint.kinds.versioned import is_shipped, named_by_data

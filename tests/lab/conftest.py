@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedprint.lab.pool import LocalPool
+from fedprint.lab.workers.pool import LocalPool
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fedprint.lab import sandbox
+from fedprint.lab.workers import sandbox
 
 sandbox._landlock = lambda readable, writable: False

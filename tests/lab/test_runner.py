@@ -18,8 +18,8 @@ import toy_work
 from toy_work import Seen, job
 
 from fedprint.lab.cache import Entry
-from fedprint.lab.pool import LocalPool
 from fedprint.lab.runner import Done, JobFailed, Lab, _Run
+from fedprint.lab.workers.pool import LocalPool
 
 
 @pytest.fixture
@@ -251,7 +251,7 @@ def test_two_runners_at_once_compute_each_result_once(tmp_path: Path, toy_path: 
 SLEEPING = """
 import sys
 from pathlib import Path
-from fedprint.lab.pool import LocalPool
+from fedprint.lab.workers.pool import LocalPool
 from fedprint.lab.runner import Lab
 from toy_work import job
 class Watcher:

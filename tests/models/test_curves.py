@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedprint.attacks.mlp import MlpSettings, fit_mlp
+from fedprint.attacks.reidentification.mlp import MlpSettings, fit_mlp
 from fedprint.models import curves
 from fedprint.models.base import quiet_trainer
 from fedprint.models.batches import ShuffledBatches
 from fedprint.models.components import SmallCnn
 from fedprint.models.curves import Curves, PipeLogger
+from fedprint.models.networks import build_network
 
 Told = list[Mapping[str, Any]]
 
@@ -59,7 +60,7 @@ def test_each_fit_of_an_answer_has_a_name() -> None:
 
 
 def _central(logger: PipeLogger | None) -> list[torch.Tensor]:
-    model = SmallCnn(channels=(2, 2), hidden=4).build((1, 8, 8), 3, False)
+    model = build_network(SmallCnn(channels=(2, 2), hidden=4), (1, 8, 8), 3, False)
     rng = torch.Generator().manual_seed(5)
     model.reset(rng)
     columns = {"x": torch.rand(20, 1, 8, 8, generator=rng), "y": torch.arange(20) % 3}
@@ -75,5 +76,5 @@ def test_the_centralised_baseline_tells_its_loss_by_epoch_and_ends_the_same() ->
 
 
 def test_a_fit_without_curves_does_not_import_mlflow() -> None:
-    code = "import sys, fedprint.attacks.mlp, fedprint.models.base; sys.exit('mlflow' in sys.modules)"
+    code = "import sys, fedprint.attacks.reidentification.mlp, fedprint.models.base; sys.exit('mlflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -16,6 +16,7 @@ from fedprint.data.examples import CODE, CODE_WEIGHT
 from fedprint.defences.secret_head import SecretHead, target_codes
 from fedprint.models.components import AlexNet, DlNet, MobileNet, NextWordLstm, SmallCnn, StarLstm, Vgg16
 from fedprint.models.dual_head import SECRET, DualHead, polarization, polarization_loss
+from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 from fedprint.types import Examples, FedprintError
 
@@ -24,7 +25,7 @@ CLASSES, BITS = 5, 16
 
 
 def dual(config: SmallCnn | DlNet | MobileNet | AlexNet | Vgg16 = BACKBONES[1], multi_label: bool = False) -> DualHead:
-    net = DualHead(config.build((3, 16, 16), CLASSES, multi_label), bits=BITS)
+    net = DualHead(build_network(config, (3, 16, 16), CLASSES, multi_label), bits=BITS)
     net.reset(torch_rng(0))
     return net.double()
 
@@ -100,7 +101,7 @@ def test_intra_and_inter_class_hamming_bounds(seed: int, classes: int, spread: f
 
 @pytest.mark.parametrize("config", BACKBONES)
 def test_the_public_network_keeps_its_names_values_and_predictions(config: SmallCnn | DlNet | MobileNet) -> None:
-    net, plain = dual(config), config.build((3, 16, 16), CLASSES, False)
+    net, plain = dual(config), build_network(config, (3, 16, 16), CLASSES, False)
     plain.reset(torch_rng(0))
     plain = plain.double()
     expected = dict(plain.named_parameters())
@@ -144,7 +145,7 @@ def test_clients_draw_heads_of_their_own_and_none_is_in_the_global_model() -> No
 
 def test_the_secret_head_starts_by_the_rule_of_the_public_network() -> None:
     for config, bound in ((DlNet(bound=0.3), 0.3), (DlNet(bound=None), 768**-0.5)):
-        net = DualHead(config.build((3, 32, 32), CLASSES, False), bits=BITS)
+        net = DualHead(build_network(config, (3, 32, 32), CLASSES, False), bits=BITS)
         weight = net.draw_private(torch_rng(0))[f"{SECRET}.weight"]
         assert 0.99 * bound < float(weight.abs().max()) <= bound
 
@@ -152,7 +153,7 @@ def test_the_secret_head_starts_by_the_rule_of_the_public_network() -> None:
 @pytest.mark.parametrize("config", [NextWordLstm(), StarLstm()])
 def test_models_without_classes_are_refused_with_the_reason(config: NextWordLstm | StarLstm) -> None:
     with pytest.raises(FedprintError, match=r"defences.spn: .* has no classes with a code each"):
-        DualHead(config.build((7,), 30, False), bits=8)
+        DualHead(build_network(config, (7,), 30, False), bits=8)
 
 
 # ---- codes ---------------------------------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ import torch
 
 from fedprint.data.examples import PooledExamples
 from fedprint.kinds.federation.build import ready, to_model_input
-from fedprint.models.components import FixedFeatures, OrientedGradients, SmallCnn
+from fedprint.models import networks
+from fedprint.models.components import OrientedGradients, SmallCnn
 from fedprint.models.gradients import oriented_gradients
+from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 from fedprint.types import User
 
@@ -56,7 +58,7 @@ def test_an_image_does_not_depend_on_those_beside_it_and_channels_are_averaged()
 
 def test_the_model_is_linear_without_a_bias_and_starts_from_zero() -> None:
     settings = OrientedGradients(orientations=4, cells=3)
-    model = settings.build((36,), 10, False)
+    model = build_network(settings, (36,), 10, False)
     model.reset(torch_rng(0, "model"))
     assert {name: tuple(p.shape) for name, p in model.public_parameters().items()} == {"head.weight": (10, 36)}
     batch = {"x": torch.rand(3, 36), "y": torch.tensor([0, 1, 9])}
@@ -71,8 +73,9 @@ def test_features_are_computed_once_for_a_pool_and_only_where_the_model_has_some
     rows = [torch.tensor([0, 1, 1]), torch.tensor([5, 0])]
     users = [User(user_id=i, examples=PooledExamples(pool, index, {})) for i, index in enumerate(rows)]
     calls = []
-    once = OrientedGradients.inputs
-    monkeypatch.setattr(OrientedGradients, "inputs", lambda self, x: calls.append(len(x)) or once(self, x))
+    monkeypatch.setattr(
+        networks, "oriented_gradients", lambda x, *how: calls.append(len(x)) or oriented_gradients(x, *how)
+    )
     settings = OrientedGradients(orientations=4, cells=3)
     found = ready(users, torch.float32, model=settings)
     assert calls == [6]
@@ -81,4 +84,4 @@ def test_features_are_computed_once_for_a_pool_and_only_where_the_model_has_some
         assert torch.allclose(user.examples["x"], alone["x"], atol=1e-6)
         assert torch.equal(user.examples["y"], index)
     plain = ready(users, torch.float32, model=SmallCnn())
-    assert not isinstance(SmallCnn(), FixedFeatures) and plain[0].examples["x"].shape == (3, 1, 12, 12)
+    assert plain[0].examples["x"].shape == (3, 1, 12, 12)

@@ -13,6 +13,7 @@ from fedprint import params as algebra
 from fedprint.federation.backends import make_backend
 from fedprint.models.base import FedModule, initialise
 from fedprint.models.components import StarLstm
+from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, Examples, LocalTraining, Params
 
@@ -21,7 +22,7 @@ Loss = Literal["absolute", "squared", "huber"]
 
 
 def model(loss: Loss = "huber", dtype: torch.dtype = torch.float64) -> FedModule:
-    net = StarLstm(embedding=8, hidden=6, loss=loss).build((LENGTH,), VOCABULARY, False)
+    net = build_network(StarLstm(embedding=8, hidden=6, loss=loss), (LENGTH,), VOCABULARY, False)
     initialise(net, torch_rng(0), gain=2.0)
     return net.to(dtype)
 
@@ -78,7 +79,7 @@ def test_losses_are_in_stars_and_one_per_text(loss: Loss) -> None:
 
 
 def test_it_starts_at_the_middle_of_the_scale() -> None:
-    net = StarLstm(centre=2.5).build((LENGTH,), VOCABULARY, False)
+    net = build_network(StarLstm(centre=2.5), (LENGTH,), VOCABULARY, False)
     initialise(net, torch_rng(0), net.initial_gain)
     assert net.per_example_utility(texts(50)).tolist() == pytest.approx([2.5] * 50, abs=0.3)
     assert [name.split(".")[0] for name, _ in net.named_parameters()] == ["embedding", *["lstm"] * 3, *["head"] * 2]
@@ -109,7 +110,7 @@ def test_it_learns_which_words_earn_stars() -> None:
     good = torch.rand(200, generator=torch_rng(4)) < 0.5
     x[torch.arange(200), torch.randint(LENGTH, (200,), generator=torch_rng(5))] = torch.where(good, 1, 2)
     examples = {"x": x, "y": torch.where(good, 4.5, 1.5)}
-    net = StarLstm(embedding=8, hidden=16).build((LENGTH,), VOCABULARY, False)
+    net = build_network(StarLstm(embedding=8, hidden=16), (LENGTH,), VOCABULARY, False)
     initialise(net, torch_rng(0), net.initial_gain)
     params: Params = {key: p.detach().clone() for key, p in net.named_parameters()}
     job = ClientJob(device_id="d", examples=examples, seed=0)

@@ -18,6 +18,7 @@ from fedprint.attacks.updates import MemoryUpdates
 from fedprint.federation.backends import make_backend
 from fedprint.models.components import MobileNet
 from fedprint.models.mobilenet import BLOCKS, MobileNetClassifier, seen, strides_for
+from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, Examples, FedprintError, LocalTraining
 
@@ -31,7 +32,7 @@ def config(kind: str = "group", **changes: Any) -> MobileNet:
 
 
 def model(kind: str = "group", seed: int = 0, classes: int = CLASSES, **changes: Any) -> MobileNetClassifier:
-    net = config(kind, **changes).build((3, SIDE, SIDE), classes, kind == "multi-label")
+    net = build_network(config(kind, **changes), (3, SIDE, SIDE), classes, kind == "multi-label")
     assert isinstance(net, MobileNetClassifier)
     net.reset(torch_rng(seed))
     return net
@@ -60,7 +61,7 @@ def disturbed(net: MobileNetClassifier, seed: int = 3) -> MobileNetClassifier:
 
 def test_at_width_1_it_has_the_papers_size() -> None:
     """Howard et al., table 8: 4.2 million parameters for 1,000 classes; 1024 features."""
-    net = MobileNet().build((3, 224, 224), 1000, False)
+    net = build_network(MobileNet(), (3, 224, 224), 1000, False)
     counted = 32 * 27 + 2 * 32 + 1024 * 1000 + 1000
     inputs = 32
     for outputs, _ in BLOCKS:
@@ -72,7 +73,7 @@ def test_at_width_1_it_has_the_papers_size() -> None:
 
 @pytest.mark.parametrize("width", [0.25, 0.5])
 def test_the_multiplier_scales_the_channels(width: float) -> None:
-    net = MobileNet(width=width).build((3, 64, 64), 7, True)
+    net = build_network(MobileNet(width=width), (3, 64, 64), 7, True)
     net.reset(torch_rng(0))
     assert net.features(torch.rand(2, 3, 64, 64)).shape == (2, int(1024 * width))  # type: ignore[operator]
     assert net.scores(torch.rand(2, 3, 64, 64)).shape == (2, 7)
@@ -133,7 +134,7 @@ def _norm(kind: str, state: dict[str, Tensor], layer: str) -> nn.Module:
 
 
 def test_groups_divide_the_channels() -> None:
-    net = MobileNet(width=0.35, groups=6).build((3, 32, 32), 3, False)
+    net = build_network(MobileNet(width=0.35, groups=6), (3, 32, 32), 3, False)
     net.reset(torch_rng(0))
     found = {name: m.groups for name, m in net.named_modules() if hasattr(m, "conv_groups")}
     channels = {name.rpartition(".")[0]: len(p) for name, p in net.named_parameters() if name.endswith("scale")}

@@ -12,6 +12,7 @@ from fedprint.models.base import FedModule, initialise, quiet_trainer
 from fedprint.models.batches import ShuffledBatches
 from fedprint.models.components import NextWordLstm, SmallCnn
 from fedprint.models.lstm import Lstm
+from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 from fedprint.types import Examples
 
@@ -21,10 +22,10 @@ CLASSES, VOCABULARY, LENGTH = 5, 30, 7
 
 def model(kind: str, seed: int = 0) -> FedModule:
     if kind == "lm":
-        net = NextWordLstm(embedding=8, hidden=6).build((LENGTH,), VOCABULARY, False)
+        net = build_network(NextWordLstm(embedding=8, hidden=6), (LENGTH,), VOCABULARY, False)
     else:
         config = SmallCnn(channels=(4, 8), hidden=16, centred=kind == "centred")
-        net = config.build((3 if kind == "rgb" else 1, 13, 10), CLASSES, kind == "multi-label")
+        net = build_network(config, (3 if kind == "rgb" else 1, 13, 10), CLASSES, kind == "multi-label")
     initialise(net, torch.Generator().manual_seed(seed), net.initial_gain)
     return net.double()
 
@@ -236,7 +237,7 @@ def test_central_training_is_plain_sgd_on_the_shuffled_batches() -> None:
 
 
 def test_a_copy_for_vmap_changes_how_the_lstm_runs_and_nothing_else() -> None:
-    net = NextWordLstm(embedding=8, hidden=6).build((7,), 30, False)
+    net = build_network(NextWordLstm(embedding=8, hidden=6), (7,), 30, False)
     initialise(net, torch_rng(0), net.initial_gain)
     other = net.for_vmap()
     assert other.lstm.for_vmap is True and net.lstm.for_vmap is False  # type: ignore[union-attr]

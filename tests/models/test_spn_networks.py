@@ -11,6 +11,7 @@ from torch.nn import functional
 from fedprint.component import Component
 from fedprint.models.base import FedModule
 from fedprint.models.components import AlexNet, DlNet, FullyConnected, Vgg16
+from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 from fedprint.types import Examples, FedprintError
 
@@ -26,7 +27,7 @@ NETWORKS = (
 
 def built(config: Component, shape: tuple[int, int, int] = (3, 32, 32), classes: int = 10) -> FedModule:
     assert isinstance(config, DlNet | AlexNet | Vgg16 | FullyConnected)
-    net = config.build(shape, classes, False)
+    net = build_network(config, shape, classes, False)
     net.reset(torch_rng(0, config.name))
     return net
 

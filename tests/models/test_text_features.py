@@ -4,11 +4,12 @@ import torch
 
 from fedprint.models.base import FedModule, initialise
 from fedprint.models.components import NextWordLstm, StarLstm
+from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 
 
 def _model(config: NextWordLstm | StarLstm) -> FedModule:
-    model = config.build((6,), 12, False)
+    model = build_network(config, (6,), 12, False)
     initialise(model, torch_rng(0, "model"), model.initial_gain)
     return model
 

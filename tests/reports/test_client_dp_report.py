@@ -10,10 +10,10 @@ from typing import Any
 import yaml
 
 from fedprint.evaluation.rows import COLUMNS
-from fedprint.reports.client_dp import client_dp_table, single_seed_rows
-from fedprint.reports.evaluations import all_rows, final_analyses, final_rows, read_evaluations
-from fedprint.reports.private_curves import budget_note, diversity_curves
-from fedprint.reports.sections import analysis_sections
+from fedprint.reports.figures.privacy import budget_note, diversity_curves
+from fedprint.reports.numbers.evaluations import all_rows, final_analyses, final_rows, read_evaluations
+from fedprint.reports.pages.sections import analysis_sections
+from fedprint.reports.tables.client_dp import client_dp_table, single_seed_rows
 from fedprint.reports.wording import Estimate
 
 SPENT = {

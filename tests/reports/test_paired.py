@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from report_cases import write_evaluations
 
-from fedprint.reports.evaluations import Evaluation, read_evaluations
-from fedprint.reports.evidence import Evidence, larger
-from fedprint.reports.paired import paired_rows
+from fedprint.reports.claims.evidence import Evidence, larger
+from fedprint.reports.numbers.evaluations import Evaluation, read_evaluations
+from fedprint.reports.numbers.paired import paired_rows
 
 USERS = 60
 

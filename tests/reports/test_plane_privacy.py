@@ -9,9 +9,9 @@ import pytest
 from fake_points import fake_point
 
 from fedprint.evaluation.rows import COLUMNS, POOLED, Row, read_measurements
-from fedprint.reports.plane import PlaneHead, write_plane
-from fedprint.reports.plane_numbers import Entry
-from fedprint.reports.plane_privacy import (
+from fedprint.reports.numbers.plane import Entry
+from fedprint.reports.pages.plane import PlaneHead, write_plane
+from fedprint.reports.pages.plane_privacy import (
     DATA,
     LOSS,
     PRIOR,

@@ -11,13 +11,13 @@ from fake_points import fake_point
 
 from fedprint.evaluation.rows import COLUMNS, POOLED, read_measurements
 from fedprint.evaluation.tradeoff import Point
-from fedprint.reports.plane import PlaneHead, central_words, front_words, plane_table, write_plane
-from fedprint.reports.plane_choices import choices_table
-from fedprint.reports.plane_claims import judge_plane
-from fedprint.reports.plane_figures import COLOURS, look
-from fedprint.reports.plane_numbers import Entry, front, overhead
-from fedprint.reports.plane_privacy import privacy_rows
-from fedprint.reports.terminal import summary_table
+from fedprint.reports.claims.plane import judge_plane
+from fedprint.reports.figures.plane import COLOURS, look
+from fedprint.reports.numbers.plane import Entry, front, overhead
+from fedprint.reports.pages.plane import PlaneHead, central_words, front_words, plane_table, write_plane
+from fedprint.reports.pages.plane_choices import choices_table
+from fedprint.reports.pages.plane_privacy import privacy_rows
+from fedprint.reports.pages.terminal import summary_table
 
 ADVERSARIES = ("naive", "adaptive")
 HEAD = PlaneHead(

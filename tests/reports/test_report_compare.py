@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedprint.reports.compare import write_comparison
-from fedprint.reports.page import write_report
-from fedprint.reports.terminal import summary_table
+from fedprint.reports.pages.compare import write_comparison
+from fedprint.reports.pages.federation import write_report
+from fedprint.reports.pages.terminal import summary_table
 from fedprint.types import FedprintError
 
 Write = Callable[..., list[Path]]

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from analysis_report_cases import add_analyses, all_exhibits, word_bias
 
-from fedprint.reports.evaluations import read_evaluations
-from fedprint.reports.exhibit_figures import draw_exhibits
-from fedprint.reports.exhibit_tables import tabulate_exhibits
-from fedprint.reports.page import write_report
+from fedprint.reports.figures.exhibits import draw_exhibits
+from fedprint.reports.numbers.evaluations import read_evaluations
+from fedprint.reports.pages.federation import write_report
+from fedprint.reports.tables.exhibits import tabulate_exhibits
 
 Write = Callable[..., list[Path]]
 

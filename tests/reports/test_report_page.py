@@ -14,7 +14,7 @@ from report_cases import write_evaluations
 
 from fedprint.evaluation.rows import read_measurements
 from fedprint.reports import wording
-from fedprint.reports.page import ReportSummary, write_report
+from fedprint.reports.pages.federation import ReportSummary, write_report
 from fedprint.types import FedprintError
 
 Write = Callable[..., list[Path]]

@@ -11,8 +11,8 @@ from fake_points import fake_point
 
 from fedprint.evaluation.rows import GUARANTEE
 from fedprint.evaluation.tradeoff import Point
-from fedprint.reports.study import StudyHead, write_study
-from fedprint.reports.study_privacy import guarantees_table, search_note
+from fedprint.reports.pages.study import StudyHead, write_study
+from fedprint.reports.pages.study_privacy import guarantees_table, search_note
 from fedprint.tuning.result import OperatingPoint, SearchResult, guarantee_of, operating_point
 from fedprint.tuning.score import Finished
 

@@ -14,12 +14,12 @@ from analysis_report_cases import add_analyses, all_analyses
 from report_cases import write_evaluations
 
 from fedprint.evaluation.rows import read_measurements
-from fedprint.reports.claims import CLAIMS
-from fedprint.reports.page import write_report
-from fedprint.reports.paper_tables import background, datasets, matching, reidentification, stands_for, utility
-from fedprint.reports.reference import published_row, published_utility
-from fedprint.reports.suite import MemberReport, suite_rows, write_suite
-from fedprint.reports.suite_figures import draw_suite
+from fedprint.reports.claims.federation import CLAIMS
+from fedprint.reports.figures.suite import draw_suite
+from fedprint.reports.numbers.reference import published_row, published_utility
+from fedprint.reports.pages.federation import write_report
+from fedprint.reports.pages.suite import MemberReport, suite_rows, write_suite
+from fedprint.reports.tables.papers import background, datasets, matching, reidentification, stands_for, utility
 
 MEMBERS = {"writers": ("mnist_writers", "accuracy"), "blog": ("blog", "top5_accuracy"), "own": ("my_users", "mean_ap")}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fedprint.reports import page
+from fedprint.reports.pages import federation as page
 
-TEMPLATES = Path(page.__file__).parent
+TEMPLATES = Path(page.__file__).with_name("templates")
 WHOLE = ("page", "plane", "study", "suite", "compare", "inversion", "clients")
 
 

@@ -114,21 +114,6 @@ def sigma_for(
     return sigma if excess(sigma) <= 0 else sigma + 1e-4
 
 
-def delta_for(accountant: Accountant, event: Event, epsilon: float) -> float:
-    """Return the least delta, to 1 %, at which ``event`` costs at most epsilon; at least 1e-15, and 1 for none."""
-
-    def enough(exponent: float) -> bool:
-        return epsilon_of(accountant, event, 10**exponent) <= epsilon
-
-    low, high = -15.0, math.log10(0.999)
-    if not enough(high):
-        return 1.0
-    while high - low > math.log10(1.01):
-        middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return float(10**high)
-
-
 def _most(within: Callable[[int], bool], limit: int) -> int:
     """Return the greatest t in 0 ... ``limit`` with ``within(t)``, which holds up to some t and then no more."""
     low, high = 0, limit + 1

@@ -13,8 +13,8 @@ from pydantic import Field
 
 from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts, among, restricted
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
-from fedprint.attacks.presets import Mlp, MlpStd, Network
 from fedprint.attacks.problem import Problem
+from fedprint.attacks.reidentification.presets import Mlp, MlpStd, Network
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError, Floats, Ints, Scores, User
 
@@ -55,7 +55,7 @@ class Attributes(Analysis):
 
     def ask(self, facts: Facts) -> Iterator[Asked]:
         """Ask the class of each anonymous update; facts: ``fold`` (q,), and ``folds`` (u, 2) with each user's fold."""
-        from fedprint.attacks.attribute import deal_folds
+        from fedprint.attacks.descriptions.attribute import deal_folds
 
         rows = facts.rows("anonymous")
         owner, subjects = facts.owner[rows], facts.index["obs_id"].to_numpy(dtype=np.int64)[rows]
@@ -104,7 +104,7 @@ class Attributes(Analysis):
                 yield from self._together(bench, case, network, alone[network])
 
     def _strong(self, bench: Bench, case: Case, identity: Scores) -> Iterator[tuple[str, Scores]]:
-        from fedprint.attacks.attribute import class_posterior, ridge_attribute
+        from fedprint.attacks.descriptions.attribute import class_posterior, ridge_attribute
 
         own = case.columns_of_users
         yield "majority", case.majority(case.problem.labels, len(case.asked))
@@ -114,8 +114,8 @@ class Attributes(Analysis):
 
     def _identity_alone(self, bench: Bench, network: str) -> Scores:
         """Return log-probabilities of users (s, q, m) of the single-task network."""
-        from fedprint.attacks.attribute import Lesson, Task, fit_heads, held_rows
-        from fedprint.attacks.mlp import MlpSettings
+        from fedprint.attacks.descriptions.attribute import Lesson, Task, fit_heads, held_rows
+        from fedprint.attacks.reidentification.mlp import MlpSettings
 
         problem, x = bench.problem, self._inputs(bench, network, bench.problem)
         tables = []
@@ -130,7 +130,7 @@ class Attributes(Analysis):
 
     def _together(self, bench: Bench, case: Case, network: str, alone: Scores) -> Iterator[Trial]:
         """Train the attribute alone and with the user, from equal seeds; yield both and the second's identity."""
-        from fedprint.attacks.attribute import held_rows
+        from fedprint.attacks.descriptions.attribute import held_rows
 
         x = self._inputs(bench, network, case.problem)
         singles, doubles, users = [], [], []
@@ -161,8 +161,8 @@ class Attributes(Analysis):
 
         Where users are ``new``, both stop on the attribute of other users: identity says nothing there.
         """
-        from fedprint.attacks.attribute import Lesson, Task, fit_heads
-        from fedprint.attacks.mlp import MlpSettings
+        from fedprint.attacks.descriptions.attribute import Lesson, Task, fit_heads
+        from fedprint.attacks.reidentification.mlp import MlpSettings
 
         x, held = given
         problem, settings = case.problem, MlpSettings(epochs=self.epochs)
@@ -190,7 +190,7 @@ class Attributes(Analysis):
             yield case.trial(scores, {"attack": attack, "heads": heads, "users": "new"})
 
     def _of_fold(self, bench: Bench, case: Case, fold: int) -> Iterator[tuple[tuple[str, str], Scores]]:
-        from fedprint.attacks.attribute import class_posterior, held_users, ridge_attribute
+        from fedprint.attacks.descriptions.attribute import class_posterior, held_users, ridge_attribute
 
         path = (self.name, case.attribute, fold)
         yield ("majority", "stl"), case.majority(case.problem.labels, len(case.problem.ask))

@@ -18,15 +18,15 @@ import torch
 from numpy.typing import NDArray
 
 from fedprint.analyses.trials import UPDATES, Asked, Key, QuestionSet, Trial
+from fedprint.attacks.adversary.shadow_validation import validations
 from fedprint.attacks.problem import Problem, Validation, attack_problem
-from fedprint.attacks.rehearsal import validations
-from fedprint.attacks.reidentify import Attack, Tuned, Workspace, answer
+from fedprint.attacks.reidentification.reidentify import Attack, Tuned, Workspace, answer
 from fedprint.attacks.view import AttackerView
 from fedprint.component import Component
 from fedprint.data.dataset import Task
 from fedprint.data.splits import Prior
-from fedprint.federation.store import UpdateStore
 from fedprint.rng import torch_rng
+from fedprint.store.reader import UpdateStore
 from fedprint.types import Examples, FedprintError, Floats, Ints, Questions, Scores, User
 
 

@@ -12,11 +12,11 @@ from pydantic import Field
 from fedprint.analyses.base import Analysis, Bench, Facts
 from fedprint.analyses.matching import paper_layers, rows_of
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
-from fedprint.attacks.cross_modal import CrossProblem, bridges, choose_bridges, two_towers
-from fedprint.attacks.match import numpy_like
-from fedprint.attacks.open_set import folds_of
-from fedprint.attacks.pairs import balanced_pairs
-from fedprint.attacks.sentences import Encode, Encoder, captions_of, sentence_transformer, tfidf, user_features
+from fedprint.attacks.matching.cross_modal import CrossProblem, bridges, choose_bridges, two_towers
+from fedprint.attacks.matching.match import numpy_like
+from fedprint.attacks.matching.pairs import balanced_pairs
+from fedprint.attacks.matching.sentences import Encode, Encoder, captions_of, sentence_transformer, tfidf, user_features
+from fedprint.attacks.reidentification.open_set import folds_of
 from fedprint.data.text_columns import CAPTION
 from fedprint.rng import numpy_rng
 from fedprint.types import Floats, Ints, Scores

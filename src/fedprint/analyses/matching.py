@@ -12,9 +12,9 @@ from scipy.special import log_softmax
 
 from fedprint.analyses.base import Analysis, Bench, Facts
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
-from fedprint.attacks.match import PRESETS, PairProblem, numpy_like
-from fedprint.attacks.metric import choose_metric, choose_temperature, learn
-from fedprint.attacks.pairs import balanced_pairs
+from fedprint.attacks.matching.match import PRESETS, PairProblem, numpy_like
+from fedprint.attacks.matching.metric import choose_metric, choose_temperature, learn
+from fedprint.attacks.matching.pairs import balanced_pairs
 from fedprint.rng import numpy_rng
 from fedprint.types import Ints, Scores
 

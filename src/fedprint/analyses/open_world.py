@@ -14,11 +14,19 @@ from pydantic import Field
 from fedprint.analyses.base import Analysis, Bench, Facts
 from fedprint.analyses.matching import ask_pairs, pair_trial, paper_layers, rows_of
 from fedprint.analyses.trials import UNSEEN, AnswerSet, Asked, Key, QuestionSet, Trial
-from fedprint.attacks.match import PRESETS, PairProblem, numpy_like
-from fedprint.attacks.metric import Gram, MetricSettings, block_name, choose_metric, grams, similarity, taught_rows
-from fedprint.attacks.open_set import ByMetric, ByRidge, World, answer_open, calibrate, folds_of
+from fedprint.attacks.matching.match import PRESETS, PairProblem, numpy_like
+from fedprint.attacks.matching.metric import (
+    Gram,
+    MetricSettings,
+    block_name,
+    choose_metric,
+    grams,
+    similarity,
+    taught_rows,
+)
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentify import Ridge, Tuned, Workspace, answer
+from fedprint.attacks.reidentification.open_set import ByMetric, ByRidge, World, answer_open, calibrate, folds_of
+from fedprint.attacks.reidentification.reidentify import Ridge, Tuned, Workspace, answer
 from fedprint.rng import numpy_rng
 from fedprint.types import FedprintError, Ints, Scores
 

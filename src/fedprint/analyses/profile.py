@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from fedprint.analyses.base import Analysis, Bench, Facts, Scene
 from fedprint.analyses.trials import AnswerSet, Asked, QuestionSet, Trial
-from fedprint.attacks.profile import (
+from fedprint.attacks.descriptions.profile import (
     Plan,
     Shadows,
     background_devices,
@@ -28,11 +28,11 @@ from fedprint.attacks.profile import (
     make_shadows,
     pool_by,
 )
-from fedprint.attacks.reidentify import Workspace
+from fedprint.attacks.reidentification.reidentify import Workspace
 from fedprint.attacks.updates import Joined
 from fedprint.data.dataset import TEXT_TASKS, Task
 from fedprint.data.examples import as_input
-from fedprint.data.query import read_query
+from fedprint.data.sources.query import read_query
 from fedprint.types import Doubles, Examples, FedprintError, Ints, User
 
 SHOWN = ("combined", "ridge")

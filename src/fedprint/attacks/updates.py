@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedprint.attacks.features import Updates
-from fedprint.federation.store import UpdateStore
 from fedprint.params import select
+from fedprint.store.reader import UpdateStore
 from fedprint.types import Floats, Ints
 
 

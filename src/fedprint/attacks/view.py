@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprint.defences.points import Defence
-from fedprint.federation.store import UpdateStore
+from fedprint.store.reader import UpdateStore
 from fedprint.types import FedprintError, Ints, LocalTraining, Questions, User
 
 if TYPE_CHECKING:

@@ -64,7 +64,7 @@ def audit(
 
     from fedprint.kinds.audit import found as audits
     from fedprint.kinds.audit.mechanism import Asked, check_named
-    from fedprint.kinds.budget.design import sampling_named
+    from fedprint.reports.pages.budget import sampling_named
 
     use_data(data_dir)
     said = Asked(
@@ -111,7 +111,7 @@ def _of_mechanism(said: Asked, given: Mapping[str, Any]) -> Audit:
 
 def _of_experiment(source: Source, *, jobs: int | None, renew: bool) -> list[Audit]:
     """Run the audit as any experiment is run; its report holds what was found at each seed."""
-    from fedprint.data.files import read_json
+    from fedprint.data.formats.files import read_json
     from fedprint.kinds import driver
     from fedprint.kinds.audit.found import audit_from
     from fedprint.kinds.versioned import named_by_data

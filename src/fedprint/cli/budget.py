@@ -60,7 +60,7 @@ def budget(
                 "--sigma": sigma, "--sampling": sampling, "--plot": plot}  # fmt: skip
         _price_experiment(asked(experiment, fast, assign), said, as_json)
         return
-    from fedprint.kinds.budget import design
+    from fedprint.reports.pages import budget as design
 
     if fast or assign:
         raise FedprintError("budget: --fast and --set change an experiment; name one, or leave them out")
@@ -82,7 +82,7 @@ def budget(
 
 
 def _price_experiment(source: Source, said: Mapping[str, object], as_json: bool) -> None:
-    from fedprint.kinds.budget import run as run_budget
+    from fedprint.kinds.federation import budget as run_budget
     from fedprint.kinds.federation.config import load_experiment
     from fedprint.kinds.registry import kind_of
 

@@ -44,7 +44,7 @@ def compare(
     if ignore:
         raise FedprintError("--ignore names columns of --exact; add --exact, or leave it out")
     from fedprint.cli.summary import results_of
-    from fedprint.reports.compare import write_comparison
+    from fedprint.reports.pages.compare import write_comparison
 
     print(write_comparison(results_of(first), results_of(second), out))
 

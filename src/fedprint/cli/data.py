@@ -22,7 +22,7 @@ def data_list(data_dir: DataDir = None) -> None:
     """List the data sets that fedprint knows and those found in the data folder."""
     from rich.console import Console
 
-    from fedprint.cli.data_tables import list_table
+    from fedprint.reports.data_sets import list_table
 
     use_data(data_dir)
     Console().print(list_table(data_folder()))
@@ -38,7 +38,7 @@ def data_describe(
     ] = False,
 ) -> None:
     """Show users, examples per user, columns and licence of a data set, with a contact sheet or sample text."""
-    from fedprint.cli.data_tables import describe
+    from fedprint.reports.data_sets import describe
 
     use_data(data_dir)
     describe(name, data_folder(), out, samples)
@@ -47,7 +47,7 @@ def data_describe(
 @app.command("validate", epilog="Example: fedprint data validate ~/data/mnist_writers")
 def data_validate(path: Path) -> None:
     """Check a folder in the self-describing format; say what is wrong, or what is in it."""
-    from fedprint.data.describe import validate
+    from fedprint.data.formats.describe import validate
 
     table = validate(path)
     print(f"{path}: valid, {len(table)} examples, columns {', '.join(table.columns)}")
@@ -56,9 +56,9 @@ def data_validate(path: Path) -> None:
 @app.command("fetch", epilog="Example: fedprint data fetch mnist_writers --data-dir ~/data")
 def data_fetch(name: str, data_dir: DataDir = None, cache: Cached = False) -> None:
     """Build a data set from its public source (needs a network), and note its version in datasets/<name>.yaml."""
-    from fedprint.cli.data_tables import fetch
-    from fedprint.data.manifest import add
+    from fedprint.data.catalogue.manifest import add
     from fedprint.lab.project import find_root
+    from fedprint.reports.data_sets import fetch
 
     use_data(data_dir)
     root = find_root()
@@ -72,7 +72,7 @@ def data_add(
     cache: Cached = False,
 ) -> None:
     """Note the version of a data set (digest, counts; no content) in datasets/<name>.yaml, which git is to hold."""
-    from fedprint.data.manifest import add
+    from fedprint.data.catalogue.manifest import add
     from fedprint.lab.project import find_root
 
     root = find_root()

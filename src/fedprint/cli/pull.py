@@ -17,7 +17,7 @@ def pull(
     """Bring updates and reports of published experiments; one line says what the remote lacks, or that none is set."""
     from fedprint.kinds.sources import report_name
     from fedprint.lab.project import find_root
-    from fedprint.lab.versions import pull as pull_locked
+    from fedprint.lab.versions.repository import pull as pull_locked
 
     root = find_root()
     print(pull_locked(root, [report_name(root, each) for each in experiments or ()]))

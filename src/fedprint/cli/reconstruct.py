@@ -22,7 +22,7 @@ def reconstruct(
     """Reconstruct images from recorded updates, trace them and tell which images the updates hold."""
     from rich.console import Console
 
-    from fedprint.kinds.inversion.recorded_command import run_recorded
+    from fedprint.kinds.reconstruction.command import run_recorded
 
     table, folder = run_recorded(store, assign or [], out)
     Console().print(table)

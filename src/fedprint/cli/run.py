@@ -50,7 +50,7 @@ def carry_out(source: Source, *, dry_run: bool, jobs: int | None, keep: bool, re
     """Run and print the summary, of a part too where jobs failed; or print what it would cost."""
     from fedprint.cli.summary import show_summary
     from fedprint.kinds import PRELOADED
-    from fedprint.lab.pool import LocalPool
+    from fedprint.lab.workers.pool import LocalPool
 
     if dry_run:
         show_costs(source, jobs)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedprint.errors import FedprintError
-from fedprint.lab.pool import converse
 from fedprint.lab.project import find_root
-from fedprint.lab.shared import connected
+from fedprint.lab.workers.pool import converse
+from fedprint.lab.workers.shared import connected
 
 FUNCTION = "fedprint.kinds.versioned:run_stage"
 MODULES = ("fedprint.kinds.preload", "fedprint.kinds.versioned")

@@ -22,7 +22,7 @@ def summary(
     from rich.console import Console
 
     from fedprint.lab.project import find_root
-    from fedprint.reports.terminal import published_table
+    from fedprint.reports.pages.terminal import published_table
 
     folder = results_of(experiment)
     if (folder / "summary.json").is_file():
@@ -37,8 +37,8 @@ def show_summary(root: Path, name: str | Path) -> None:
     """Print the table of a report (a name below reports/, or its folder), its page, and how to open MLflow."""
     from rich.console import Console
 
-    from fedprint.lab.database import ui_hint
-    from fedprint.reports.terminal import summary_table
+    from fedprint.lab.tracking.database import ui_hint
+    from fedprint.reports.pages.terminal import summary_table
 
     folder = root / "reports" / name
     console = Console(soft_wrap=True)

@@ -13,7 +13,7 @@ import torch
 
 from fedprint.data.dataset import Dataset, Task
 from fedprint.data.examples import PooledExamples, concat, num_examples
-from fedprint.data.files import npz_bytes, read_arrays, write_atomic
+from fedprint.data.formats.files import npz_bytes, read_arrays, write_atomic
 from fedprint.types import Examples, FedprintError, User
 
 _COLUMN = "column."

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from fedprint.data.examples import PooledExamples, take
-from fedprint.data.table import Table, album_column, has_groups, label_column, role, time_columns
+from fedprint.data.formats.table import Table, album_column, has_groups, label_column, role, time_columns
 from fedprint.data.text import encode_sentences, encode_texts
 from fedprint.data.text_columns import CAPTION, encode_captions
 from fedprint.types import FedprintError, User

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import safetensors.torch as codec
 from safetensors import SafetensorError
 
-from fedprint.federation.store_files import replace
+from fedprint.store.files import replace
 from fedprint.types import FedprintError, Params
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedprint.accounting.design import sampled_gaussian
 from fedprint.accounting.events import Adjacency, SampledGaussian, Sampling
-from fedprint.federation.store_files import Journal, digest, read_journal
+from fedprint.store.files import Journal, digest, read_journal
 from fedprint.types import FedprintError
 
 LEDGER = "ledger.jsonl"

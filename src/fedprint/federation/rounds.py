@@ -19,8 +19,8 @@ from fedprint.federation.diagnostics import between_clients
 from fedprint.federation.ledger import Ledger
 from fedprint.federation.privacy import Privacy, private_defence
 from fedprint.federation.round_engine import Round, RoundEngine, device_weights
-from fedprint.federation.store import StoreWriter
 from fedprint.rng import seed_for
+from fedprint.store.writer import StoreWriter
 from fedprint.types import (
     Backend,
     Device,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
-from fedprint.lab.tracking import DataUse, Point, Run, RunHead
+from fedprint.lab.tracking.runs import DataUse, Point, Run, RunHead
+from fedprint.lab.versions.dvc_yaml import Plot
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,27 +6,27 @@ from typing import Annotated, get_args
 
 from pydantic import Field
 
-from fedprint.analyses.amounts import PriorExamples
 from fedprint.analyses.attributes import Attributes
-from fedprint.analyses.class_bias import ClassBias
+from fedprint.analyses.conditions.amounts import PriorExamples
+from fedprint.analyses.conditions.base import TrainingUpdates
+from fedprint.analyses.conditions.data_space import DataSpace
+from fedprint.analyses.conditions.epochs import Epochs
+from fedprint.analyses.conditions.layers import Layers
+from fedprint.analyses.conditions.users import Users
 from fedprint.analyses.cross_modal import CrossModal
-from fedprint.analyses.curves import TrainingUpdates
-from fedprint.analyses.data_space import DataSpace
-from fedprint.analyses.distances import Distances
-from fedprint.analyses.epochs import Epochs
-from fedprint.analyses.layers import Layers
+from fedprint.analyses.exhibits.class_bias import ClassBias
+from fedprint.analyses.exhibits.distances import Distances
+from fedprint.analyses.exhibits.raw_features import RawFeatures
+from fedprint.analyses.exhibits.recognisable import Recognisable
 from fedprint.analyses.matching import Matching
-from fedprint.analyses.membership import Membership
 from fedprint.analyses.open_world import OpenWorld
-from fedprint.analyses.participation import Participation
+from fedprint.analyses.participation.cohorts import Participation
+from fedprint.analyses.participation.membership import Membership
 from fedprint.analyses.profile import Profile
-from fedprint.analyses.raw_features import RawFeatures
-from fedprint.analyses.recognisable import Recognisable
-from fedprint.analyses.users import Users
-from fedprint.attacks.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
-from fedprint.attacks.reidentify import MlpTuned, Ridge
+from fedprint.attacks.reidentification.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
+from fedprint.attacks.reidentification.reidentify import MlpTuned, Ridge
 from fedprint.data.dataset import Task
-from fedprint.data.sources import AnySource
+from fedprint.data.sources.registry import AnySource
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK

@@ -9,8 +9,8 @@ from fedprint.kinds.jobs import listed
 from fedprint.kinds.laboratory import conclude, laboratory
 from fedprint.kinds.registry import kind_of
 from fedprint.kinds.versioned import is_published, is_shipped, publish
-from fedprint.lab.pool import LocalPool
 from fedprint.lab.project import writing
+from fedprint.lab.workers.pool import LocalPool
 from fedprint.types import FedprintError
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from fedprint.data.files import read_json, write_json
-from fedprint.data.labelled_images import LabelledImages, LabelledSet
-from fedprint.data.locate import data_root
-from fedprint.data.sources import may_be_shared
+from fedprint.data.formats.files import read_json, write_json
+from fedprint.data.formats.locate import data_root
+from fedprint.data.sources.labelled_images import LabelledImages, LabelledSet
+from fedprint.data.sources.registry import may_be_shared
 from fedprint.lab.graph import Job, Settings, Stage, Task, Work
-from fedprint.lab.tracking import DataUse, Point, Run
+from fedprint.lab.tracking.runs import DataUse, Point, Run
 from fedprint.types import Doubles, Params
 
 WEIGHTS = "model.safetensors"
@@ -50,7 +50,14 @@ def draw_stage(run: str, settings: Sequence[str], code: Sequence[str]) -> Stage:
         run=run,
         outputs=("images",),
         settings=tuple(settings),
-        code=("kinds/images.py", "rng.py", "data/labelled_images.py", "data/describe.py", "data/table.py", *code),
+        code=(
+            "kinds/images.py",
+            "rng.py",
+            "data/sources/labelled_images.py",
+            "data/formats/describe.py",
+            "data/formats/table.py",
+            *code,
+        ),
         data=True,
     )
 

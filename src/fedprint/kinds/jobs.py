@@ -17,7 +17,7 @@ from fedprint.kinds.base import Source
 from fedprint.kinds.config_files import apply_assignments, merge, one_line
 from fedprint.lab.keys import digest_of
 from fedprint.lab.runner import Done, JobFailed
-from fedprint.lab.tracking import Point
+from fedprint.lab.tracking.runs import Point
 from fedprint.types import Measurement
 
 Checked = TypeVar("Checked", bound=BaseModel)

@@ -11,16 +11,16 @@ from typing import Any
 import torch
 import yaml
 
-from fedprint.data.files import write_json
+from fedprint.data.formats.files import write_json
 from fedprint.kinds import PRELOADED
 from fedprint.kinds.base import Findings, Kind, Resolved
-from fedprint.lab.cleaning import JOBS
 from fedprint.lab.graph import Job
-from fedprint.lab.origin import flat
-from fedprint.lab.pool import LocalPool, Pool
 from fedprint.lab.runner import Done, Lab, cores
-from fedprint.lab.tracking import Run, RunHead, is_finished, open_run
-from fedprint.lab.views import View, save_view
+from fedprint.lab.tracking.origin import flat
+from fedprint.lab.tracking.runs import Run, RunHead, is_finished, open_run
+from fedprint.lab.tracking.views import View, save_view
+from fedprint.lab.versions.cleaning import JOBS
+from fedprint.lab.workers.pool import LocalPool, Pool
 from fedprint.types import FedprintError
 
 

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 from fedprint.component import Component
-from fedprint.data.files import known_sha256
-from fedprint.data.locate import data_root
+from fedprint.data.formats.files import known_sha256
+from fedprint.data.formats.locate import data_root
 from fedprint.kinds.federation.config import Experiment
 
 NO_FILES = "none"

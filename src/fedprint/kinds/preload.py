@@ -14,5 +14,5 @@ from fedprint.kinds.federation.stages import embed as embed
 from fedprint.kinds.federation.stages import federate as federate
 from fedprint.kinds.federation.stages import point as point
 from fedprint.kinds.federation.stages import prepare as prepare
-from fedprint.kinds.inversion.recorded_stages import reconstruct as reconstruct
 from fedprint.kinds.inversion.stages import expose as expose
+from fedprint.kinds.reconstruction.stages import reconstruct as reconstruct

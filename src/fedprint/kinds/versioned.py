@@ -15,11 +15,11 @@ from typing import Any
 
 import yaml
 
-from fedprint.data.files import read_json, write_json
-from fedprint.data.manifest import add_embedded, names_these, read_manifest
+from fedprint.data.catalogue.manifest import add_embedded, names_these, read_manifest
+from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.prepared import load_meta
-from fedprint.data.sources import label_of
-from fedprint.data.text_sources import joint_sha256
+from fedprint.data.sources.registry import label_of
+from fedprint.data.sources.texts import joint_sha256
 from fedprint.kinds.base import Findings, Kind, Resolved, Source
 from fedprint.kinds.federation.config import Experiment, check_experiment, load_experiment
 from fedprint.kinds.federation.graph import FEDERATION
@@ -29,8 +29,12 @@ from fedprint.kinds.laboratory import Tracker, conclude, lab_in
 from fedprint.kinds.registry import kind_of
 from fedprint.kinds.sources import is_own, source
 from fedprint.kinds.study.config import SEARCH, Study
-from fedprint.lab import versions
-from fedprint.lab.dvc_yaml import (
+from fedprint.lab.graph import Job, Stage
+from fedprint.lab.keys import digest_of, source_digest
+from fedprint.lab.project import find_root
+from fedprint.lab.runner import Done
+from fedprint.lab.versions import repository as versions
+from fedprint.lab.versions.dvc_yaml import (
     CONFIGURED,
     DATA,
     Pipeline,
@@ -42,11 +46,7 @@ from fedprint.lab.dvc_yaml import (
     params_yaml,
     published_yaml,
 )
-from fedprint.lab.graph import Job, Stage
-from fedprint.lab.keys import digest_of, source_digest
-from fedprint.lab.pool import Pool, ServerPool
-from fedprint.lab.project import find_root
-from fedprint.lab.runner import Done
+from fedprint.lab.workers.pool import Pool, ServerPool
 from fedprint.rng import seed_for
 from fedprint.types import FedprintError
 

@@ -1,7 +1,7 @@
 """A unit of work and the stages that it consists of: the declaration that runner, cache, DVC and threat model read.
 
 A :class:`Stage` names what it may open and what it writes. That list is the threat model: a stage runs in a process of
-its own that can open nothing else (:mod:`fedprint.lab.sandbox`).
+its own that can open nothing else (:mod:`fedprint.lab.workers.sandbox`).
 """
 
 from __future__ import annotations

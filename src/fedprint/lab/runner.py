@@ -23,9 +23,9 @@ from fedprint.errors import FedprintError
 from fedprint.lab.cache import Cache, Entry
 from fedprint.lab.graph import Job, Stage, Task, Work
 from fedprint.lab.keys import content_digest, stage_key
-from fedprint.lab.pool import Crashed, Pool, Stopped
 from fedprint.lab.progress import Board, send_progress
-from fedprint.lab.sandbox import confine, refuse_exposed
+from fedprint.lab.workers.pool import Crashed, Pool, Stopped
+from fedprint.lab.workers.sandbox import confine, refuse_exposed
 
 RETRY_S = 0.05
 
@@ -374,7 +374,7 @@ def perform(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) 
     """Run a stage in this process, which can open nothing else from then on."""
     import tempfile
 
-    from fedprint.lab.allocator import keep_freed_memory
+    from fedprint.lab.workers.allocator import keep_freed_memory
 
     work = Work.named(call["work"])
     stage = work.graph.stage(call["stage"])

@@ -5,26 +5,12 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from fedprint.component import Component
 from fedprint.data.dataset import Task
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fedprint.models.base import FedModule
-
-
-@runtime_checkable
-class FixedFeatures(Protocol):
-    """A model's configuration whose network reads features that never change: they are computed once per example."""
-
-    def inputs(self, x: Tensor) -> Tensor:
-        """Return the features (n, ...) of model inputs (n, ...)."""
 
 
 class SmallCnn(Component):
@@ -36,13 +22,6 @@ class SmallCnn(Component):
     channels: tuple[int, int] = (16, 32)
     hidden: int = 64
     centred: bool = False
-
-    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
-        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
-        from fedprint.models.convnets import ConvClassifier
-
-        channels, height, width = shape
-        return ConvClassifier((channels, height, width), classes, multi_label, self)
 
 
 class MobileNet(Component):
@@ -71,13 +50,6 @@ class MobileNet(Component):
         """The file of trained weights, if there is one."""
         return (self.weights,) if self.weights else ()
 
-    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
-        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
-        from fedprint.models.mobilenet import MobileNetClassifier
-
-        channels, height, width = shape
-        return MobileNetClassifier((channels, height, width), classes, multi_label, self)
-
 
 class FullyConnected(Component):
     """``mlp``: one hidden layer, whose gradient holds the image in closed form (papers.md 4.2).
@@ -92,12 +64,6 @@ class FullyConnected(Component):
     activation: Literal["relu", "sigmoid"] = "relu"
     centred: bool = False
 
-    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
-        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
-        from fedprint.models.convnets import MlpClassifier
-
-        return MlpClassifier(math.prod(shape), classes, multi_label, self)
-
 
 class OrientedGradients(Component):
     """``oriented-gradients``: a linear layer on hand-made features that need no data (models/gradients.py).
@@ -111,18 +77,6 @@ class OrientedGradients(Component):
     name: Literal["oriented-gradients"] = "oriented-gradients"
     orientations: int = Field(default=8, ge=2)
     cells: int = Field(default=7, ge=2)
-
-    def inputs(self, x: Tensor) -> Tensor:
-        """Return the features (n, orientations * cells * cells) of images (n, channels, h, w)."""
-        from fedprint.models.gradients import oriented_gradients
-
-        return oriented_gradients(x, self.orientations, self.cells)
-
-    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
-        """Return the uninitialised network for :meth:`inputs` of ``shape`` (d,)."""
-        from fedprint.models.gradients import LinearClassifier
-
-        return LinearClassifier(math.prod(shape), classes, multi_label)
 
 
 class DlNet(Component):
@@ -141,13 +95,6 @@ class DlNet(Component):
     bound: float | None = Field(default=0.3, gt=0)
     centred: bool = False
 
-    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
-        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
-        from fedprint.models.spn_networks import DlNetClassifier
-
-        channels, height, width = shape
-        return DlNetClassifier((channels, height, width), classes, multi_label, self)
-
 
 class AlexNet(Component):
     """``alexnet``: AlexNet for 32 pixels (spn, table 4; erratum 8), for images of at least 8 x 8 pixels.
@@ -160,13 +107,6 @@ class AlexNet(Component):
     name: Literal["alexnet"] = "alexnet"
     hidden: int = Field(default=256, ge=1)
     centred: bool = True
-
-    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
-        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
-        from fedprint.models.spn_networks import AlexNetClassifier
-
-        channels, height, width = shape
-        return AlexNetClassifier((channels, height, width), classes, multi_label, self)
 
 
 class Vgg16(Component):
@@ -184,13 +124,6 @@ class Vgg16(Component):
     groups: Literal[1, 2, 4, 8, 16, 32, 64] = 32
     centred: bool = True
 
-    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
-        """Return the uninitialised network for images of ``shape`` (channels, height, width)."""
-        from fedprint.models.spn_networks import Vgg16Classifier
-
-        channels, height, width = shape
-        return Vgg16Classifier((channels, height, width), classes, multi_label, self)
-
 
 class NextWordLstm(Component):
     """``lm``: the paper's next-word model (embedding 100, LSTM 64)."""
@@ -200,12 +133,6 @@ class NextWordLstm(Component):
     name: Literal["lm"] = "lm"
     embedding: int = 100
     hidden: int = 64
-
-    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
-        """Return the uninitialised model; ``classes`` is the size of the vocabulary."""
-        from fedprint.models.lstm import LanguageModel
-
-        return LanguageModel(classes, self)
 
 
 class StarLstm(Component):
@@ -223,9 +150,3 @@ class StarLstm(Component):
     centre: float = 3.0
     forget_bias: float = 1.0
     loss: Literal["absolute", "squared", "huber"] = "huber"
-
-    def build(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
-        """Return the uninitialised model; ``classes`` is the size of the vocabulary."""
-        from fedprint.models.lstm import StarRegressor
-
-        return StarRegressor(classes, self)

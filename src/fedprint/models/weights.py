@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedprint.data.locate import data_root
+from fedprint.data.formats.locate import data_root
 from fedprint.types import FedprintError
 
 HEAD = ("head.weight", "head.bias")

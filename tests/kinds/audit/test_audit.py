@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from fedprint.audit.run import Setting
 from fedprint.cli.main import app
-from fedprint.data.files import write_json
+from fedprint.data.formats.files import write_json
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.evaluation.rows import COLUMNS
 from fedprint.federation.cohorts import FederationPlan

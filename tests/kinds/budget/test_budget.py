@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fedprint.accounting import accountants
 from fedprint.accounting.moments import Moments
 from fedprint.cli.main import app
-from fedprint.kinds.budget import design as budget
+from fedprint.reports.pages import budget
 from fedprint.types import FedprintError
 
 PUBLISHED = budget.Question(clients=100, cohort=50, rounds=11, delta=1e-3)

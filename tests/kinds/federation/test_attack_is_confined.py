@@ -13,8 +13,8 @@ from trespass_cases import CHEATING, HIDDEN, SNOOPING, openers
 from fedprint.kinds.federation.graph import FEDERATION, FEDERATION_WORK
 from fedprint.kinds.federation.jobs import job_of
 from fedprint.lab.graph import Work
-from fedprint.lab.pool import LocalPool
 from fedprint.lab.runner import Done, JobFailed, Lab
+from fedprint.lab.workers.pool import LocalPool
 
 
 @pytest.fixture(scope="module")

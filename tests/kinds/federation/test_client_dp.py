@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from tiny_project import Project
 
-from fedprint.data.describe import write_table
 from fedprint.data.examples import PooledExamples
+from fedprint.data.formats.describe import write_table
 from fedprint.data.prepared import load_users
 from fedprint.evaluation.diversity import doublings
 from fedprint.evaluation.rows import GUARANTEE, read_measurements
-from fedprint.federation.store import UpdateStore
 from fedprint.kinds.federation.jobs import job_of
 from fedprint.kinds.federation.tracked import log_federation
 from fedprint.lab.runner import Done
-from fedprint.reports import figures
-from fedprint.reports.evaluations import read_evaluations
+from fedprint.reports.figures import federation as figures
+from fedprint.reports.numbers.evaluations import read_evaluations
+from fedprint.store.reader import UpdateStore
 
 EXPERIMENT = {
     "report": {"title": "Strokes"},
@@ -149,7 +149,7 @@ def test_where_nobody_attacks_no_device_trains_off_line_but_a_half_of_each_prior
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 10,000 clients it would be 160,000 devices, for random scores."""
-    from fedprint.attacks import rehearsal
+    from fedprint.attacks.adversary import shadow_validation as rehearsal
     from fedprint.kinds.federation.stages import attack
 
     trained: list[int] = []

@@ -13,11 +13,10 @@ import pytest
 import torch
 from tiny_project import TINY, Project, project_in
 
-from fedprint.data.albums import Albums
-from fedprint.data.files import read_json
+from fedprint.data.formats.files import read_json
 from fedprint.data.prepared import load_meta, load_users
+from fedprint.data.sources.albums import Albums
 from fedprint.defences.on_data import CLUSTER
-from fedprint.federation.store import UpdateStore
 from fedprint.kinds.federation.clustering import with_clusters, write_clusters
 from fedprint.kinds.federation.config import check_experiment
 from fedprint.kinds.federation.graph import FEDERATE
@@ -28,7 +27,9 @@ from fedprint.kinds.federation.stages.answers import Answers
 from fedprint.kinds.federation.stages.evaluate_strengths import group_users
 from fedprint.lab.graph import Task
 from fedprint.lab.keys import stage_key
+from fedprint.models.networks import build_network
 from fedprint.ranking import average_precision
+from fedprint.store.reader import UpdateStore
 from fedprint.types import FedprintError
 
 MM_AUG: dict[str, Any] = {"name": "mm-aug", "alpha": [0, 0.5, 2], "clusters": 6}
@@ -94,7 +95,7 @@ def test_features_of_a_network_with_trained_weights(job: Task, tmp_path: Path) -
     from fedprint.models.components import MobileNet
     from fedprint.rng import torch_rng
 
-    trained = MobileNet(normalisation="frozen").build((3, 32, 32), 5, False)
+    trained = build_network(MobileNet(normalisation="frozen"), (3, 32, 32), 5, False)
     trained.reset(torch_rng(0))
     save_file(trained.state_dict(), tmp_path / "weights.safetensors")
     settings = {"features": "imagenet", "weights": str(tmp_path / "weights.safetensors")}

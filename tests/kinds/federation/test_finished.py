@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tiny_project import TINY, project_in
 
-from fedprint.data.files import read_json, write_json
+from fedprint.data.formats.files import read_json, write_json
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import read_measurements
 from fedprint.kinds import PRELOADED
@@ -19,9 +19,9 @@ from fedprint.kinds.federation.finished import open_finished
 from fedprint.kinds.federation.jobs import job_of, point_job
 from fedprint.kinds.federation.reattack import reattack
 from fedprint.kinds.laboratory import jobs_json
-from fedprint.lab.cleaning import reported
-from fedprint.lab.pool import LocalPool
 from fedprint.lab.runner import JobFailed, Lab
+from fedprint.lab.versions.cleaning import reported
+from fedprint.lab.workers.pool import LocalPool
 
 POINT = "noise 0.1 seed 0"
 

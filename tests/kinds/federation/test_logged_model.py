@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from fedprint.federation.store import UpdateStore
 from fedprint.kinds.federation.model import read_model
 from fedprint.lab.graph import Task
+from fedprint.store.reader import UpdateStore
 
 
 def test_a_written_model_has_the_final_global_parameters_and_predicts(tiny_run: Task) -> None:

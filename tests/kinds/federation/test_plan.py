@@ -10,7 +10,7 @@ import torch
 from tiny_project import CHECKOUT, TINY, Project
 from tiny_study import study_of
 
-from fedprint.attacks.adversary import Effort, _nuisance, background_devices
+from fedprint.attacks.adversary.adversaries import Effort, _nuisance, background_devices
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import Noise
@@ -21,6 +21,7 @@ from fedprint.kinds.federation.stages.attack import effort_of, open_view
 from fedprint.kinds.plane.config import load_plane
 from fedprint.kinds.sources import source
 from fedprint.lab.graph import Task
+from fedprint.models.networks import build_network
 
 USERS = 8
 PARAMS = {"conv1.weight": torch.zeros(400), "head.weight": torch.zeros(100), "head.bias": torch.zeros(10)}
@@ -151,7 +152,7 @@ def test_the_plane_of_writers_is_near_what_was_measured(monkeypatch: pytest.Monk
     Of 124 for the whole plane, by the times at which points ended.
     """
     plane = load_plane(source(CHECKOUT, "mnist-writers-plane"))
-    model = plane.config.model.build((1, 28, 28), 10, False)
+    model = build_network(plane.config.model, (1, 28, 28), 10, False)
     params = {name: p.detach() for name, p in model.public_parameters().items()}
     found = Sample(users=100, background=300, examples=10219, prior=5104, seconds=0.0004, params=params)
     later = ("spn", "one-bit", "one-bit-repeat")

@@ -20,8 +20,8 @@ from fedprint.kinds.federation.points import read_point
 from fedprint.lab import keys
 from fedprint.lab.graph import Job
 from fedprint.lab.keys import stage_key
-from fedprint.lab.pool import LocalPool
 from fedprint.lab.runner import Done, Lab
+from fedprint.lab.workers.pool import LocalPool
 from fedprint.types import FedprintError
 
 SMALL: dict[str, Any] = {

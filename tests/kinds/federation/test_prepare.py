@@ -6,9 +6,9 @@ import pytest
 import torch
 from tiny_project import TINY, Project
 
-from fedprint.data.albums import Albums
 from fedprint.data.dataset import Dataset
 from fedprint.data.prepared import load_users
+from fedprint.data.sources.albums import Albums
 from fedprint.data.text_columns import decode_captions
 from fedprint.kinds.federation.stages import prepare
 from fedprint.rng import seed_for

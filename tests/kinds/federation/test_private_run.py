@@ -18,7 +18,7 @@ from fedprint.accounting.accountants import OpacusRdp, accountant_named, epsilon
 from fedprint.accounting.events import Composition, PoissonGaussian, repeated
 from fedprint.accounting.moments import Moments
 from fedprint.cli.main import app
-from fedprint.data.files import read_json
+from fedprint.data.formats.files import read_json
 from fedprint.data.prepared import Meta
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.schedules import Constant
@@ -33,11 +33,11 @@ from fedprint.federation.privacy import (
     UTILITY,
     not_covered,
 )
-from fedprint.federation.store import UpdateStore
 from fedprint.kinds.federation.build import make_plan, store_identity
 from fedprint.kinds.federation.config import check_experiment
 from fedprint.kinds.federation.stages import federate
 from fedprint.lab.graph import Task
+from fedprint.store.reader import UpdateStore
 from fedprint.types import FedprintError, LocalTraining
 
 BUDGET = {"epsilon": 8, "delta": 1e-3, "accountant": "moments"}

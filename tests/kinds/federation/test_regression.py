@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from tiny_project import project_in
 
-from fedprint.data.describe import write_table
-from fedprint.data.files import read_json
+from fedprint.data.formats.describe import write_table
+from fedprint.data.formats.files import read_json
 from fedprint.evaluation.rows import read_measurements
 from fedprint.lab.graph import Task
-from fedprint.reports.page import ReportSummary, write_report
-from fedprint.reports.terminal import summary_table
+from fedprint.reports.pages.federation import ReportSummary, write_report
+from fedprint.reports.pages.terminal import summary_table
 from fedprint.rng import numpy_rng
 
 WORDS = ("awful", "bad", "fair", "good", "superb")

@@ -8,8 +8,8 @@ import pytest
 import torch
 from tiny_project import TINY, Project
 
-from fedprint.federation.store import UpdateStore
 from fedprint.kinds.federation.config import check_experiment
+from fedprint.store.reader import UpdateStore
 from fedprint.types import FedprintError
 
 

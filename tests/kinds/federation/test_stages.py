@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 from tiny_project import CHECKOUT, TINY, Project, run_stages
 
-from fedprint.data.files import read_json
+from fedprint.data.formats.files import read_json
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import read_measurements
 from fedprint.evaluation.shuffled import PermutationTest, judge_jointly, permutation_test
-from fedprint.federation.store import UpdateStore
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.graph import FEDERATION
 from fedprint.kinds.federation.stages import evaluate
 from fedprint.lab.graph import Task
+from fedprint.store.reader import UpdateStore
 
 KEYS = {
     "experiment", "dataset", "prior", "world", "training", "defence", "defence_params", "defended", "adversary", "view",

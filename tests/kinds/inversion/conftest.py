@@ -11,8 +11,8 @@ from tiny_project import Project, make_project
 from fedprint.evaluation.rows import Row
 from fedprint.kinds.inversion.config import InversionExperiment
 from fedprint.kinds.inversion.page import publish
-from fedprint.kinds.inversion.rows import all_rows
-from fedprint.kinds.inversion.scene import Results
+from fedprint.kinds.inversion.results.rows import all_rows
+from fedprint.kinds.inversion.results.scene import Results
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from fedprint.evaluation.rows import read_measurements
 from fedprint.kinds.images import image_job
 from fedprint.kinds.inversion.kind import InversionKind
 from fedprint.lab.graph import Work
-from fedprint.lab.pool import LocalPool
 from fedprint.lab.runner import Done, JobFailed, Lab
+from fedprint.lab.workers.pool import LocalPool
 
 FEW = {
     **SMALL,

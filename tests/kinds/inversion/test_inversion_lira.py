@@ -19,9 +19,9 @@ from fedprint.attacks.inversion.victims import Victims
 from fedprint.errors import FedprintError
 from fedprint.kinds.inversion.attack import SCORES, client_of, observed_victims, read_mechanism, seek
 from fedprint.kinds.inversion.config import CandidatesConfig, InversionExperiment
-from fedprint.kinds.inversion.judge import owners_of
 from fedprint.kinds.inversion.page import publish
-from fedprint.kinds.inversion.rows import all_rows
+from fedprint.kinds.inversion.results.judge import owners_of
+from fedprint.kinds.inversion.results.rows import all_rows
 from fedprint.kinds.inversion.settings import ExposureSettings
 from fedprint.rng import torch_rng
 from fedprint.types import Params

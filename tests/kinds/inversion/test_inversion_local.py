@@ -18,10 +18,10 @@ from fedprint.errors import FedprintError
 from fedprint.kinds.inversion.attack import FOUND, observed_victims, reconstruct
 from fedprint.kinds.inversion.config import InversionExperiment, LocalSgd
 from fedprint.kinds.inversion.page import publish
-from fedprint.kinds.inversion.rows import all_rows
+from fedprint.kinds.inversion.results.rows import all_rows
 from fedprint.kinds.inversion.settings import ExposureSettings
-from fedprint.reports.inversion_details import ablation_table
-from fedprint.reports.inversion_rows import MAIN, of_variant
+from fedprint.reports.numbers.inversion import MAIN, of_variant
+from fedprint.reports.tables.inversion_details import ablation_table
 
 Secret = Literal["ignore", "fit"]
 KNOWN = Knowledge(secret_head=True)

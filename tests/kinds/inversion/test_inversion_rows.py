@@ -15,9 +15,9 @@ from tiny_inversion import where
 from fedprint.evaluation.rows import Row
 from fedprint.kinds.images import read_model
 from fedprint.kinds.inversion.jobs import Place, Training, accuracy_settings, images_of, parts_of
-from fedprint.kinds.inversion.outcome import Exposure
-from fedprint.kinds.inversion.rows import all_rows
-from fedprint.kinds.inversion.scene import Results
+from fedprint.kinds.inversion.results.outcome import Exposure
+from fedprint.kinds.inversion.results.rows import all_rows
+from fedprint.kinds.inversion.results.scene import Results
 from fedprint.kinds.inversion.utility import trained_model
 
 
@@ -264,7 +264,7 @@ def test_the_report_is_whole_and_reads_its_words_from_the_rows(finished: tuple[R
 
 
 def test_the_summary_names_every_attack(finished: tuple[Results, list[Row], Path]) -> None:
-    from fedprint.reports.terminal import summary_table
+    from fedprint.reports.pages.terminal import summary_table
 
     table = summary_table(finished[2] / "reports" / "small")
     assert table.row_count == 2 * 2 + 2

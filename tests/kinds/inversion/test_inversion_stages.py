@@ -32,8 +32,8 @@ from fedprint.kinds.inversion.config import (
     InversionExperiment,
 )
 from fedprint.kinds.inversion.graph import ADAPTIVE_WORK, NAIVE_WORK
-from fedprint.kinds.inversion.judge import judge
-from fedprint.kinds.inversion.outcome import Outcome, read_outcome
+from fedprint.kinds.inversion.results.judge import judge
+from fedprint.kinds.inversion.results.outcome import Outcome, read_outcome
 from fedprint.kinds.inversion.victims import SETTING
 
 

@@ -20,9 +20,9 @@ from fedprint.kinds.inversion.attack import FOUND, reconstruct
 from fedprint.kinds.inversion.config import InversionExperiment
 from fedprint.kinds.inversion.jobs import Place, parts_of
 from fedprint.kinds.inversion.page import layers_of, publish
-from fedprint.kinds.inversion.results import results_of
-from fedprint.kinds.inversion.rows import all_rows
-from fedprint.kinds.inversion.scene import Results
+from fedprint.kinds.inversion.results.gathered import results_of
+from fedprint.kinds.inversion.results.rows import all_rows
+from fedprint.kinds.inversion.results.scene import Results
 from fedprint.kinds.inversion.victims import LEVELS, Sent, distributions
 
 MATCHING, CLOSED = SMALL["attacks"]

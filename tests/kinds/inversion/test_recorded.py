@@ -15,12 +15,12 @@ from tiny_project import TINY, Project
 from fedprint.attacks.inversion.matching import GradientMatching
 from fedprint.attacks.inversion.recorded import fitting, groups_of, in_orders, knowledge_of, senders_of
 from fedprint.attacks.inversion.simulate import LocalSteps
-from fedprint.data.describe import write_table
+from fedprint.data.formats.describe import write_table
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.kinds.federation.stages.attack import open_view
-from fedprint.kinds.inversion.recorded_command import run_recorded, settings_of
-from fedprint.kinds.inversion.recorded_stages import IMAGES, ROWS
+from fedprint.kinds.reconstruction.command import run_recorded, settings_of
+from fedprint.kinds.reconstruction.stages import IMAGES, ROWS
 from fedprint.lab.graph import Task
 from fedprint.rng import torch_rng
 

@@ -12,7 +12,7 @@ from fake_lab import FakeLab
 from fake_points import fake_point
 from tiny_project import CHECKOUT, TINY, Project
 
-from fedprint.data.files import read_json
+from fedprint.data.formats.files import read_json
 from fedprint.evaluation.tradeoff import Point
 from fedprint.kinds import driver
 from fedprint.kinds.config_files import read_yaml

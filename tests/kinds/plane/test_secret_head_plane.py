@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from tiny_project import TINY, Project
 
-from fedprint.attacks import shadow
-from fedprint.data.describe import write_table
+from fedprint.attacks.adversary import shadow_devices as shadow
+from fedprint.data.formats.describe import write_table
 from fedprint.kinds.laboratory import laboratory
 from fedprint.kinds.plane.config import load_plane
 from fedprint.kinds.plane.kind import PlaneKind

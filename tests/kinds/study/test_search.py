@@ -312,7 +312,7 @@ def test_a_study_from_end_to_end(home: Project, study: Study, threads: int) -> N
 
 
 def _equal_bytes(tuned: Tuned, folder: Path) -> None:
-    from fedprint.reports.study import write_study as write
+    from fedprint.reports.pages.study import write_study as write
 
     again = folder.with_name("again")
     write(

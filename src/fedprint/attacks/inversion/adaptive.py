@@ -12,14 +12,13 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from fedprint.attacks.inversion.lbfgs import Lbfgs
 from fedprint.attacks.inversion.matching import GradientMatching, Reconstruction, either
-from fedprint.attacks.inversion.minimise import Limits
 from fedprint.attacks.inversion.objectives import NAIVE, Knowledge
-from fedprint.attacks.inversion.presets import adaptive
+from fedprint.attacks.inversion.optimisers.lbfgs import Lbfgs
+from fedprint.attacks.inversion.optimisers.minimise import Limits
 from fedprint.attacks.inversion.search import Search, objective_at
 from fedprint.attacks.inversion.victims import Victims
-from fedprint.attacks.inversion.weights import from_heavy_to_light
+from fedprint.attacks.inversion.weights import adaptive, from_heavy_to_light
 
 FITTING = 60
 """Evaluations for the push that a private head would have to give so that an image explains what was sent."""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -104,32 +103,3 @@ class ClosedForm(Component):
         if victims.images > 1 or victims.steps is not None:
             raise FedprintError("attack.name: closed-form is for gradients of one image; choose gradient-matching")
         return weight, bias
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoisyBound:
-    """Theorem 2.2 on systems ``B x = W`` (n of them).
-
-    ``bound`` (n,) of the relative error of x where ``applies`` (n,): ``|B^-1 E_B| < 1``. Elsewhere the theorem says
-    nothing: the bound is infinite there, and that is no statement about the attack (papers.md 4.2, erratum 6).
-    """
-
-    bound: Tensor
-    applies: Tensor
-
-
-def noisy_bound(b: Tensor, w: Tensor, noise_b: Tensor, noise_w: Tensor) -> NoisyBound:
-    """Return the bound for square B (n, k, k), W (n, k) and the perturbations of both, in spectral norms."""
-    size, size_noise = torch.linalg.matrix_norm(b, 2), torch.linalg.matrix_norm(noise_b, 2)
-    turned = torch.linalg.matrix_norm(torch.linalg.solve(b, noise_b), 2)
-    condition = torch.linalg.cond(b, 2)
-    relative = size_noise / size + noise_w.norm(dim=1) / w.norm(dim=1)
-    applies = turned < 1
-    bound = torch.where(applies, condition * relative / (1 - turned), torch.inf)
-    return NoisyBound(bound=bound, applies=applies)
-
-
-def solve_noisy(b: Tensor, w: Tensor, noise_b: Tensor, noise_w: Tensor) -> Tensor:
-    """Return x (n, k) of the perturbed systems ``(B + E_B) x = W + E_W``."""
-    x: Tensor = torch.linalg.solve(b + noise_b, w + noise_w)
-    return x

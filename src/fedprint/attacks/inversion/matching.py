@@ -13,15 +13,14 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
-from fedprint.attacks.inversion.adam import Adam
-from fedprint.attacks.inversion.lbfgs import Lbfgs
-from fedprint.attacks.inversion.minimise import Limits, Minimiser, Minimum
-from fedprint.attacks.inversion.objectives import NAIVE, Distance, Knowledge
-from fedprint.attacks.inversion.search import Search
-from fedprint.attacks.inversion.starts import Start
-from fedprint.attacks.inversion.trajectory import Log, Trajectory
+from fedprint.attacks.inversion.objectives import NAIVE, Knowledge
+from fedprint.attacks.inversion.optimisers.adam import Adam
+from fedprint.attacks.inversion.optimisers.lbfgs import Lbfgs
+from fedprint.attacks.inversion.optimisers.minimise import Limits, Minimiser, Minimum
+from fedprint.attacks.inversion.optimisers.starts import Start
+from fedprint.attacks.inversion.optimisers.trajectory import Log, Trajectory
+from fedprint.attacks.inversion.search import Objective, Search
 from fedprint.attacks.inversion.victims import Victims
-from fedprint.component import Component
 from fedprint.rng import torch_rng
 
 
@@ -40,22 +39,15 @@ class Reconstruction:
     trajectory: Trajectory
 
 
-class GradientMatching(Component):
+class GradientMatching(Objective):
     """``gradient-matching``: dummy images, and labels where asked, descend on the distance between gradients.
 
-    ``labels``: known to the adversary, from a rule on the last layer (labels.py), or joint: found with the images, as
-    in deep leakage. ``restarts`` more starts from patterns for what ends above ``target``; the lowest objective wins.
-    ``tv``, ``nats`` and ``box`` are the image prior (objectives.py). ``secret`` is what is made of a private head that
-    may stand behind the features (SPN): ignore it, leave-out all layers that it reaches and match the public head
-    alone, or fit the push that it gives the features of each image, together with the images. ``block`` victims are
-    searched together; the last digits of a result depend on it. ``evaluations`` count gradients of the objective, of
-    every start.
+    ``restarts`` more starts from patterns for what ends above ``target``; the lowest objective wins. ``evaluations``
+    count gradients of the objective, of every start.
     """
 
     name: Literal["gradient-matching"] = "gradient-matching"
-    distance: Distance = "l2"
     start: Start = "grey"
-    labels: Literal["known", "row-sum", "sign", "bias", "counts", "joint"] = "row-sum"
     optimiser: Literal["lbfgs", "adam"] = "lbfgs"
     evaluations: int = Field(default=800, ge=2)
     target: float = Field(default=1e-10, ge=0)
@@ -63,11 +55,6 @@ class GradientMatching(Component):
     lr: float = Field(default=0.1, gt=0)
     signed: bool = False
     restarts: int = Field(default=0, ge=0)
-    tv: float = Field(default=0.0, ge=0)
-    nats: float = Field(default=0.0, ge=0)
-    box: float = Field(default=0.0, ge=0)
-    secret: Literal["ignore", "leave-out", "fit"] = "ignore"
-    block: int = Field(default=32, ge=1)
     keep_images: bool = False
 
     def run(

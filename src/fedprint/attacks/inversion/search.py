@@ -7,26 +7,44 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Generator, Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn import functional
 
 from fedprint.attacks.inversion.label_counts import likeliest_labels
 from fedprint.attacks.inversion.labels import Expected, Rule, check_rule, expected_from, labels_from
-from fedprint.attacks.inversion.objectives import Knowledge, Prior, distance, prior_cost
+from fedprint.attacks.inversion.objectives import Distance, Knowledge, Prior, distance, prior_cost
+from fedprint.attacks.inversion.optimisers.starts import Start, start_images
 from fedprint.attacks.inversion.simulate import simulation
-from fedprint.attacks.inversion.starts import Start, start_images
 from fedprint.attacks.inversion.victims import Victims
+from fedprint.component import Component
 from fedprint.types import FedprintError, Params
-
-if TYPE_CHECKING:
-    from fedprint.attacks.inversion.matching import GradientMatching
 
 PUSH = 0.1
 """Unit of the variables that hold a push, so that a step in them moves gradients about as far as one in the pixels."""
+
+
+class Objective(Component):
+    """What gradient matching minimises.
+
+    ``labels``: known to the adversary, from a rule on the last layer (labels.py), or joint: found with the images, as
+    in deep leakage. ``tv``, ``nats`` and ``box`` are the image prior (objectives.py). ``secret`` is what is made of a
+    private head that may stand behind the features (SPN): ignore it, leave-out all layers that it reaches and match the
+    public head alone, or fit the push that it gives the features of each image, together with the images. ``block``
+    victims are searched together; the last digits of a result depend on it.
+    """
+
+    distance: Distance = "l2"
+    labels: Literal["known", "row-sum", "sign", "bias", "counts", "joint"] = "row-sum"
+    tv: float = Field(default=0.0, ge=0)
+    nats: float = Field(default=0.0, ge=0)
+    box: float = Field(default=0.0, ge=0)
+    secret: Literal["ignore", "leave-out", "fit"] = "ignore"
+    block: int = Field(default=32, ge=1)
 
 
 class Search:
@@ -37,7 +55,7 @@ class Search:
 
     def __init__(
         self,
-        attack: GradientMatching,
+        attack: Objective,
         victims: Victims,
         index: Tensor,
         knowledge: Knowledge,
@@ -159,9 +177,7 @@ class Search:
         return labels_from(rule, descents, victims.images, expected)
 
 
-def objective_at(
-    attack: GradientMatching, victims: Victims, knowledge: Knowledge, images: Tensor, targets: Tensor
-) -> Tensor:
+def objective_at(attack: Objective, victims: Victims, knowledge: Knowledge, images: Tensor, targets: Tensor) -> Tensor:
     """Return the objective (v,) of ``attack`` at images (v, b, c, h, w) and targets (v, b, C), without a push."""
     values = []
     for index in torch.split(torch.arange(len(victims)), attack.block):

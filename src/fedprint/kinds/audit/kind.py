@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedprint.data.files import read_json, write_json
-from fedprint.data.sources import may_be_shared
+from fedprint.data.formats.files import read_json, write_json
+from fedprint.data.sources.registry import may_be_shared
 from fedprint.evaluation.rows import write_measurements
 from fedprint.kinds.audit.config import MARK, ExperimentAudit, load_audit
 from fedprint.kinds.audit.found import as_values, audit_from, audit_row, verdict
@@ -19,8 +19,8 @@ from fedprint.kinds.federation.tracked import parameters
 from fedprint.kinds.jobs import all_done
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
-from fedprint.lab.tracking import DataUse, Run, RunHead
-from fedprint.reports.page import fresh_folder, swap
+from fedprint.lab.tracking.runs import DataUse, Run, RunHead
+from fedprint.reports.pages.federation import fresh_folder, swap
 
 EXPERIMENT = "fedprint audits"
 

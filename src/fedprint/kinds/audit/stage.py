@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedprint.accounting.budget import Budget
 from fedprint.audit.run import Audit, audit
-from fedprint.data.files import read_json, write_json
+from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.prepared import load_meta, load_users
 from fedprint.federation.backends import make_backend
 from fedprint.federation.privacy import budget_accountant

@@ -13,8 +13,8 @@ import yaml
 from pydantic import AfterValidator, Field, model_validator
 
 from fedprint.component import Component
-from fedprint.data.labelled_images import LabelledImages
 from fedprint.data.partition import Partition
+from fedprint.data.sources.labelled_images import LabelledImages
 from fedprint.defences.on_update import Noise, TopK
 from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.secret_head import SecretHead

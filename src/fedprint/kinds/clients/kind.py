@@ -15,13 +15,13 @@ from fedprint.kinds.clients.plan import costs_of
 from fedprint.kinds.clients.rows import accuracy, rows_of
 from fedprint.kinds.images import image_job, images_use, loaded, log_model, may_leave, read_hits, read_losses
 from fedprint.kinds.jobs import crashed, points_of, reason_of
-from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
-from fedprint.lab.origin import flat
 from fedprint.lab.runner import Done, Lab
-from fedprint.lab.tracking import DataUse, Point, Run, RunHead
-from fedprint.reports.clients import write_clients
-from fedprint.reports.clients_rows import accuracies, final
+from fedprint.lab.tracking.origin import flat
+from fedprint.lab.tracking.runs import DataUse, Point, Run, RunHead
+from fedprint.lab.versions.dvc_yaml import Plot
+from fedprint.reports.numbers.clients import accuracies, final
+from fedprint.reports.pages.clients import write_clients
 
 
 class ClientsKind:

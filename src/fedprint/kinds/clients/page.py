@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fedprint.defences.schedules import Constant, Schedule
 from fedprint.kinds.clients.config import ClientsExperiment
-from fedprint.reports.clients_rows import ClientsHead
+from fedprint.reports.numbers.clients import ClientsHead
 
 
 def head_of(experiment: ClientsExperiment, failures: Mapping[str, str]) -> ClientsHead:

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import torch
 
-from fedprint.data.files import read_json, write_json
-from fedprint.data.locate import data_root
+from fedprint.data.formats.files import read_json, write_json
+from fedprint.data.formats.locate import data_root
 from fedprint.kinds.clients.training import fastest, trained
 from fedprint.kinds.images import draw_images, is_small, read_images, write_hits, write_model
 from fedprint.lab.graph import Task

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedprint.data.labelled_images import LabelledSet
+from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.defences.points import defend_data
 from fedprint.defences.secret_head import secret_head
 from fedprint.federation.backends import best_device, default_block, make_backend, trial
@@ -19,6 +19,7 @@ from fedprint.federation.together import train_together
 from fedprint.kinds.clients.config import SweepSettings
 from fedprint.models.base import FedModule
 from fedprint.models.dual_head import DualHead
+from fedprint.models.networks import build_network
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import ClientJob, Device, Doubles, Params
 
@@ -76,7 +77,7 @@ def fastest(settings: SweepSettings, images: LabelledSet) -> str:
 
 def build_model(settings: SweepSettings, images: LabelledSet, seed: int) -> FedModule:
     """Return the network that clients train: with a second head where the mechanism is a secret one."""
-    model = settings.network.build(images.shape, len(images.class_names), False)
+    model = build_network(settings.network, images.shape, len(images.class_names), False)
     if (secret := secret_head(settings.method.defences)) is not None:
         model = DualHead(model, bits=secret.bits, alpha1=secret.alpha1, margin=secret.margin)
     model.reset(torch_rng(seed, "model"))

@@ -21,15 +21,15 @@ from fedprint.defences.secure_aggregation import check_group
 from fedprint.federation.client_state import ClientFiles, ClientState
 from fedprint.federation.cohorts import FederationPlan, check_cohort, cohort_size, largest_cohort
 from fedprint.federation.privacy import noise_of_sums, private_defence, rounds_allowed
-from fedprint.federation.store import StoreLayout
 from fedprint.kinds.components import models_for
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.named_files import files_sha256
 from fedprint.models.base import FedModule
-from fedprint.models.components import FixedFeatures
 from fedprint.models.dual_head import DualHead
+from fedprint.models.networks import build_network, network_inputs
 from fedprint.params import select
 from fedprint.rng import seed_for, torch_rng
+from fedprint.store.layout import StoreLayout
 from fedprint.types import Device, Examples, FedprintError, Params, Role, User
 
 SECTIONS = ("data", "split", "model", "federation", "store", "defences", "threat.defended")
@@ -46,7 +46,7 @@ def to_model_input(
     """
     x, y = examples["x"], examples["y"]
     x = x.to(dtype) / 255 if x.dtype == torch.uint8 else x
-    x = model.inputs(x) if isinstance(model, FixedFeatures) else x
+    x = network_inputs(model, x)
     y = y.to(dtype) if y.is_floating_point() else y
     extra = {name: examples[name] for name in ("t", "album", CLUSTER) if name in examples}
     return {"x": x.to(device), "y": y.to(device), **extra}
@@ -100,7 +100,7 @@ def build_model(config: Experiment, meta: Meta, users: Sequence[User], seed: int
 
 def network(config: Experiment, shape: tuple[int, ...], classes: int, task: Task) -> FedModule:
     """Return the experiment's network for inputs of ``shape`` (of one example), with any parameters."""
-    model = config.model.build(shape, classes, task == "multi_label")
+    model = build_network(config.model, shape, classes, task == "multi_label")
     if (secret := secret_head(config.defences)) is not None:
         model = DualHead(model, bits=secret.bits, alpha1=secret.alpha1, margin=secret.margin)
     model.central_lr = config.federation.central_lr

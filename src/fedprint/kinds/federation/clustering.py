@@ -15,7 +15,7 @@ from torch import Tensor
 from fedprint.data.clusters import Features, cluster, pixel_features, text_features
 from fedprint.data.dataset import TEXT_TASKS
 from fedprint.data.examples import concat
-from fedprint.data.files import npz_bytes, read_arrays, write_atomic, write_json
+from fedprint.data.formats.files import npz_bytes, read_arrays, write_atomic, write_json
 from fedprint.data.prepared import Meta
 from fedprint.defences.on_data import CLUSTER, MmAug
 from fedprint.kinds.federation import build
@@ -23,6 +23,7 @@ from fedprint.kinds.federation.config import Experiment
 from fedprint.models.base import FedModule, quiet_trainer
 from fedprint.models.batches import ShuffledBatches
 from fedprint.models.components import MobileNet
+from fedprint.models.networks import build_network
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import Examples, FedprintError, Floats, User
 
@@ -99,7 +100,7 @@ def _imagenet(asked: MmAug, config: Experiment, images: Tensor) -> Features:
     network = network.model_copy(update={"weights": asked.weights or network.weights})
     if network.weights is None:
         raise FedprintError("defences.mm-aug.weights: imagenet features need a file of trained weights; or use pixels")
-    model = network.build((3, *images.shape[2:]), 2, False)
+    model = build_network(network, (3, *images.shape[2:]), 2, False)
     model.reset(torch_rng(0, "cluster-model"))  # all but the head comes from the file
     return _activations(_feature_function(model), images.expand(-1, 3, -1, -1))
 

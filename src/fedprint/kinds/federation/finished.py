@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedprint.data.files import read_json
+from fedprint.data.formats.files import read_json
 from fedprint.errors import FedprintError
 from fedprint.kinds.federation.config import Experiment, read_resolved
 from fedprint.kinds.federation.graph import FEDERATION, FEDERATION_WORK, POINT_WORK
 from fedprint.kinds.named_files import located, named_files
 from fedprint.lab.cache import Cache
-from fedprint.lab.cleaning import JOBS
 from fedprint.lab.graph import Job, Settings, Work
+from fedprint.lab.versions.cleaning import JOBS
 
 OBSERVED = "observed"
 _CONFIG = "config.yaml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedprint.data.locate import data_root
+from fedprint.data.formats.locate import data_root
 from fedprint.data.splits import Prior
 from fedprint.kinds.federation.config import Experiment, ReportConfig
 from fedprint.kinds.federation.graph import FEDERATION_WORK, POINT_WORK

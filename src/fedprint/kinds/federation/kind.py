@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedprint.data.files import read_json
-from fedprint.data.sources import may_be_shared
+from fedprint.data.formats.files import read_json
+from fedprint.data.sources.registry import may_be_shared
 from fedprint.evaluation.rows import read_measurements
 from fedprint.kinds.base import Costs, Drawn, Findings, Source
 from fedprint.kinds.federation.config import Experiment, load_experiment
@@ -14,11 +14,11 @@ from fedprint.kinds.federation.jobs import jobs_of
 from fedprint.kinds.federation.plan import costs_of
 from fedprint.kinds.federation.tracked import data_use, head_of, log_federation
 from fedprint.kinds.jobs import all_done
-from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
-from fedprint.lab.tracking import Run, RunHead
-from fedprint.reports.page import ReportSummary, write_report
+from fedprint.lab.tracking.runs import Run, RunHead
+from fedprint.lab.versions.dvc_yaml import Plot
+from fedprint.reports.pages.federation import ReportSummary, write_report
 from fedprint.reports.wording import Estimate
 
 ATTACKS = Plot(

@@ -8,11 +8,11 @@ from typing import Any
 
 from safetensors.torch import load_file
 
-from fedprint.data.files import read_json
+from fedprint.data.formats.files import read_json
 from fedprint.errors import FedprintError
 from fedprint.kinds.federation import build
 from fedprint.kinds.federation.config import check_experiment
-from fedprint.lab.tracking import load_model
+from fedprint.lab.tracking.runs import load_model
 from fedprint.models.base import FedModule
 
 WEIGHTS, DESCRIPTION = "weights.safetensors", "model.json"

@@ -9,22 +9,22 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedprint.attacks.adversary import Effort, background_devices, ways_to_learn
+from fedprint.attacks.adversary.adversaries import Effort, background_devices, ways_to_learn
+from fedprint.attacks.adversary.modes import devices_by_mode
 from fedprint.attacks.features import ROW_WISE, TRANSFORMS
-from fedprint.attacks.modes import devices_by_mode
-from fedprint.attacks.reidentify import CRITERIA
+from fedprint.attacks.reidentification.reidentify import CRITERIA
 from fedprint.data.examples import num_examples
-from fedprint.data.locate import data_root
+from fedprint.data.formats.locate import data_root
 from fedprint.data.prepared import meta_of
 from fedprint.data.splits import split_users
 from fedprint.federation.backends import best_device, make_backend
-from fedprint.federation.store import StoreLayout, store_bytes
 from fedprint.kinds.base import Costs
 from fedprint.kinds.federation import build
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.stages.attack import effort_of
 from fedprint.models.base import FedModule
 from fedprint.rng import seed_for
+from fedprint.store.layout import StoreLayout, store_bytes
 from fedprint.types import ClientJob, DataDefence, Device, Params
 
 PROCESS_BYTES = 600 * 2**20

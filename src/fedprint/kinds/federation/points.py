@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fedprint.data.files import read_json
-from fedprint.data.sources import label_of
+from fedprint.data.formats.files import read_json
+from fedprint.data.sources.registry import label_of
 from fedprint.defences.secure_aggregation import server_view
 from fedprint.evaluation.rows import read_measurements
 from fedprint.evaluation.tradeoff import Point, point_from_json
@@ -16,8 +16,8 @@ from fedprint.kinds.federation.tracked import analysis_points, by_round, data_us
 from fedprint.lab.graph import Job
 from fedprint.lab.keys import digest_of, source_digest
 from fedprint.lab.runner import Done
-from fedprint.lab.tracking import DataUse, Run, RunHead
-from fedprint.lab.tracking import Point as Tracked
+from fedprint.lab.tracking.runs import DataUse, Run, RunHead
+from fedprint.lab.tracking.runs import Point as Tracked
 from fedprint.types import FedprintError, Linkage
 
 STAGE = "point"

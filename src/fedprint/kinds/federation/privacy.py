@@ -11,7 +11,7 @@ from fedprint.accounting.accountants import accountants_for
 from fedprint.accounting.design import Epsilon, measured
 from fedprint.accounting.events import Event
 from fedprint.accounting.users import of_user
-from fedprint.data.files import write_json
+from fedprint.data.formats.files import write_json
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import LEDGER, Ledger, read_ledger

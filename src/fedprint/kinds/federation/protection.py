@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedprint.data.examples import concat, num_examples
-from fedprint.data.files import write_json
+from fedprint.data.formats.files import write_json
 from fedprint.data.prepared import Meta, load_users
 from fedprint.defences.points import defend_data, settle
 from fedprint.defences.strength import Defence

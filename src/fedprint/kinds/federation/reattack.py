@@ -18,9 +18,9 @@ from fedprint.kinds.federation.finished import Finished, open_finished
 from fedprint.kinds.federation.graph import ANALYSE, ASK, ATTACK, EVALUATE
 from fedprint.kinds.laboratory import lab_in
 from fedprint.lab.graph import Job, Stage
-from fedprint.lab.pool import LocalPool
 from fedprint.lab.project import find_root
 from fedprint.lab.runner import file_name
+from fedprint.lab.workers.pool import LocalPool
 
 AGAIN = (ATTACK, ANALYSE, EVALUATE)
 CHANGEABLE = ("attacks", "selection", "evaluation")

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedprint.data.files import read_json
-from fedprint.data.sources import label_of
+from fedprint.data.formats.files import read_json
+from fedprint.data.sources.registry import label_of
 from fedprint.evaluation.rows import NUMBERS, Row, read_measurements
 from fedprint.kinds.federation.config import Experiment
 from fedprint.lab.graph import Job
-from fedprint.lab.origin import flat
 from fedprint.lab.runner import Done
-from fedprint.lab.tracking import DataUse, Point, Run, RunHead
+from fedprint.lab.tracking.origin import flat
+from fedprint.lab.tracking.runs import DataUse, Point, Run, RunHead
 
 SHOWN = ("ap", "top1", "accuracy", "auc")
 """Metrics of analyses that are tracked; the others stand in the report's table."""

@@ -33,6 +33,7 @@ from fedprint.defences.strength import one
 from fedprint.federation.backends import best_device
 from fedprint.kinds.inversion.config import Inversion, LocalSgd, Mechanic, Network
 from fedprint.kinds.inversion.victims import GRADIENTS, IMAGES, MECHANISM, SETTING
+from fedprint.models.networks import build_network
 from fedprint.rng import seed_for
 from fedprint.types import UpdateDefence
 
@@ -103,7 +104,7 @@ def observed_victims(observed: Path) -> Victims:
     channels, height, width = setting["shape"]
     shape = (channels, height, width)
     return Victims(
-        model=_NETWORK.validate_python(setting["network"]).build(shape, setting["classes"], False),
+        model=build_network(_NETWORK.validate_python(setting["network"]), shape, setting["classes"], False),
         params=_part(tensors, "params."),
         descents=_part(tensors, "sent."),
         shape=shape,

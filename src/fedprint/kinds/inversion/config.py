@@ -19,7 +19,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 from fedprint.attacks.inversion.closed_form import ClosedForm
 from fedprint.attacks.inversion.matching import GradientMatching
 from fedprint.component import Component
-from fedprint.data.labelled_images import LabelledImages
+from fedprint.data.sources.labelled_images import LabelledImages
 from fedprint.defences.on_update import Laplace, Noise, TopK
 from fedprint.defences.secret_head import SecretHead
 from fedprint.kinds.base import Source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedprint.data.labelled_images import LabelledImages, LabelledSet
+from fedprint.data.sources.labelled_images import LabelledImages, LabelledSet
 from fedprint.kinds.images import image_job, loaded
 from fedprint.kinds.inversion.config import MAIN, InversionExperiment
 from fedprint.kinds.inversion.graph import ACCURACY_WORK, ADAPTIVE_WORK, NAIVE_WORK

@@ -12,14 +12,14 @@ from fedprint.kinds.inversion.config import InversionExperiment, load_inversion
 from fedprint.kinds.inversion.jobs import job_of, parts_of
 from fedprint.kinds.inversion.page import publish
 from fedprint.kinds.inversion.plan import costs_of
-from fedprint.kinds.inversion.results import check_images, results_of
-from fedprint.kinds.inversion.rows import all_rows
+from fedprint.kinds.inversion.results.gathered import check_images, results_of
+from fedprint.kinds.inversion.results.rows import all_rows
 from fedprint.kinds.inversion.tracked import data_use, head_of, log_job
 from fedprint.kinds.jobs import crashed
-from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
-from fedprint.lab.tracking import Point, Run, RunHead
+from fedprint.lab.tracking.runs import Point, Run, RunHead
+from fedprint.lab.versions.dvc_yaml import Plot
 
 
 class InversionKind:

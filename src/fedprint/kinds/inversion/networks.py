@@ -11,12 +11,13 @@ from fedprint.defences.secret_head import secret_head
 from fedprint.kinds.inversion.config import Network
 from fedprint.models.base import FedModule
 from fedprint.models.dual_head import DualHead
+from fedprint.models.networks import build_network
 from fedprint.types import Device
 
 
 def network_of(config: Network, shape: tuple[int, int, int], classes: int, defences: Sequence[Defence]) -> FedModule:
     """Return the network that clients train: with a second head where the mechanism is a secret one."""
-    model = config.build(shape, classes, False)
+    model = build_network(config, shape, classes, False)
     secret = secret_head(defences)
     return model if secret is None else DualHead(model, bits=secret.bits, alpha1=secret.alpha1, margin=secret.margin)
 

@@ -10,11 +10,11 @@ import numpy as np
 from fedprint.evaluation.rows import Row
 from fedprint.kinds.inversion.config import MAIN, InversionExperiment
 from fedprint.kinds.inversion.jobs import Place
-from fedprint.kinds.inversion.outcome import Exposure
-from fedprint.kinds.inversion.scene import Results
+from fedprint.kinds.inversion.results.outcome import Exposure
+from fedprint.kinds.inversion.results.scene import Results
 from fedprint.kinds.inversion.victims import LEVELS
-from fedprint.reports.inversion import write_inversion
-from fedprint.reports.inversion_rows import InversionHead, Layers, Other, Sample, Trail
+from fedprint.reports.numbers.inversion import InversionHead, Layers, Other, Sample, Trail
+from fedprint.reports.pages.inversion import write_inversion
 
 PUBLISHED_ALPHA2 = 0.1
 """The secret head's strength outside of the papers' grids (papers.md 4.5)."""

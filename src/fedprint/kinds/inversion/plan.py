@@ -13,7 +13,7 @@ import torch
 
 from fedprint.attacks.inversion.adaptive import tactics
 from fedprint.attacks.inversion.matching import GradientMatching
-from fedprint.data.labelled_images import LabelledSet
+from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.kinds.base import Costs
 from fedprint.kinds.federation.plan import PROCESS_BYTES
 from fedprint.kinds.inversion.attack import knowledge_of, observed_victims

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedprint.data.labelled_images import LabelledImages
+from fedprint.data.sources.labelled_images import LabelledImages
 from fedprint.kinds.inversion.config import CandidatesConfig, Inversion, LocalSgd, Mechanic, Network, TrainingConfig
 from fedprint.kinds.jobs import JobSettings
 

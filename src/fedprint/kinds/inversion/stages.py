@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from fedprint.kinds.images import draw_images, is_small, read_images, write_hits, write_model
-from fedprint.kinds.inversion import attack, outcome, utility, victims
-from fedprint.kinds.inversion import judge as judging
+from fedprint.kinds.inversion import attack, utility, victims
+from fedprint.kinds.inversion.results import judge as judging
+from fedprint.kinds.inversion.results import outcome
 from fedprint.lab.graph import Task
 from fedprint.rng import seed_for
 

@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from fedprint.evaluation.capability import accuracy_of_runs
+from fedprint.evaluation.inversion.capability import accuracy_of_runs
 from fedprint.evaluation.metrics import measurement
 from fedprint.kinds.images import images_use, log_model, read_hits, read_losses
 from fedprint.kinds.inversion.config import InversionExperiment
 from fedprint.kinds.inversion.jobs import Part, Training, images_of, label_of, parts_of
-from fedprint.kinds.inversion.judge import MATCHINGS
-from fedprint.kinds.inversion.outcome import read_outcome
-from fedprint.kinds.inversion.results import setting_of
-from fedprint.kinds.inversion.rows import rows_of_images
-from fedprint.kinds.inversion.scene import Scene, attack_keys, setting_keys
-from fedprint.kinds.inversion.sought import rows_of_sought
+from fedprint.kinds.inversion.results.gathered import setting_of
+from fedprint.kinds.inversion.results.judge import MATCHINGS
+from fedprint.kinds.inversion.results.outcome import read_outcome
+from fedprint.kinds.inversion.results.rows import rows_of_images
+from fedprint.kinds.inversion.results.scene import Scene, attack_keys, setting_keys
+from fedprint.kinds.inversion.results.sought import rows_of_sought
 from fedprint.kinds.jobs import points_of
 from fedprint.lab.graph import Job
-from fedprint.lab.origin import flat
 from fedprint.lab.runner import Done
-from fedprint.lab.tracking import DataUse, Run, RunHead
+from fedprint.lab.tracking.origin import flat
+from fedprint.lab.tracking.runs import DataUse, Run, RunHead
 from fedprint.types import Measurement
 
 

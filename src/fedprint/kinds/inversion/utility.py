@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from fedprint.data.labelled_images import LabelledSet
+from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.defences.points import defend_data
 from fedprint.federation.gradient_rounds import GradientPlan, train_on_gradients
 from fedprint.kinds.federation.build import load_parameters, parameters_of

@@ -15,7 +15,7 @@ from torch import Tensor
 from fedprint.attacks.inversion.simulate import as_descent, local_batches
 from fedprint.attacks.inversion.victims import Labelled
 from fedprint.data.examples import take
-from fedprint.data.labelled_images import LabelledSet
+from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.defences.points import defend_data, send, settle
 from fedprint.federation.gradient_rounds import client_gradient, private_start
 from fedprint.kinds.federation.build import parameters_of

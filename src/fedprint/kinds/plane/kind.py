@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedprint.data.files import read_json
-from fedprint.data.sources import may_be_shared
+from fedprint.data.formats.files import read_json
+from fedprint.data.sources.registry import may_be_shared
 from fedprint.evaluation.planes import STRONGEST
 from fedprint.evaluation.rows import Row
 from fedprint.evaluation.tradeoff import Point
@@ -21,12 +21,12 @@ from fedprint.kinds.federation.points import log_point, point_head, points_of
 from fedprint.kinds.federation.tracked import data_use
 from fedprint.kinds.jobs import told
 from fedprint.kinds.plane.config import Place, Plane, load_plane
-from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, JobFailed, Lab
-from fedprint.lab.tracking import Run, RunHead
-from fedprint.reports.plane import PlaneHead, write_plane
-from fedprint.reports.plane_numbers import Entry, headline
+from fedprint.lab.tracking.runs import Run, RunHead
+from fedprint.lab.versions.dvc_yaml import Plot
+from fedprint.reports.numbers.plane import Entry, headline
+from fedprint.reports.pages.plane import PlaneHead, write_plane
 from fedprint.types import FedprintError
 
 EXPERIMENT = "fedprint planes"

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from fedprint.data.files import read_json
-from fedprint.data.locate import data_root
-from fedprint.data.sources import may_be_shared
+from fedprint.data.formats.files import read_json
+from fedprint.data.formats.locate import data_root
+from fedprint.data.sources.registry import may_be_shared
 from fedprint.defences.secure_aggregation import server_view
 from fedprint.kinds.base import Costs, Drawn, Findings, Source
 from fedprint.kinds.federation.plan import costs_of_points
@@ -18,10 +18,10 @@ from fedprint.kinds.study.config import Study, load_study
 from fedprint.kinds.study.points import spread_jobs
 from fedprint.kinds.study.report import publish
 from fedprint.kinds.study.search import Tuned, tune
-from fedprint.lab.dvc_yaml import Plot
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
-from fedprint.lab.tracking import DataUse, Point, Run, RunHead, open_run
+from fedprint.lab.tracking.runs import DataUse, Point, Run, RunHead, open_run
+from fedprint.lab.versions.dvc_yaml import Plot
 from fedprint.tuning.score import Finished
 from fedprint.tuning.worker import StudyPlan
 from fedprint.types import Linkage

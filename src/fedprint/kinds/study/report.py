@@ -11,8 +11,8 @@ from fedprint.evaluation.rows import Row, read_measurements, write_measurements
 from fedprint.kinds.federation.points import STAGE
 from fedprint.kinds.study.config import Ceiling
 from fedprint.kinds.study.search import Tuned, ceiling_of
-from fedprint.lab.origin import flat
-from fedprint.reports.study import LINKED, StudyHead, write_study
+from fedprint.lab.tracking.origin import flat
+from fedprint.reports.pages.study import LINKED, StudyHead, write_study
 
 
 def publish(tuned: Tuned, out: Path) -> None:

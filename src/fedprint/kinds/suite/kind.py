@@ -13,9 +13,9 @@ from fedprint.kinds.suite.config import KindOf, Member, Suite, load_suite
 from fedprint.lab.graph import Job
 from fedprint.lab.progress import Board
 from fedprint.lab.runner import Done, Lab
-from fedprint.lab.tracking import Run, RunHead
-from fedprint.reports.page import fresh_folder, swap
-from fedprint.reports.suite import MemberReport, write_suite
+from fedprint.lab.tracking.runs import Run, RunHead
+from fedprint.reports.pages.federation import fresh_folder, swap
+from fedprint.reports.pages.suite import MemberReport, write_suite
 from fedprint.types import FedprintError
 
 BETWEEN = ": "

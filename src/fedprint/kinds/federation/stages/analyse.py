@@ -12,9 +12,9 @@ from threadpoolctl import threadpool_limits
 from fedprint.analyses.base import Bench
 from fedprint.analyses.trials import load_questions, save_trials
 from fedprint.attacks.problem import attack_problem
-from fedprint.attacks.reidentify import Attack, Tuned
-from fedprint.attacks.slices import SlicedWorkspace
-from fedprint.data.files import read_json
+from fedprint.attacks.reidentification.reidentify import Attack, Tuned
+from fedprint.attacks.reidentification.slices import SlicedWorkspace
+from fedprint.data.formats.files import read_json
 from fedprint.data.prepared import load_meta
 from fedprint.kinds.federation.build import DTYPES, to_model_input
 from fedprint.kinds.federation.stages.attack import open_view

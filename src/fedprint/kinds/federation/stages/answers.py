@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprint.data.files import read_json
-from fedprint.federation.store import read_truth
+from fedprint.data.formats.files import read_json
 from fedprint.lab.graph import Task
+from fedprint.store.index import read_truth
 from fedprint.types import AdversaryName, Ints
 
 

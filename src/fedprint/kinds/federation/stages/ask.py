@@ -6,11 +6,12 @@ import numpy as np
 
 from fedprint.analyses.base import Facts
 from fedprint.analyses.trials import UPDATES, AnswerSet, Asked, QuestionSet, save_answers, save_questions
-from fedprint.data.files import write_json
+from fedprint.data.formats.files import write_json
 from fedprint.data.prepared import load_meta, load_users
-from fedprint.federation.store import UpdateStore, read_truth
 from fedprint.lab.graph import Task
 from fedprint.rng import seed_for
+from fedprint.store.index import read_truth
+from fedprint.store.reader import UpdateStore
 
 
 def run(task: Task) -> None:

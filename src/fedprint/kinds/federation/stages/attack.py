@@ -14,18 +14,26 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from fedprint.attacks.adversary import Choice, Effort, OffLine, choose, distinct, recipes, relabelled, run_off_line
-from fedprint.attacks.modes import have_modes, with_modes
-from fedprint.attacks.presets import Chance
-from fedprint.attacks.rehearsal import Made, Plan, make
-from fedprint.attacks.reidentify import Workspace, answer, averaged, pool, tune
+from fedprint.attacks.adversary.adversaries import (
+    Choice,
+    Effort,
+    OffLine,
+    choose,
+    distinct,
+    recipes,
+    relabelled,
+    run_off_line,
+)
+from fedprint.attacks.adversary.modes import have_modes, with_modes
+from fedprint.attacks.adversary.shadow_validation import Made, Plan, make
+from fedprint.attacks.reidentification.presets import Chance
+from fedprint.attacks.reidentification.reidentify import Workspace, answer, averaged, pool, tune
 from fedprint.attacks.view import AttackerView, ask_all
 from fedprint.component import Component
-from fedprint.data.files import read_json, write_json
+from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.prepared import load_meta, load_users
 from fedprint.data.text_columns import CAPTION
 from fedprint.federation.ledger import LEDGER, public_norms
-from fedprint.federation.store import UpdateStore
 from fedprint.kinds.components import Attack
 from fedprint.kinds.federation import build
 from fedprint.kinds.federation.clustering import with_clusters
@@ -34,6 +42,7 @@ from fedprint.lab.graph import Task
 from fedprint.lab.progress import meter
 from fedprint.models.curves import Curves
 from fedprint.rng import numpy_rng, torch_rng
+from fedprint.store.reader import UpdateStore
 from fedprint.types import AdversaryName, Ints, Questions, User
 
 

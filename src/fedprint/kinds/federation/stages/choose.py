@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from fedprint.data.files import write_json
+from fedprint.data.formats.files import write_json
 from fedprint.federation.backends import default_block, trial
 from fedprint.kinds.federation.plan import load_trainees
 from fedprint.lab.graph import Task

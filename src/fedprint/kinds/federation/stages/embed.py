@@ -8,8 +8,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from fedprint.attacks.embed import two_dimensions
-from fedprint.federation.store import UpdateStore
 from fedprint.lab.graph import Task
+from fedprint.store.reader import UpdateStore
 
 
 def run(task: Task) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprint.data.files import read_json, write_json
+from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.prepared import Meta, load_meta, load_users
 from fedprint.defences.secure_aggregation import server_view
 from fedprint.evaluation.chance import expected_top_k
@@ -21,7 +21,6 @@ from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import GUARANTEE, to_row
 from fedprint.evaluation.shuffled import PermutationTest, permutation_test
 from fedprint.evaluation.utility import hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
-from fedprint.federation.store import read_truth
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.stages.answers import Answers
 from fedprint.kinds.federation.stages.evaluate_analyses import write_analyses
@@ -29,6 +28,7 @@ from fedprint.kinds.federation.stages.evaluate_diversity import measure_diversit
 from fedprint.kinds.federation.stages.evaluate_strengths import measure_strengths
 from fedprint.lab.graph import Task
 from fedprint.rng import numpy_rng, seed_for
+from fedprint.store.index import read_truth
 from fedprint.types import AdversaryName, Ints, Measurement
 
 UTILITY = {

@@ -16,10 +16,11 @@ from fedprint.analyses.trials import Trial, load_answers, load_trials
 from fedprint.data.prepared import Meta, load_users
 from fedprint.evaluation.judge import Setting, judge
 from fedprint.evaluation.rows import Row, plain_value, to_row
-from fedprint.federation.store import UpdateStore, read_truth
 from fedprint.kinds.federation import build
 from fedprint.lab.graph import Task
 from fedprint.rng import seed_for
+from fedprint.store.index import read_truth
+from fedprint.store.reader import UpdateStore
 from fedprint.types import Floats, Measurement, User
 
 

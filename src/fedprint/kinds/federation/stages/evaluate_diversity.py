@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from fedprint.data.files import read_json
+from fedprint.data.formats.files import read_json
 from fedprint.data.prepared import load_users
 from fedprint.evaluation.diversity import doublings
 from fedprint.evaluation.metrics import METRICS

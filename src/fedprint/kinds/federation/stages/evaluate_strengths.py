@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from fedprint.data.files import read_json
+from fedprint.data.formats.files import read_json
 from fedprint.evaluation.measure import measure_outcomes
 from fedprint.evaluation.outcomes import outcomes, outcomes_of
-from fedprint.federation.store import read_truth
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.stages.answers import Answers
 from fedprint.lab.graph import Task
 from fedprint.rng import seed_for
+from fedprint.store.index import read_truth
 from fedprint.types import Measurement
 
 ANALYSIS = "strengths"

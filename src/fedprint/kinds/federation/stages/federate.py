@@ -15,11 +15,10 @@ import torch
 from safetensors.torch import save_file
 
 from fedprint.data.examples import columns, concat, num_examples, take
-from fedprint.data.files import read_json, write_json
+from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.prepared import Meta, load_meta, load_users
 from fedprint.federation.backends import best_device, make_backend
 from fedprint.federation.rounds import RoundReport, federate
-from fedprint.federation.store import StoreWriter, UpdateStore
 from fedprint.kinds.federation import build
 from fedprint.kinds.federation.model import BUILT_FROM, DESCRIPTION, WEIGHTS
 from fedprint.kinds.federation.privacy import open_ledger, write_privacy
@@ -31,6 +30,8 @@ from fedprint.models.batches import ShuffledBatches
 from fedprint.models.curves import PipeLogger
 from fedprint.reports.wording import with_unit
 from fedprint.rng import torch_rng
+from fedprint.store.reader import UpdateStore
+from fedprint.store.writer import StoreWriter
 from fedprint.types import Device, Examples, Params, User
 
 KNN_NEIGHBOURS = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 
-from fedprint.data.files import read_json, write_json
+from fedprint.data.formats.files import read_json, write_json
 from fedprint.evaluation.rows import read_measurements
 from fedprint.evaluation.tradeoff import point_json, point_of
 from fedprint.kinds.federation.stages import evaluate

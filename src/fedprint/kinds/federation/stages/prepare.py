@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fedprint.data.background import check_background
+from fedprint.data.catalogue.summary import contact_sheet, sample_texts
 from fedprint.data.dataset import TEXT_TASKS, Dataset
-from fedprint.data.describe_users import contact_sheet, sample_texts
-from fedprint.data.files import write_json
-from fedprint.data.locate import data_root
+from fedprint.data.formats.files import write_json
+from fedprint.data.formats.locate import data_root
 from fedprint.data.prepared import meta_of, save_meta, save_users
 from fedprint.data.splits import has_albums, split_users, with_albums
 from fedprint.lab.graph import Task

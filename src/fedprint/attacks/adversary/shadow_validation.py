@@ -1,0 +1,226 @@
+"""Rehearsals inside the prior: what the adversary uses to choose an attack, its layers and its hyper-parameters.
+
+Cross-validation over the recorded prior updates alone rewards what is peculiar to a *device* (its number of examples,
+the pixels it never lights), because one prior device sends all updates of its user. The anonymous device is another
+device with other data. So the adversary cuts each user's prior examples into two halves, trains both off line from
+the recorded global models, and validates from one half to the other: another device of the same user, as in the attack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+from scipy.special import log_softmax
+
+from fedprint.attacks.adversary.shadow_devices import ShadowDevice, cut_halves, shadow_updates, spread, spread_rounds
+from fedprint.attacks.problem import MORE_ROUNDS, Problem, Validation
+from fedprint.attacks.reidentification.reidentify import Attack, Tuned, Workspace, scores_of
+from fedprint.attacks.updates import MemoryUpdates
+from fedprint.attacks.view import AttackerView
+from fedprint.defences.secure_aggregation import secure_aggregation
+from fedprint.ranking import average_precision
+from fedprint.rng import numpy_rng
+from fedprint.types import Doubles, Examples, FedprintError, Ints, Questions, Scores
+
+Progress = Callable[[int], None]
+
+CLEAN, DEFENDED, NUISANCE, SUMMED = 0, 1, 2, 3
+"""Kinds of devices off line: as if nobody were defended, defended, with nothing but background, and defended devices as
+secure aggregation shows them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """Updates (n, d) made off line, and (n,) ``labels``, ``kind`` of device, ``side``: which half of a prior it has.
+
+    Devices of one ``turn`` (n,) are of different users and trained from one global model: they could form a cohort.
+    ``mode`` (n,) is that from which the adversary gave a device background, if it chose one.
+    """
+
+    updates: MemoryUpdates
+    labels: Ints
+    kind: Ints
+    side: Ints
+    turn: Ints
+    mode: Ints
+
+    def rows(self, kinds: Sequence[int], side: int | None = None) -> Ints:
+        """Return the rows of some kinds of devices, of one half or of any."""
+        wanted = np.isin(self.kind, kinds)
+        return np.flatnonzero(wanted if side is None else wanted & (self.side == side))
+
+    def part(self, start: int, stop: int) -> Made:
+        """Return the rows from ``start`` to before ``stop``; the updates are not copied."""
+        values = self.updates.values[start:stop]
+        arrays = {f.name: getattr(self, f.name)[start:stop] for f in fields(self) if f.name != "updates"}
+        return Made(updates=replace(self.updates, values=values), **arrays)
+
+
+Plan = Iterable[tuple[ShadowDevice, int]]
+"""Devices and the half of the prior that each has, -1 for neither."""
+
+
+def make(view: AttackerView, questions: Questions, plan: Plan, progress: Progress = lambda done: None) -> Made:
+    """Train the devices of a plan."""
+    devices, sides = zip(*plan, strict=True)
+    position = {user: i for i, user in enumerate(questions.options)}
+    return Made(
+        updates=shadow_updates(view, devices, progress),
+        labels=np.array([position.get(view.labels.get(d.user_id, -1), -1) for d in devices], dtype=np.int64),
+        kind=np.array([NUISANCE if d.user_id < 0 else DEFENDED if d.defended else CLEAN for d in devices]),
+        side=np.array(sides, dtype=np.int64),
+        turn=np.unique([f"{d.round} {d.tag}" for d in devices], return_inverse=True)[1].astype(np.int64),
+        mode=np.array([d.mode for d in devices], dtype=np.int64),
+    )
+
+
+def with_sums(made: Made, view: AttackerView) -> Made:
+    """Return the updates and, behind them, what secure aggregation would show of the defended ones, if there is any.
+
+    A row per device: the mean of its group. Half of a group's devices are the adversary's own, so as in the federation
+    the rows have half as many devices in them.
+    """
+    secure = secure_aggregation(view.defences or ())
+    hidden = 1 if secure is None else len(secure.groups(view.store.layout.cohort)[0]) // 2
+    if hidden < 2:
+        return made
+    rng, groups = numpy_rng(view.seed, "rehearsed-groups"), []
+    for turn in np.unique(made.turn[made.kind == DEFENDED]):
+        members = rng.permutation(np.flatnonzero(made.turn == turn))
+        groups += np.array_split(members, max(1, len(members) // hidden))
+    means = [made.updates.values[group].mean(0, keepdims=True).repeat(len(group), 0) for group in groups]
+    rows = np.concatenate(groups)
+    return Made(
+        updates=replace(made.updates, values=np.concatenate([made.updates.values, *means])),
+        labels=np.concatenate([made.labels, made.labels[rows]]),
+        kind=np.concatenate([made.kind, np.full(len(rows), SUMMED)]),
+        side=np.concatenate([made.side, made.side[rows]]),
+        turn=np.concatenate([made.turn, made.turn[rows]]),
+        mode=np.concatenate([made.mode, made.mode[rows]]),
+    )
+
+
+def whole_priors(view: AttackerView, *, rounds: int, defended: int, draws: int) -> Plan:
+    """Yield a clean device per prior from ``rounds`` spread models, and from ``defended`` of these ``draws`` more."""
+    turns = spread_rounds(view, rounds)
+    beside = set(spread(turns, defended))
+    for t in turns:
+        for user in view.prior_users:
+            for device in _both_kinds(user.user_id, user.examples, t, "whole", draws if t in beside else 0):
+                yield device, 0
+
+
+def half_priors(view: AttackerView, *, rounds: int, draws: int) -> Plan:
+    """Yield the same for the halves of every prior, first halves at even turns: fit and ask share no global model.
+
+    Where most priors have a single example, both halves are that example.
+    """
+    _two_rounds(view)
+    halves = prior_halves(view)
+    for turn, t in enumerate(spread_rounds(view, rounds)):
+        side = turn % 2
+        for user_id, pair in halves.items():
+            for device in _both_kinds(user_id, pair[side], t, f"half-{side}", draws):
+                yield device, side
+
+
+def rehearsals(made: Made, learn: Sequence[int], asked: int, options: int) -> tuple[Validation, ...]:
+    """Return both problems that learn from devices of kinds ``learn`` and ask for ``asked`` ones of the other half."""
+    folds = []
+    for side in (0, 1):
+        fit, ask = made.rows(learn, side), made.rows((asked,), 1 - side)
+        problem = Problem(
+            updates=made.updates,
+            fit=fit,
+            labels=made.labels[fit],
+            ask=ask,
+            options=options,
+            nuisance=made.rows((NUISANCE,)),
+        )
+        folds.append(Validation(problem=problem, answers=made.labels[ask]))
+    return tuple(folds)
+
+
+def validations(
+    view: AttackerView, questions: Questions, *, rounds: int, progress: Progress = lambda done: None
+) -> tuple[Validation, ...]:
+    """Return two validation problems on undefended devices (first half names second half, and back).
+
+    ``rounds`` recorded global models are used, spread evenly over training; the halves are trained at alternating ones.
+    Where most priors have a single example no half exists: then recorded prior updates of even and odd rounds.
+    Raises FedprintError when too few rounds were recorded.
+    """
+    _two_rounds(view)
+    if _halves(view) is None:
+        return _round_folds(view, questions)
+    return undefended(view, questions, make(view, questions, half_priors(view, rounds=rounds, draws=0), progress))
+
+
+def undefended(view: AttackerView, questions: Questions, halves: Made) -> tuple[Validation, ...]:
+    """Return the validation problems of :func:`validations` on the clean devices among halves already made."""
+    if _halves(view) is None:
+        return _round_folds(view, questions)
+    return rehearsals(halves, (CLEAN,), CLEAN, len(questions.options))
+
+
+def rehearsed_scores(
+    attack: Attack, validations: Sequence[Validation], tuned: Tuned, work: Workspace, rng: torch.Generator
+) -> list[Scores]:
+    """Return calibrated log-probabilities (q, m) on each of the validation problems."""
+    scored = (scores_of(attack, v.problem, tuned.settings, work, rng) for v in validations)
+    return [log_softmax(tuned.temperature * scores, axis=1) for scores in scored]
+
+
+def rehearsed_ap(told: Sequence[Scores], validations: Sequence[Validation]) -> Doubles:
+    """Return each user's AP (m,) in rankings of the validation problems, their mean; NaN for one never asked about.
+
+    Raises FedprintError for scores that are not finite: their AP would mean nothing.
+    """
+    if not all(np.isfinite(scores).all() for scores in told):
+        raise FedprintError("an attack's scores of rehearsed updates hold NaN or infinity; lower federation.lr")
+    aps = np.array([average_precision(scores, v.answers) for scores, v in zip(told, validations, strict=True)])
+    known = (~np.isnan(aps)).sum(0)
+    means: Doubles = np.where(known > 0, np.nansum(aps, axis=0) / np.maximum(known, 1), np.nan)
+    return means
+
+
+def _two_rounds(view: AttackerView) -> None:
+    if view.store.rounds < 2:
+        raise FedprintError(f"validation needs two rounds, the store has {view.store.rounds}; raise federation.rounds")
+
+
+def prior_halves(view: AttackerView) -> dict[int, tuple[Examples, Examples]]:
+    """Return both halves of every prior by user id: the prior twice where most cannot be cut."""
+    return _halves(view) or {user.user_id: (user.examples, user.examples) for user in view.prior_users}
+
+
+def _halves(view: AttackerView) -> dict[int, tuple[Examples, Examples]] | None:
+    """Return the halves of all priors, None where most cannot be cut."""
+    halves = cut_halves(view, view.prior_users)
+    return halves if len(halves) >= max(2, len(view.prior_users) // 2) else None
+
+
+def _both_kinds(user_id: int, examples: Examples, t: int, tag: str, draws: int) -> Iterator[ShadowDevice]:
+    yield ShadowDevice(user_id=user_id, examples=examples, round=t, tag=f"{tag}-clean")
+    for draw in range(draws):
+        yield ShadowDevice(user_id=user_id, examples=examples, round=t, tag=f"{tag}-{draw}", defended=True)
+
+
+def _round_folds(view: AttackerView, questions: Questions) -> tuple[Validation, ...]:
+    rows, labels = view.prior_rows, view.prior_labels(questions)
+    odd = view.store.index["round"].to_numpy()[rows] % 2
+    folds = []
+    for fold in (0, 1):
+        fit, ask = odd == fold, odd != fold
+        if not fit.any() or not ask.any():
+            continue
+        problem = Problem(
+            updates=view.store, fit=rows[fit], labels=labels[fit], ask=rows[ask], options=len(questions.options)
+        )
+        folds.append(Validation(problem=problem, answers=labels[ask]))
+    if not folds:
+        raise FedprintError(f"prior devices took part in even or in odd rounds only; {MORE_ROUNDS}")
+    return tuple(folds)

@@ -1,0 +1,168 @@
+"""The papers' attacks by name, as published, each also on standardised updates (gradient-leaks, 4.1.2; papers.md 2.3).
+
+They have nothing to choose. ``layers`` are those that the papers look at: the last layer of an image model, the LSTM of
+a language model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from fedprint.attacks.features import in_span, matrix, standardised
+from fedprint.attacks.problem import Problem, Validation
+from fedprint.attacks.reidentification.reidentify import Settings, Workspace
+from fedprint.component import Component
+from fedprint.types import Floats, Scores
+
+
+class Chance(Component):
+    """``chance``: random scores; its AP must agree with the expected AP of random scores."""
+
+    name: Literal["chance"] = "chance"
+
+    def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
+        """Nothing to choose."""
+        return {}
+
+    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
+        """Uniform scores."""
+        return torch.rand(len(problem.ask), problem.options, generator=rng, dtype=torch.float64).numpy()
+
+
+class Preset(Component):
+    """A published attack on the normalised updates of some layers, standardised first where the name ends in -std."""
+
+    standardise: ClassVar[bool] = False
+
+    name: str
+    layers: tuple[str, ...] | None = None
+
+    def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
+        """Nothing to choose."""
+        return {}
+
+    def features(self, problem: Problem) -> Floats:
+        """Return what the attack sees of all rows (n, d): of unit length, standardised on the fit rows where asked."""
+        x = matrix(problem.updates, self.layers)
+        return standardised(x, problem.fit) if self.standardise else x
+
+
+class Neighbours(Preset):
+    """Votes of the k nearest prior updates (the papers: k = 10)."""
+
+    k: int = Field(default=10, ge=1)
+
+    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
+        """Share of votes per option."""
+        from sklearn.neighbors import NearestNeighbors
+
+        x = self.features(problem)
+        k = min(self.k, len(problem.fit))
+        found = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x[problem.fit]).kneighbors(x[problem.ask])[1]
+        votes = np.zeros((len(problem.ask), problem.options))
+        for column in problem.labels[found].T:
+            votes[np.arange(len(votes)), column] += 1 / k
+        return votes
+
+
+class LinearMachine(Preset):
+    """A linear SVM, one-vs-rest (erratum 10); ``output: hard`` scores 1 for the predicted user only (erratum 3)."""
+
+    output: Literal["margin", "hard"] = "margin"
+    c: float = Field(default=1.0, gt=0)
+
+    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
+        """Signed margins per option; options without a prior update get the least margin."""
+        from sklearn.svm import LinearSVC
+
+        x = in_span(self.features(problem), problem.fit)
+        machine = LinearSVC(C=self.c, random_state=0, tol=1e-3).fit(x[problem.fit], problem.labels)
+        margins = np.asarray(machine.decision_function(x[problem.ask]), dtype=np.float64)
+        if margins.ndim == 1:
+            margins = np.stack([-margins, margins], axis=1)
+        full = np.full((len(margins), problem.options), margins.min() - 1.0)
+        full[:, machine.classes_] = margins
+        return (full == full.max(1, keepdims=True)).astype(np.float64) if self.output == "hard" else full
+
+
+class Network(Preset):
+    """The papers' network: SGD .01, momentum .9, decay 1e-6, dropout .2, hidden 128.
+
+    Number of epochs and batch size are not given by the papers: at most ``epochs``, stopped early on held-out prior
+    updates. Standardised rows are not left at unit length, where this learning rate learns too little: they are put in
+    the span of the prior rows and scaled to entries of unit mean square.
+    """
+
+    epochs: int = Field(default=100, ge=1)
+    batch_size: int = Field(default=32, ge=1)
+
+    def inputs(self, problem: Problem) -> Floats:
+        """Return what the network reads of all rows (n, d)."""
+        x = self.features(problem)
+        if not self.standardise:
+            return x
+        inside = in_span(x, problem.fit)
+        scaled: Floats = inside / np.sqrt(np.mean(inside[problem.fit] ** 2))
+        return scaled
+
+    def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
+        """Log-probabilities."""
+        from fedprint.attacks.reidentification.mlp import MlpSettings, fit_mlp
+
+        x = self.inputs(problem)
+        chosen = MlpSettings(epochs=self.epochs, batch_size=self.batch_size)
+        return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng, work.logger())
+
+
+class Knn(Neighbours):
+    """``knn``: on normalised updates, as published."""
+
+    name: Literal["knn"] = "knn"
+
+
+class KnnStd(Neighbours):
+    """``knn-std``: on standardised updates."""
+
+    standardise: ClassVar[bool] = True
+
+    name: Literal["knn-std"] = "knn-std"
+
+
+class Svm(LinearMachine):
+    """``svm``: on normalised updates, scored by its margins."""
+
+    name: Literal["svm"] = "svm"
+
+
+class SvmHard(LinearMachine):
+    """``svm-hard``: the same with hard predictions, as the published scores look (erratum 3)."""
+
+    name: Literal["svm-hard"] = "svm-hard"
+    output: Literal["hard"] = "hard"
+
+
+class SvmStd(LinearMachine):
+    """``svm-std``: margins on standardised updates."""
+
+    standardise: ClassVar[bool] = True
+
+    name: Literal["svm-std"] = "svm-std"
+
+
+class Mlp(Network):
+    """``mlp``: on normalised updates, as published."""
+
+    name: Literal["mlp"] = "mlp"
+
+
+class MlpStd(Network):
+    """``mlp-std``: on standardised updates."""
+
+    standardise: ClassVar[bool] = True
+
+    name: Literal["mlp-std"] = "mlp-std"

@@ -1,0 +1,76 @@
+"""The Blog Authorship Corpus in its official layout, with the papers' filter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedprint.data.dataset import Dataset
+from fedprint.data.examples import num_examples
+from fedprint.data.formats.blog_files import fingerprint_files, read_corpus
+from fedprint.data.formats.locate import find_folder
+from fedprint.data.formats.official import Survey, reasons
+from fedprint.data.formats.table import Table
+from fedprint.data.sources.texts import TextSource, text_dataset
+from fedprint.data.text import build_vocabulary, token_ids
+from fedprint.data.users import in_group, require, rows_by_user, text_users, texts_of
+
+
+class BlogCorpus(TextSource):
+    """``<data_dir>/blog_corpus/*.xml``: bloggers with at least 1000 posts (55 in the paper), posts split in sentences.
+
+    Of more than ``users`` of them the first by the bloggers' ids. Background: of the bloggers below the limit, the
+    ``background_users`` with most posts; the vocabulary comes from them. ``t`` is the date of the post, ``album`` the
+    post. Bloggers under 18 are never read, so there may be fewer than in the paper. ``length`` is ours: the paper
+    gives none.
+    """
+
+    published_users: ClassVar[int] = 55
+
+    name: Literal["blog_corpus"] = "blog_corpus"
+    users: int | None = Field(default=None, ge=1)
+    min_posts: int = Field(default=1000, ge=3)
+    background_users: int = Field(default=300, ge=1)
+    max_sentences: int = Field(default=100_000, ge=3)
+
+    def fingerprint(self, data_dir: Path | None = None) -> str:
+        """Return a hash of the files' names and contents."""
+        return fingerprint_files(find_folder(self.name, data_dir))
+
+    def load(self, data_dir: Path | None, seed: int) -> Dataset:
+        """Return the bloggers. The seed does not matter."""
+        corpus = read_corpus(find_folder(self.name, data_dir), self.min_posts, self.background_users)
+        return self._encode(corpus.table)
+
+    def survey(self, data_dir: Path | None = None) -> Survey:
+        """Return what would be loaded, in sentences."""
+        corpus = read_corpus(find_folder(self.name, data_dir), self.min_posts, self.background_users)
+        dataset = self._encode(corpus.table)
+        sizes = [num_examples(user.examples) for user in dataset.users]
+        return Survey(
+            name=self.name,
+            licence=dataset.licence,
+            users=len(sizes),
+            users_in_the_paper=self.published_users,
+            examples=sum(sizes),
+            per_user=(min(sizes), float(np.median(sizes)), max(sizes)),
+            background_users=len(dataset.background),
+            background_examples=sum(num_examples(user.examples) for user in dataset.background),
+            classes=(),
+            left_out=reasons(corpus.left_out),
+            sha256=dataset.sha256,
+        )
+
+    def _encode(self, table: Table) -> Dataset:
+        rows = rows_by_user(table)
+        federated, public = in_group(table, rows, "federated"), in_group(table, rows, "background")
+        require(federated, self.users or 1, table, "ask for fewer users or lower min_posts")
+        words = build_vocabulary(texts_of(table, rows, public), self.vocabulary)
+        ids, limits = token_ids(words), {"length": self.length, "max_sentences": self.max_sentences}
+        users = text_users(table, rows, federated[: self.users], ids, **limits)
+        dataset = text_dataset(table, users, text_users(table, rows, public, ids, **limits), words)
+        return replace(dataset, name=self.name)

@@ -1,0 +1,159 @@
+"""Where stages run: a pool takes a call and returns what it ends with. This one forks processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from fedprint.errors import FedprintError
+from fedprint.lab.workers.forkserver import ONE_THREAD, private_address
+
+Tell = Callable[[Mapping[str, Any]], None]
+_START_S = 120.0
+PASSED = ("FEDPRINT_DATA", "DVC_STAGE", "DVC_ROOT")
+"""Variables of the environment that calls take along: a server may have begun under others."""
+
+
+class Crashed(FedprintError):
+    """A call ended without a result: the program's fault, or a lack of memory."""
+
+    exit_code = 1
+
+
+class Stopped(Crashed):
+    """A call ended because all were to end: nobody's fault."""
+
+
+class Pool(Protocol):
+    """Something that runs calls elsewhere; a call is JSON, so that elsewhere may be another machine."""
+
+    def run(self, function: str, call: Mapping[str, Any], tell: Tell, log: Path | None = None) -> Any:
+        """Return what ``module:function(call, tell)`` returns there, handing on what it tells.
+
+        Raises its FedprintError, and :class:`Crashed` where it ended otherwise.
+        """
+
+    def stop(self) -> None:
+        """End all calls that run now."""
+
+
+@dataclass
+class LocalPool:
+    """A fork server of one's own; ``modules`` are imported once, before any call."""
+
+    modules: Sequence[str]
+    _server: subprocess.Popen[bytes] | None = None
+    _address: Path | None = None
+    _open: set[socket.socket] = field(default_factory=set, repr=False)
+    _stopped: bool = False
+
+    def __enter__(self) -> LocalPool:
+        """Start the server; it imports while the caller goes on."""
+        self._address = private_address()
+        command = [sys.executable, "-m", "fedprint.lab.workers.forkserver", str(self._address), str(os.getpid()), "0"]
+        self._server = subprocess.Popen([*command, *self.modules], env=server_environment())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the server and what still runs in it."""
+        self.stop()
+        if self._server is not None:
+            self._server.terminate()
+            self._server.wait()
+
+    def run(self, function: str, call: Mapping[str, Any], tell: Tell, log: Path | None = None) -> Any:
+        """Run one call in a fork of the server; several threads may do so at a time."""
+        if self._address is None or self._server is None:
+            raise FedprintError("the pool is closed: open it with `with`")
+        connection = connect(self._address, self._server)
+        self._open.add(connection)
+        try:
+            if self._stopped:  # a job between two stages when all were to end
+                raise Stopped("it was stopped")
+            return converse(connection, function, call, tell, log)
+        except Crashed:
+            if self._stopped:
+                raise Stopped("it was stopped") from None
+            raise
+        finally:
+            self._open.discard(connection)
+
+    def stop(self) -> None:
+        """End all calls that run now, for good: a child ends with its connection."""
+        self._stopped = True
+        for connection in tuple(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+@dataclass(frozen=True)
+class ServerPool:
+    """A fork server that somebody else started, at an ``address``."""
+
+    address: Path
+
+    def run(self, function: str, call: Mapping[str, Any], tell: Tell, log: Path | None = None) -> Any:
+        """Run one call in a fork of the server."""
+        return converse(connect(self.address), function, call, tell, log)
+
+    def stop(self) -> None:
+        """Do nothing: calls end with the process that made them."""
+
+
+def server_environment() -> dict[str, str]:
+    """Return the environment of a fork server: one thread in each library, because processes are what is parallel."""
+    return {**os.environ, **dict.fromkeys(ONE_THREAD, "1"), "MLFLOW_DISABLE_TELEMETRY": "true"}
+
+
+def connect(address: Path, server: subprocess.Popen[bytes] | None = None) -> socket.socket:
+    """Return a connection to the server at ``address``, which may still be starting."""
+    end = time.monotonic() + _START_S
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(str(address))
+            return connection
+        except (FileNotFoundError, ConnectionRefusedError):
+            connection.close()
+        if time.monotonic() > end or (server is not None and server.poll() is not None):
+            raise Crashed("the process that runs stages did not start; its reason is above")
+        time.sleep(0.02)
+
+
+def converse(
+    connection: socket.socket, function: str, call: Mapping[str, Any], tell: Tell, log: Path | None = None
+) -> Any:
+    """Send one call, hand on what is told, and return the result (:meth:`Pool.run`)."""
+    environment = {name: os.environ[name] for name in PASSED if name in os.environ}
+    request = {"function": function, "call": call, "log": str(log) if log else None, "environment": environment}
+    # A process that ends at a bad moment resets the connection.
+    with suppress(ConnectionError), connection, connection.makefile("rwb") as lines:
+        lines.write(json.dumps(request).encode() + b"\n")
+        lines.flush()
+        for line in lines:
+            message = json.loads(line)
+            if "result" in message:
+                return message["result"]
+            if "error" in message:
+                error = FedprintError(message["error"])
+                error.exit_code = message["exit_code"]
+                raise error
+            if "crash" in message:
+                raise Crashed(message["crash"])
+            if "died" in message:
+                memory = ", perhaps for lack of memory: try fewer --jobs" if message["died"] == "SIGKILL" else ""
+                raise Crashed(f"its process was ended by {message['died']}{memory}")
+            tell(message)
+    raise Crashed("its process ended without a result")

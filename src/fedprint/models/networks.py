@@ -1,0 +1,65 @@
+"""The network of each model's configuration: the one place that knows both."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from fedprint.component import Component
+from fedprint.models.base import FedModule
+from fedprint.models.components import (
+    AlexNet,
+    DlNet,
+    FullyConnected,
+    MobileNet,
+    NextWordLstm,
+    OrientedGradients,
+    SmallCnn,
+    StarLstm,
+    Vgg16,
+)
+from fedprint.models.convnets import ConvClassifier, MlpClassifier
+from fedprint.models.gradients import LinearClassifier, oriented_gradients
+from fedprint.models.lstm import LanguageModel, StarRegressor
+from fedprint.models.mobilenet import MobileNetClassifier
+from fedprint.models.spn_networks import AlexNetClassifier, DlNetClassifier, Vgg16Classifier
+from fedprint.types import FedprintError
+
+
+def build_network(config: Component, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+    """Return the uninitialised network of ``config`` for one example of ``shape``.
+
+    Images: (channels, height, width). Fixed features: (d,). Texts: any; ``classes`` is the size of the vocabulary.
+    Raises FedprintError for a configuration that is not a model's.
+    """
+    match config:
+        case FullyConnected():
+            return MlpClassifier(math.prod(shape), classes, multi_label, config)
+        case OrientedGradients():
+            return LinearClassifier(math.prod(shape), classes, multi_label)
+        case NextWordLstm():
+            return LanguageModel(classes, config)
+        case StarLstm():
+            return StarRegressor(classes, config)
+    channels, height, width = shape
+    image = (channels, height, width)
+    match config:
+        case SmallCnn():
+            return ConvClassifier(image, classes, multi_label, config)
+        case MobileNet():
+            return MobileNetClassifier(image, classes, multi_label, config)
+        case DlNet():
+            return DlNetClassifier(image, classes, multi_label, config)
+        case AlexNet():
+            return AlexNetClassifier(image, classes, multi_label, config)
+        case Vgg16():
+            return Vgg16Classifier(image, classes, multi_label, config)
+    raise FedprintError(f"model: no network is known for {type(config).__name__}; add it to models/networks.py")
+
+
+def network_inputs(config: Component | None, x: Tensor) -> Tensor:
+    """Return what the network of ``config`` reads of model inputs (n, ...): fixed features, or ``x`` itself."""
+    if isinstance(config, OrientedGradients):
+        return oriented_gradients(x, config.orientations, config.cells)
+    return x

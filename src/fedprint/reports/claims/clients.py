@@ -1,0 +1,161 @@
+"""The spn paper's claims about the number of clients, each judged on one report by partition (papers.md 4.5).
+
+Differences are paired over the test images. A claim holds when every interval lies on its side; "order holds" when only
+the values do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fedprint.evaluation.rows import Row
+from fedprint.reports.claims.evidence import UNTESTED, Finding, State, above, shown, together
+from fedprint.reports.claims.federation import STATES, Verdict
+from fedprint.reports.numbers.clients import ALONE, ClientsHead, accuracy_of, gains, growth, points
+
+Judge = Callable[[ClientsHead, Sequence[Row], str], Finding]
+PAR = 0.03
+"""Accuracies this close are "on par": the paper counts 2 to 3 points as an improvement."""
+
+MANY = 100
+"""The number of clients at which the paper says what fails and what is on par."""
+
+DIRICHLET = "dirichlet"
+
+
+def judge_clients(head: ClientsHead, rows: Sequence[Row]) -> list[Verdict]:
+    """Return a verdict per claim and partition, from ``rows`` of all seeds pooled."""
+    return [
+        Verdict(
+            claim=name,
+            text=text,
+            source=source,
+            member=partition,
+            dataset=head.dataset,
+            state=finding.state,
+            result=STATES[finding.state],
+            numbers=finding.numbers,
+        )
+        for name, text, source, judge in CLAIMS
+        for partition in head.partitions
+        for finding in (judge(head, rows, partition),)
+    ]
+
+
+def leads(better: str, *others: str) -> Judge:
+    """Return the judge of "this method is more accurate than each of the others, at every number of clients"."""
+
+    def judge(head: ClientsHead, rows: Sequence[Row], partition: str) -> Finding:
+        return together(_lead(head, rows, partition, better, worse) for worse in others)
+
+    return judge
+
+
+def _lead(head: ClientsHead, rows: Sequence[Row], partition: str, better: str, worse: str) -> Finding:
+    found = gains(rows, partition, better, worse)
+    finding = together(above(row, "", 0.0) for row in found)
+    if finding.state == "untested":
+        return UNTESTED
+    missing = [str(n) for n in head.clients if n not in {int(row["clients"]) for row in found}]
+    lost = f"; no number at {', '.join(missing)} (diverged)" if missing else ""
+    return Finding(state=finding.state, numbers=f"{better} minus {worse}: {by_clients(found)}{lost}")
+
+
+def grows(better: str, worse: str) -> Judge:
+    """Return the judge of "the gain of one method over another grows from the fewest clients to the most"."""
+
+    def judge(head: ClientsHead, rows: Sequence[Row], partition: str) -> Finding:
+        row = growth(rows, partition, better, worse)
+        if row is None:
+            return UNTESTED
+        numbers = f"{better} minus {worse}: {points(row)} points more at {row['clients']} than at "
+        return Finding(state=above(row, "", 0.0).state, numbers=f"{numbers}{row['versus_clients']} clients")
+
+    return judge
+
+
+def fail_at_many(*methods: str) -> Judge:
+    """Return the judge of "these methods fail to train at 100 clients": they diverge, or are not above chance."""
+
+    def judge(head: ClientsHead, rows: Sequence[Row], partition: str) -> Finding:
+        known = [method for method in methods if method in head.methods]
+        if MANY not in head.clients or not known:
+            return UNTESTED
+        found = {method: accuracy_of(rows, partition, method, MANY) for method in known}
+        parts = [f"{name} {'diverged' if row is None else shown(row)}" for name, row in found.items()]
+        chance = next((row["chance"] for row in found.values() if row is not None), None)
+        beside = "" if chance is None else f"; chance {100 * float(chance):.1f} %"
+        trained = [row for row in found.values() if row is not None and float(row["lo"]) > float(row["chance"])]
+        return Finding(state="fails" if trained else "holds", numbers=", ".join(parts) + beside)
+
+    return judge
+
+
+def on_par(one: str, other: str) -> Judge:
+    """Return the judge of "both are equally accurate at 100 clients": the interval lies within :data:`PAR`."""
+
+    def judge(head: ClientsHead, rows: Sequence[Row], partition: str) -> Finding:
+        found = [row for row in gains(rows, partition, one, other) if int(row["clients"]) == MANY]
+        if not found:
+            return UNTESTED
+        value, lo, hi = (float(found[0][key]) for key in ("value", "lo", "hi"))
+        state: State = "holds" if lo >= -PAR and hi <= PAR else "unclear" if abs(value) <= PAR else "fails"
+        numbers = f"{one} minus {other}: {points(found[0])} points; on par means within {100 * PAR:.0f}"
+        return Finding(state=state, numbers=numbers)
+
+    return judge
+
+
+def only_on(partition: str, judge: Judge) -> Judge:
+    """Return a judge that leaves other partitions untested: the paper speaks of this one."""
+    return lambda head, rows, own: judge(head, rows, own) if own == partition else UNTESTED
+
+
+def by_clients(found: Sequence[Row]) -> str:
+    """Return differences by the number of clients: ``+5.0 [+3.9, +6.1] at 8, ... clients, in points``."""
+    listed = ", ".join(f"{points(row)} at {row['clients']}" for row in found)
+    return f"{listed} clients, in points"
+
+
+CLAIMS: tuple[tuple[str, str, str, Judge], ...] = (
+    ("fedavg-over-standalone",
+     "FedAvg is more accurate than clients alone (published: by 2 to 4 points on MNIST, 10 to 40 on CIFAR-10)",
+     "4.5", leads("fedavg", ALONE)),
+    ("gain-grows", "FedAvg's gain over clients alone grows with their number", "4.5", grows("fedavg", ALONE)),
+    ("spn-over-fedavg", "federated SPN improves on FedAvg (published: by 2 to 3 points on CIFAR-10, .2 on MNIST)",
+     "4.5", leads("spn", "fedavg")),
+    ("spn-gain-grows", "SPN's gain over FedAvg grows with the number of clients (published for Dirichlet)",
+     "4.5; spn, figure 29", only_on(DIRICHLET, grows("spn", "fedavg"))),
+    ("spn-over-ppdl", "federated SPN is more accurate than PPDL", "4.5; spn, figure 28",
+     leads("spn", "ppdl-0.3", "ppdl-0.05")),
+    ("spn-over-dp", "federated SPN is more accurate than DP-0.1 (published: by 25 points, AlexNet on CIFAR-10)",
+     "4.5", leads("spn", "dp-0.1")),
+    ("collapse", "PPDL-0.05 and DP-0.1 lose accuracy (published: DLNet on CIFAR-10, about 12 points each)",
+     "4.5, spn_accuracy_dlnet.csv", leads("fedavg", "ppdl-0.05", "dp-0.1")),
+    ("fail-at-100", "PPDL-0.3 and DP-0.1 fail to train at 100 clients (published: VGG16 on SVHN)", "4.5",
+     fail_at_many("ppdl-0.3", "dp-0.1")),
+    ("par-at-100", "with Dirichlet data SPN is on par with PPDL-0.3 at 100 clients", "4.5",
+     only_on(DIRICHLET, on_par("spn", "ppdl-0.3"))),
+)  # fmt: skip
+
+
+def sentences(head: ClientsHead, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[str]:
+    """Return the page's result in sentences, from the rows of all seeds pooled and the verdicts on them."""
+    said = [
+        f"{partition}: {what}: {by_clients(found)}."
+        for partition in head.partitions
+        for better, worse, what in (
+            ("fedavg", ALONE, "FedAvg over standalone"),
+            ("spn", "fedavg", "federated SPN over FedAvg"),
+            ("spn", "dp-0.1", "federated SPN over DP-0.1"),
+        )
+        if (found := gains(rows, partition, better, worse))
+    ]
+    for state, words in (("holds", "Hold"), ("unclear", "Hold in order only"), ("fails", "Fail")):
+        where: dict[str, list[str]] = {}
+        for verdict in verdicts:
+            if verdict.state == state:
+                where.setdefault(verdict.text.partition(" (")[0], []).append(verdict.member)
+        listed = "; ".join(f"{text} ({', '.join(members)})" for text, members in where.items())
+        said.append(f"{words}: {listed or 'none'}.")
+    return said

@@ -1,0 +1,350 @@
+"""The spn paper's conclusions, each judged on the rows of one report, adversary by adversary (papers.md 4.5, 5.1).
+
+A comparison holds when its interval lies on its side; "order holds" when only the values do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fedprint.evaluation.rows import Row
+from fedprint.reports.claims.evidence import UNTESTED, Finding, State
+from fedprint.reports.claims.federation import STATES, Verdict
+from fedprint.reports.numbers.inversion import (
+    ALIGNMENT,
+    CUT,
+    DEFENCES,
+    GRADIENT,
+    MAIN,
+    PAPERS,
+    PUBLISHED,
+    RAW,
+    READING,
+    InversionHead,
+    numbers,
+    percent,
+    rows_where,
+    scored,
+    views,
+)
+
+Judge = Callable[[InversionHead, Sequence[Row], str], Finding]
+ALIKE = 0.05
+"""Scores closer than this count as alike: less than half of what parts spn and the others in the published table."""
+
+OF_THE_PAPERS = ("spn-reconstruction", "spn-membership", "spn-tracing")
+"""Conclusions about published scores, which are of the papers' attacker."""
+
+GREEN_DROP = {"cifar10": 0.20, "mnist": 0.05}
+"""The papers' data set -> by how much accuracy falls in the green region, as published."""
+
+
+def judge_inversion(head: InversionHead, rows: Sequence[Row]) -> list[Verdict]:
+    """Return a verdict per conclusion and adversary; conclusions on accuracy know no adversary.
+
+    What the papers' attacker found is judged beside (:data:`OF_THE_PAPERS`), as a member of its own.
+    """
+    found = []
+    for name, text, source, judge in CONCLUSIONS:
+        for variant, part, own in views(head, rows):
+            if variant != MAIN and (variant != PAPERS or name not in OF_THE_PAPERS):
+                continue
+            for adversary in part.adversaries:
+                finding = judge(part, own, adversary)
+                found.append(
+                    Verdict(
+                        claim=name,
+                        text=text,
+                        source=source,
+                        member=adversary if variant == MAIN else f"{adversary}, {variant}",
+                        dataset=head.dataset,
+                        state=finding.state,
+                        result=STATES[finding.state],
+                        numbers=finding.numbers,
+                    )
+                )
+    return found
+
+
+def spn_leads(metric: str, reading: Mapping[str, str] | None = None) -> Judge:
+    """Return the judge of "spn has the highest CAP", on the attack named first, in every batch.
+
+    The score is in the reading of headlines unless another is given.
+    """
+    keys = READING[metric] if reading is None else reading
+
+    def judge(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
+        attack, _, batches = head.attacks[0]
+        parts, states = [], []
+        for batch in batches:
+            found = scored(rows, metric, attack, batch, adversary, keys)
+            if "spn" not in found or len(found) < 3:
+                continue
+            others = {name: row for name, row in found.items() if name in DEFENCES and name != "spn"}
+            best = max(others.values(), key=lambda row: float(row["value"]))
+            place = {"attack": attack, "attack_batch": batch, "adversary": adversary, **keys}
+            states.append(_side(_gaps(rows, place, found["spn"], best)))
+            shown = ", ".join(f"{name} {numbers(row)}" for name, row in {"spn": found["spn"], **others}.items())
+            parts.append(f"batch {batch}: {shown}")
+        return Finding(state=_worst(states), numbers="; ".join(parts)) if states else UNTESTED
+
+    return judge
+
+
+def _gaps(rows: Sequence[Row], place: Mapping[str, object], spn: Row, best: Row) -> list[tuple[float, float, float]]:
+    """Return (value, lo, hi) of how far spn leads: paired where images allow, else from both intervals."""
+    if spn["metric"] == "cap_reconstruction":
+        paired = rows_where(rows, metric="cap_difference", defence="spn", variant=MAIN, **place)
+        return [(row["value"], row["lo"], row["hi"]) for row in paired]
+    return [(spn["value"] - best["value"], spn["lo"] - best["hi"], spn["hi"] - best["lo"])]
+
+
+def labels_leak(names: Sequence[str], *, safe: bool) -> Judge:
+    """Return the judge of "labels of these mechanisms are (not) recovered" from single images."""
+
+    def judge(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
+        attack = head.attacks[0][0]
+        place = {"metric": "label_accuracy", **GRADIENT, "attack": attack, "attack_batch": 1}
+        found = [r for r in rows_where(rows, adversary=adversary, variant=MAIN, **place) if r["defence"] in names]
+        if not found:
+            return UNTESTED
+        lowest = min(found, key=lambda row: float(row["value"]))
+        highest = max(found, key=lambda row: float(row["value"]))
+        shown = f"{len(found)} settings, from {percent(lowest)} to {percent(highest)}; chance {percent_of(lowest)}"
+        state: State
+        if safe:  # the mechanism hides labels: no setting where most are recovered
+            state = "fails" if highest["lo"] > 0.5 else "holds" if highest["hi"] < 0.5 else "unclear"
+        else:
+            state = "holds" if lowest["lo"] > 0.5 else "fails" if lowest["hi"] < 0.5 else "unclear"
+        return Finding(state=state, numbers=shown)
+
+    return judge
+
+
+def labels_by_batch(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
+    """Judge "membership distance rises with the batch", smallest against largest, mechanism by mechanism.
+
+    The paper says so of classes as well: that compares data sets, and so reports.
+    """
+    attack, _, batches = head.attacks[0]
+    ends = [scored(rows, "cap_membership", attack, batch, adversary) for batch in (min(batches), max(batches))]
+    names = [name for name in DEFENCES if all(name in end for end in ends)]
+    if len(set(batches)) < 2 or not names:
+        return UNTESTED
+    pairs = [(ends[0][name], ends[1][name]) for name in names]
+    gaps = [(b["value"] - a["value"], b["lo"] - a["hi"], b["hi"] - a["lo"]) for a, b in pairs]
+    shown = "; ".join(f"{name} {numbers(a)} to {numbers(b)}" for name, (a, b) in zip(names, pairs, strict=True))
+    return Finding(state=_side(gaps), numbers=f"CAP from batch {min(batches)} to {max(batches)}: {shown}")
+
+
+def percent_of(row: Row) -> str:
+    """Return a row's chance in per cent."""
+    return f"{100 * float(row['chance'] or 0):.0f} %"
+
+
+def green_is_safe(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
+    """Judge "a perturbation larger than the gradient defeats every reconstruction", over all attacks.
+
+    It fails where more images come out than a mean test image happens to be close to, by the end of the interval.
+    """
+    found = rows_where(rows, metric="reconstruction_success", region="green", adversary=adversary)
+    if not found:
+        return UNTESTED
+    above = [row for row in found if row["value"] > (row["chance"] or 0)]
+    images = sum(int(row["n_questions"]) for row in found)
+    if not above:
+        return Finding(state="holds", numbers=f"of {images} images no more recovered to below 0.2 than by chance")
+    parts = [
+        f"{row['attack']}, batch {row['attack_batch']}, {row['defence']}: {percent(row)} of {row['n_questions']} "
+        f"images, chance {percent_of(row)}"
+        for row in above
+    ]
+    state: State = "fails" if any(row["lo"] > (row["chance"] or 0) for row in above) else "unclear"
+    return Finding(state=state, numbers="recovered to below 0.2: " + "; ".join(parts))
+
+
+def green_costs(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
+    """Judge "dp and ppdl lose much accuracy in the green region"."""
+    drop = GREEN_DROP.get(PUBLISHED.get(head.dataset, ""))
+    network = head.attacks[0][1]
+    plain = rows_where(rows, metric="accuracy", network=network, defence="none")
+    if drop is None or not plain or adversary != head.adversaries[0]:
+        return UNTESTED
+    lost = []
+    for row in rows_where(rows, metric="accuracy", network=network, variant=MAIN):
+        same = {"network": network, "defence": row["defence"], "strength": row["strength"], "variant": MAIN}
+        ratios = [
+            r
+            for r in rows_where(rows, metric="perturbation_ratio", attack_batch=1, layers=None, **same)
+            if not r.get("region")
+        ]
+        if row["defence"] in ("dp", "ppdl_0.05", "ppdl_0.3") and ratios and ratios[0]["value"] < 1:
+            lost.append((plain[0]["value"] - row["value"], plain[0]["lo"] - row["hi"], row))
+    if not lost:
+        return UNTESTED
+    least = min(lost, key=lambda one: one[0])
+    state: State = "holds" if all(low > drop for _, low, _ in lost) else "unclear" if least[0] > drop else "fails"
+    shown = "; ".join(
+        f"{row['defence']} at {row['strength']:g} loses {100 * value:.1f} points" for value, _, row in lost
+    )
+    return Finding(state=state, numbers=f"{shown} (published: more than {100 * drop:.0f})")
+
+
+def spn_keeps_accuracy(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
+    """Judge "spn keeps accuracy where dp and ppdl collapse": its worst strength against the worst of dp."""
+    network = head.attacks[0][1]
+    own = rows_where(rows, metric="accuracy", network=network, defence="spn", variant=MAIN)
+    others = rows_where(rows, metric="accuracy", network=network, defence="dp", variant=MAIN)
+    plain = rows_where(rows, metric="accuracy", network=network, defence="none")
+    if not own or not others or not plain or adversary != head.adversaries[0]:
+        return UNTESTED
+    if any(len(found) < head.strengths.get(name, 0) for name, found in (("spn", own), ("dp", others))):
+        return UNTESTED  # the worst strength may be one that diverged
+    worst, noisy = (min(found, key=lambda row: float(row["value"])) for found in (own, others))
+    gap = (worst["value"] - noisy["value"], worst["lo"] - noisy["hi"], worst["hi"] - noisy["lo"])
+    shown = f"worst of spn {percent(worst)}, worst of dp {percent(noisy)}, no mechanism {percent(plain[0])}"
+    return Finding(state=_side([gap]), numbers=shown)
+
+
+def more_bits(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
+    """Judge "protection grows with the number of bits": each ablation against the grid, on the same images (cut)."""
+    attack = head.attacks[0][0]
+    place = {**CUT, "attack": attack, "attack_batch": 1, "defence": "spn", "adversary": adversary}
+    errors = [row for row in rows_where(rows, metric="reconstruction_rmse", **place) if row.get("region") is None]
+    grid = {row["strength"]: row for row in errors if row["variant"] == MAIN}
+    gaps, parts = [], []
+    for row in sorted(rows_where(rows, metric="rmse_difference", **place), key=_bits):
+        beside = grid.get(row["strength"])
+        if beside is None or _bits(row) == _bits(beside):
+            continue
+        more = _bits(row) > _bits(beside)
+        value, low, high = (float(row[end]) for end in ("value", "lo", "hi"))
+        gaps.append((value, low, high) if more else (-value, -high, -low))
+        parts.append(f"{_bits(row)} bits: rMSE {numbers(row)} above that of {_bits(beside)} bits, {numbers(beside)}")
+    return Finding(state=_side(gaps), numbers="; ".join(parts)) if gaps else UNTESTED
+
+
+def laplace_alike(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
+    """Judge "Laplacian noise behaves as Gaussian": their paired CAP differs by less than :data:`ALIKE`."""
+    place = {"metric": "cap_difference", **CUT, "attack": head.attacks[0][0], "attack_batch": 1, "defence": "dp"}
+    found = rows_where(rows, adversary=adversary, variant="laplace", **place)
+    if not found:
+        return UNTESTED
+    (row,) = found
+    inside, outside = -ALIKE < row["lo"] <= row["hi"] < ALIKE, row["lo"] > ALIKE or row["hi"] < -ALIKE
+    state: State = "holds" if inside else "fails" if outside else "unclear"
+    return Finding(state=state, numbers=f"CAP of Laplacian above Gaussian noise {numbers(row, 3)}, margin {ALIKE:g}")
+
+
+def tracing_by_participants(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
+    """Judge "tracing gets harder with more participants": mean over dp's strengths, single images."""
+    attack = head.attacks[0][0]
+    place = {"metric": "tracing_accuracy", "level": "participant", "attack": attack, "attack_batch": 1}
+    found = rows_where(rows, adversary=adversary, variant=MAIN, defence="dp", **place)
+    counts = sorted({int(row["participants"]) for row in found})
+    if len(counts) < 2:
+        return UNTESTED
+    means = []
+    for count in counts:
+        own = [row for row in found if row["participants"] == count]
+        means.append([sum(float(row[end]) for row in own) / len(own) for end in ("value", "lo", "hi")])
+    fewest, most = means[0], means[-1]
+    gap = (fewest[0] - most[0], fewest[1] - most[2], fewest[2] - most[1])
+    shown = ", ".join(f"{n} participants {100 * m[0]:.0f} %" for n, m in zip(counts, means, strict=True))
+    return Finding(state=_side([gap]), numbers=f"traced among {shown} (dp, mean of strengths)")
+
+
+def _bits(row: Row) -> int:
+    import json
+
+    return int(next(one["bits"] for one in json.loads(str(row["defence_params"])) if one["name"] == "spn"))
+
+
+def _side(gaps: Sequence[tuple[float, float, float]]) -> State:
+    """Return holds when every gap's interval is above 0, unclear when every value is, else fails."""
+    if not gaps:
+        return "untested"
+    if all(low > 0 for _, low, _ in gaps):
+        return "holds"
+    return "unclear" if all(value > 0 for value, _, _ in gaps) else "fails"
+
+
+def _worst(states: Sequence[State]) -> State:
+    order: tuple[State, ...] = ("fails", "unclear", "holds")
+    return next((state for state in order if state in states), "untested")
+
+
+CONCLUSIONS: tuple[tuple[str, str, str, Judge], ...] = (
+    ("spn-reconstruction", "spn leads CAP against reconstruction (published: CIFAR-10 yes, MNIST batch 1 and 4 no)",
+     "4.5", spn_leads("cap_reconstruction", RAW)),
+    ("spn-reconstruction-cut", "spn leads CAP against reconstruction where pixels are cut to [0, 1] (ours)",
+     "4.5", spn_leads("cap_reconstruction", CUT)),
+    ("spn-membership", "spn leads CAP against membership", "4.5", spn_leads("cap_membership")),
+    ("spn-tracing", "spn leads CAP against tracing", "4.5", spn_leads("cap_tracing")),
+    ("green-safe", "a perturbation larger than the gradient defeats every reconstruction", "4.2", green_is_safe),
+    ("green-costs", "in the green region dp and ppdl lose > 20 points on CIFAR-10, > 5 on MNIST", "4.5", green_costs),
+    ("spn-accuracy", "spn keeps accuracy where dp collapses", "4.5", spn_keeps_accuracy),
+    ("labels-leak", "labels of dp and ppdl are recovered (membership distance about 0)", "4.5",
+     labels_leak(("dp", "ppdl_0.05", "ppdl_0.3"), safe=False)),
+    ("labels-spn", "spn hides labels of single images (published CAP .24 to .60)", "4.5",
+     labels_leak(("spn",), safe=True)),
+    ("membership-batch", "membership distance rises with the batch", "4.5", labels_by_batch),
+    ("tracing-participants", "tracing gets harder with more participants", "4.4", tracing_by_participants),
+    ("more-bits", "protection grows with the number of bits", "4.5", more_bits),
+    ("laplace", "Laplacian noise behaves as Gaussian", "4.4", laplace_alike),
+)  # fmt: skip
+
+
+def sentences(head: InversionHead, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[str]:
+    """Return the page's result in sentences, all from the rows."""
+    attack, network, batches = head.attacks[0]
+    said = []
+    for adversary in head.adversaries:
+        found = scored(rows, "cap_reconstruction", attack, batches[0], adversary)
+        order = sorted((name for name in found if name in DEFENCES), key=lambda name: -float(found[name]["value"]))
+        if order:
+            shown = ", ".join(f"{name} {numbers(found[name])}" for name in order)
+            said.append(
+                f"Reconstruction CAP on {head.dataset} ({attack} on {network}, batch {batches[0]}) before the "
+                f"{adversary} adversary, best first: {shown}."
+            )
+    survived = {name: [v for v in verdicts if v.claim == name and v.state != "untested"] for name, *_ in CONCLUSIONS}
+    last = head.headline
+    lost = [group[0].text for group in survived.values() if _lost(group, last)]
+    kept = [group[0].text for group in survived.values() if group and all(v.state == "holds" for v in group)]
+    never = [group[0].text for group in survived.values() if group and all(v.state == "fails" for v in group)]
+    said.append(f"Hold before every adversary: {'; '.join(kept) or 'none'}.")
+    if len(head.adversaries) > 1:
+        fallen = "; ".join(lost) or "none"
+        said.append(f"Hold, or hold in order, before a naive adversary and fail before the {last} one: {fallen}.")
+    said.append(f"Fail before every adversary: {'; '.join(never) or 'none'}.")
+    labels = next((v for v in verdicts if v.claim == "labels-spn" and v.member == last), None)
+    if labels is not None and labels.state != "untested":
+        verb = {"fails": "does not hide", "holds": "hides"}.get(labels.state, "may or may not hide")
+        about = f"the labels of single images from the {last} adversary"
+        said.append(f"The label axis: spn {verb} {about} ({labels.numbers}).")
+    return [*said, *sought_sentence(head, rows)]
+
+
+def sought_sentence(head: InversionHead, rows: Sequence[Row]) -> list[str]:
+    """Return how well images in hand are told from strangers before the adversary who knows most, by mechanism."""
+    _, network, batches = head.attacks[0]
+    place = {"attack": ALIGNMENT, "network": network, "attack_batch": batches[0], "adversary": head.headline}
+    found = rows_where(rows, metric="example_membership_auc", variant=MAIN, pairs=None, **place)
+    shown = []
+    for name in ("none", *DEFENCES):
+        own = sorted((row for row in found if row["defence"] == name), key=lambda row: float(row["value"]))
+        if own:
+            ends = dict.fromkeys(numbers(row) for row in (own[0], own[-1]))
+            shown.append(f"{name} {' to '.join(ends)}")
+    if not shown:
+        return []
+    return [
+        f"Whether an image in hand is in a gradient ({ALIGNMENT} on {network}, batch {batches[0]}, the {head.headline} "
+        f"adversary): AUC of {'; '.join(shown)}, over the strengths of each."
+    ]
+
+
+def _lost(group: Sequence[Verdict], last: str) -> bool:
+    states = {verdict.member: verdict.state for verdict in group}
+    return states.get(last) == "fails" and any(state in ("holds", "unclear") for state in states.values())

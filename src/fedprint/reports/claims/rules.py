@@ -1,0 +1,281 @@
+"""How each claim is judged: functions from a report's evidence to a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fedprint.evaluation.rows import Row
+from fedprint.reports.claims.evidence import (
+    UNTESTED,
+    Evidence,
+    Finding,
+    above,
+    below,
+    larger,
+    mean_row,
+    strongest,
+    together,
+)
+
+IID_LIMIT = 1.5
+"""The papers' own control reached 1.5 times chance."""
+
+EPOCH_KEPT = 0.8
+"""What "hardly matters" means here: this share of the AP remains when learning and asking lie far apart in training."""
+
+PAPER_ATTACKS = ("mlp", "svm", "knn")
+
+Judge = Callable[[Evidence], Finding]
+
+
+# Priors ---------------------------------------------------------------------------------------------------------------
+
+
+def prior_order(attack: str) -> Judge:
+    """Judge random > chrono (or photoset) > chance for one attack."""
+
+    def judge(found: Evidence) -> Finding:
+        later = found.later()
+        random, other = found.attacked("random", attack), found.attacked(later, attack)
+        if random is None or other is None:
+            return UNTESTED
+        names = (f"{attack}: random", later)
+        finding = found.larger(random, other, names)
+        chance = above(other, later)
+        return Finding(
+            state=together([finding, chance]).state, numbers=f"{finding.numbers}, chance {100 * other['chance']:.1f}"
+        )
+
+    return judge
+
+
+def paper_prior_order(found: Evidence) -> Finding:
+    """Judge the same order for each of the papers' attacks."""
+    return together(prior_order(attack)(found) for attack in PAPER_ATTACKS)
+
+
+def iid_is_chance(found: Evidence) -> Finding:
+    """Judge whether the chosen attacker stays below :data:`IID_LIMIT` times chance in the control."""
+    row = found.attacked("iid", "selected")
+    if row is None or not row.get("chance"):
+        return UNTESTED
+    finding = below(row, "iid", IID_LIMIT * row["chance"])
+    return Finding(state=finding.state, numbers=f"{finding.numbers} (1.5 times chance)")
+
+
+def one_example(found: Evidence) -> Finding:
+    """Judge whether a single prior example per user lies above chance."""
+    return _first_amount(found, "prior-examples", "prior_examples", "one example")
+
+
+def one_update(found: Evidence) -> Finding:
+    """Judge whether a single labelled update per user lies above chance."""
+    return _first_amount(found, "training-updates", "training_updates", "one update")
+
+
+def _first_amount(found: Evidence, analysis: str, key: str, what: str) -> Finding:
+    return together(
+        above(row, f"{prior}, {what}")
+        for prior in found.priors(analysis)
+        for row in strongest(found.of(analysis, "ap", prior=prior, **{key: 1}))
+    )
+
+
+# Attacks --------------------------------------------------------------------------------------------------------------
+
+
+def leads(first: str, others: Sequence[str], metric: str) -> Judge:
+    """Return a judge of whether the attack ``first`` leads all ``others`` under the random prior."""
+
+    def judge(found: Evidence) -> Finding:
+        rows = {name: found.attacked("random", name, metric) for name in (first, *others)}
+        if rows[first] is None or any(rows[name] is None for name in others):
+            return UNTESTED
+        return together(found.larger(rows[first], rows[name], (first, name)) for name in others)
+
+    return judge
+
+
+def only_on(modalities: Sequence[str], judge: Judge) -> Judge:
+    """Judge on data of the kind that the claim is about only."""
+    return lambda found: judge(found) if found.modality in modalities else UNTESTED
+
+
+# Clients --------------------------------------------------------------------------------------------------------------
+
+
+def moves(metric: str, name: str, *, up: bool) -> Judge:
+    """Return a judge of whether a diagnostic of the rounds rises (``up``) or falls without any defence.
+
+    client-dp shows it for its run without privacy; under noise the model itself converges elsewhere.
+    """
+    side = above if up else below
+
+    def judge(found: Evidence) -> Finding:
+        rows = found.of("diversity", metric, defence="none")
+        return together(side(row, f"{row['prior']}: {name}", 0.0) for row in rows)
+
+    return judge
+
+
+# Layers and rounds ----------------------------------------------------------------------------------------------------
+
+
+def _layers(found: Evidence) -> list[tuple[str, list[Row]]]:
+    """Return each prior's layers under one attack, by depth."""
+    by_prior = [(prior, strongest(found.of("layers", "ap", prior=prior))) for prior in found.priors("layers")]
+    return [(prior, sorted(rows, key=lambda row: int(row["depth"]))) for prior, rows in by_prior if rows]
+
+
+def every_layer(found: Evidence) -> Finding:
+    """Judge whether each layer alone lies above chance."""
+    return together(above(row, f"{prior}, {row['layer']}") for prior, rows in _layers(found) for row in rows)
+
+
+def later_layers(found: Evidence) -> Finding:
+    """Compare the best layer of the second half of the depth with the best of the first."""
+    findings = []
+    for prior, rows in _layers(found):
+        middle = len(rows) // 2
+        if middle:
+            early, late = (max(part, key=lambda row: float(row["value"])) for part in (rows[:middle], rows[middle:]))
+            findings.append(larger(late, early, (f"{prior}: {late['layer']}", str(early["layer"]))))
+    return together(findings)
+
+
+def layer_leads(stem: str) -> Judge:
+    """Return a judge of whether the layers named ``stem...`` lead all others."""
+
+    def judge(found: Evidence) -> Finding:
+        findings = []
+        for prior, rows in _layers(found):
+            named = [row for row in rows if str(row["layer"]).startswith(stem)]
+            others = [row for row in rows if not str(row["layer"]).startswith(stem)]
+            best = max(named, key=lambda row: float(row["value"]), default=None)
+            names = (f"{prior}: {stem}", "")
+            findings += [larger(best, row, (names[0], str(row["layer"]))) for row in others]
+        return together(findings)
+
+    return judge
+
+
+def epochs_alike(found: Evidence) -> Finding:
+    """Compare cells at least half of training apart with those of equal bins, over the bins asked in both."""
+    findings = []
+    for prior in found.priors("epochs"):
+        rows = found.of("epochs", "ap", prior=prior)
+        bins = 1 + max(int(row["test_bin"]) for row in rows)
+        distance = {id(row): abs(int(row["train_bin"]) - int(row["test_bin"])) for row in rows}
+        near = mean_row([row for row in rows if distance[id(row)] == 0])
+        far = mean_row([row for row in rows if bins > 1 and distance[id(row)] >= bins / 2])
+        if near is not None and far is not None:
+            limit = EPOCH_KEPT * near["value"]
+            kept = far["value"] / near["value"] if near["value"] else 0.0
+            finding = above(far, f"{prior}: half of training apart", limit)
+            findings.append(
+                Finding(state=finding.state, numbers=f"{finding.numbers}; {100 * kept:.0f} % of the AP at no distance")
+            )
+    return together(findings)
+
+
+# Matching, open world, attributes, raw data ---------------------------------------------------------------------------
+
+
+def matching_works(found: Evidence) -> Finding:
+    """Judge every matcher in the closed world."""
+    return together(
+        above(row, f"{prior}, {row['attack']}")
+        for prior in found.priors("matching")
+        for row in found.of("matching", "matching_ap", linkage="update", prior=prior)
+        if row["attack"] != "chance"
+    )
+
+
+def unseen_matching(found: Evidence) -> Finding:
+    """Judge matching among pairs of unseen users at each seen share."""
+    findings = []
+    for prior in found.priors("open-world"):
+        rows = strongest(
+            row
+            for row in found.of("open-world", "matching_ap", prior=prior)
+            if row.get("subset") == "unseen" or row.get("seen_share") == 0
+        )
+        shares = sorted({float(row["seen_share"]) for row in rows})
+        for share in shares:
+            mean = mean_row([row for row in rows if row["seen_share"] == share and row.get("subset") == _unseen(row)])
+            findings.append(above(mean, f"{prior}, {100 * share:.0f} % seen"))
+    return together(findings)
+
+
+def _unseen(row: Row) -> str:
+    """At no seen user all pairs are of unseen ones."""
+    return "all" if row["seen_share"] == 0 else "unseen"
+
+
+def _open_ends(found: Evidence, metric: str) -> list[tuple[str, Row, Row]]:
+    """Return each prior's numbers at the smallest and the largest seen share above 0."""
+    ends = []
+    for prior in found.priors("open-world"):
+        rows = strongest(row for row in found.of("open-world", metric, prior=prior) if row["seen_share"] > 0)
+        shares = sorted({float(row["seen_share"]) for row in rows})
+        if len(shares) > 1:
+            few, all_ = (mean_row([r for r in rows if r["seen_share"] == share]) for share in (shares[0], shares[-1]))
+            if few is not None and all_ is not None:
+                ends.append((prior, few, all_))
+    return ends
+
+
+def open_world_shape(found: Evidence) -> Finding:
+    """Judge whether AP falls and AP over chance rises from the smallest to the largest seen share."""
+    falls = [
+        larger(few, every, (f"{prior}: AP at {100 * few['seen_share']:.0f} % seen", "at 100 %"))
+        for prior, few, every in _open_ends(found, "ap")
+    ]
+    rises = [
+        larger(every, few, (f"{prior}: over chance at 100 % seen", f"at {100 * few['seen_share']:.0f} %"))
+        for prior, few, every in _open_ends(found, "ap_over_chance")
+    ]
+    return together([*falls, *rises]) if falls and rises else UNTESTED
+
+
+def gains(target: str) -> Judge:
+    """Return a judge of the multi-task network's paired gain in top-1 for one of its heads (known users)."""
+
+    def judge(found: Evidence) -> Finding:
+        rows = found.of("attributes", "mtl_gain", users="known", target=target)
+        published = [row for row in rows if row["attack"] == "mlp"]  # else its standardised form
+        rows = published or [row for row in rows if row["attack"] == "mlp-std"]
+        return together(above(row, f"{row['prior']}, {row['attribute']}", 0.0) for row in rows)
+
+    return judge
+
+
+def _raw(found: Evidence, prior: str) -> tuple[Row | None, list[Row]]:
+    """Return the update's number and those of sets of raw examples, by size."""
+    rows = found.of("data-space", "ap", prior=prior)
+    update = strongest(row for row in rows if row.get("space") == "update")
+    sets = strongest(row for row in rows if row.get("space") == "data" and row.get("set_size") is not None)
+    return (update[0] if update else None), sorted(sets, key=lambda row: int(row["set_size"]))
+
+
+def update_beats_one(found: Evidence) -> Finding:
+    """Judge one update against one raw example, and give the ratio."""
+    pairs = [(prior, *_raw(found, prior)) for prior in found.priors("data-space")]
+    findings = []
+    for prior, update, sets in pairs:
+        one = next((row for row in sets if row["set_size"] == 1), None)
+        finding = larger(update, one, (f"{prior}: update", "one example"))
+        if update is not None and one is not None and one["value"]:
+            ratio = f"{finding.numbers}, {update['value'] / one['value']:.1f} times"
+            findings.append(Finding(state=finding.state, numbers=ratio))
+    return together(findings)
+
+
+def sets_beat_update(found: Evidence) -> Finding:
+    """Judge the largest set of raw examples against one update."""
+    pairs = [(prior, *_raw(found, prior)) for prior in found.priors("data-space")]
+    return together(
+        larger(sets[-1], update, (f"{prior}: {sets[-1]['set_size']} examples", "update"))
+        for prior, update, sets in pairs
+        if sets and sets[-1]["set_size"] > 1
+    )

@@ -1,0 +1,289 @@
+"""Figures of analyses that are measurements: curves, layers, the matrix of epochs, the open world (papers.md 2.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from fedprint.evaluation.rows import Row
+from fedprint.reports.figures.drawing import MARKERS, MUTED, PAPER, SERIES, Drawing, finish, percent_axis, style
+from fedprint.reports.figures.panels import (
+    WIDTH,
+    attacks_of,
+    blank_figure,
+    chance_line,
+    counts,
+    finish_panels,
+    heat_map,
+    interval_line,
+    number_axis,
+    of_prior,
+    points_of,
+    prior_panels,
+    prior_title,
+    priors_of,
+    reading,
+    shared_legend,
+)
+from fedprint.reports.wording import number, people
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A figure of one metric over one key; ``caption`` says what the key is, ``log`` that it doubles."""
+
+    analysis: str
+    key: str
+    title: str
+    label: str
+    caption: str
+    log: bool = True
+    metric: str = "ap"
+
+
+CURVES = (
+    Curve(
+        analysis="prior-examples",
+        key="prior_examples",
+        title="How many examples the adversary needs",
+        label="prior examples per user",
+        caption="Average precision by the number of examples of each user that the adversary knows (the last point: "
+        "all it has).",
+    ),
+    Curve(
+        analysis="training-updates",
+        key="training_updates",
+        title="How many updates the adversary needs",
+        label="labelled updates per user",
+        caption="Average precision by the number of prior updates per user that the attack learns from; users with "
+        "fewer keep what they have.",
+    ),
+    Curve(
+        analysis="users",
+        key="options",
+        title="Recognition among more users",
+        label="users",
+        caption="Average precision among random subsets of the users, as if nobody else had taken part (mean over the "
+        "subsets of a size, and of their intervals).",
+        log=False,
+    ),
+)
+
+
+def draw_rows(rows: Sequence[Row]) -> dict[str, tuple[Drawing, ...]]:
+    """Return the figures of every analysis that has rows, by analysis; ``rows`` are final rows of analyses."""
+    found: dict[str, tuple[Drawing, ...]] = {}
+    with style():
+        for curve in CURVES:
+            found[curve.analysis] = _present(ap_curve(_of(rows, curve.analysis), curve))
+        found["data-space"] = _present(data_space(_of(rows, "data-space")))
+        found["layers"] = _present(layer_bubbles(_of(rows, "layers")))
+        found["epochs"] = _present(epoch_matrix(_of(rows, "epochs")))
+        opened = _of(rows, "open-world")
+        found["open-world"] = _present(*(open_world(of_prior(opened, prior), prior) for prior in priors_of(opened)))
+    return {name: drawings for name, drawings in found.items() if drawings}
+
+
+def ap_curve(rows: Sequence[Row], curve: Curve) -> Drawing | None:
+    """Draw the metric over the key with intervals and chance: one panel per prior, one line per attack."""
+    rows = [row for row in rows if row["metric"] == curve.metric and isinstance(row.get(curve.key), int | float)]
+    if not rows:
+        return None
+    figure, panels = prior_panels(rows)
+    for prior, axes in panels.items():
+        here = of_prior(rows, prior)
+        for position, attack in enumerate(attacks_of(rows)):
+            points = points_of([row for row in here if row.get("attack") == attack], curve.key)
+            interval_line(axes, points, attack, position)
+        chance_line(axes, points_of(here, curve.key))
+        number_axis(axes, sorted({float(row[curve.key]) for row in here}), curve.log)
+        axes.set_xlabel(curve.label)
+    finish_panels(figure, list(panels.values()), "average precision")
+    return finish(figure, curve.analysis, curve.title, f"{curve.caption} {reading(rows)}")
+
+
+def data_space(rows: Sequence[Row]) -> Drawing | None:
+    """Draw AP from sets of raw examples by the size of a set, beside AP from one update."""
+    rows = [row for row in rows if row["metric"] == "ap"]
+    sets = [row for row in rows if row.get("space") == "data" and isinstance(row.get("set_size"), int)]
+    if not sets:
+        return None
+    figure, panels = prior_panels(sets)
+    for prior, axes in panels.items():
+        here = of_prior(sets, prior)
+        for position, attack in enumerate(attacks_of(sets)):
+            points = points_of([row for row in here if row.get("attack") == attack], "set_size")
+            interval_line(axes, points, f"examples, {attack}", position)
+        updates = [row for row in of_prior(rows, prior) if row.get("space") == "update"]
+        for position, row in enumerate(updates):
+            colour = SERIES[(len(attacks_of(sets)) + position) % len(SERIES)]
+            axes.axhspan(row["lo"], row["hi"], color=colour, alpha=0.15, lw=0)
+            axes.axhline(row["value"], color=colour, lw=1.6, label=f"one update, {row['attack']}")
+        chance_line(axes, points_of(here, "set_size"))
+        number_axis(axes, sorted({float(row["set_size"]) for row in here}), log=True)
+        axes.set_xlabel("raw examples in a set")
+    finish_panels(figure, list(panels.values()), "average precision")
+    return finish(
+        figure,
+        "data-space",
+        "An update beside the raw examples themselves",
+        "Average precision of naming the user from a set of raw examples, by its size; the level line with its band is "
+        f"one update. {reading(sets)}",
+    )
+
+
+def layer_bubbles(rows: Sequence[Row]) -> Drawing | None:
+    """Draw AP from each layer alone over its depth: one panel per prior, the bubble's area the layer's parameters."""
+    rows = [row for row in rows if row["metric"] == "ap" and row.get("depth") is not None]
+    if not rows:
+        return None
+    names = {int(row["depth"]): str(row["layer"]) for row in rows}
+    figure, panels = prior_panels(rows, 3.3 if len(names) <= 8 else 3.9)
+    largest = max(float(row["parameters"]) for row in rows)
+    for prior, axes in panels.items():
+        for position, attack in enumerate(attacks_of(rows)):
+            found = sorted(
+                (row for row in of_prior(rows, prior) if row.get("attack") == attack), key=lambda r: int(r["depth"])
+            )
+            _bubbles(axes, found, attack, position, largest)
+        chance = [row["chance"] for row in of_prior(rows, prior) if row.get("chance") is not None]
+        if chance:
+            axes.axhline(fmean(chance), color=MUTED, ls=":", lw=1.4, label="chance")
+        axes.set_xticks(sorted(names), [names[depth] for depth in sorted(names)], rotation=90 if len(names) > 5 else 0)
+        axes.set_xlim(0.4, max(names) + 0.6)
+        axes.grid(visible=False, axis="x")
+    finish_panels(figure, list(panels.values()), "average precision")
+    sizes = sorted({(int(row["depth"]), int(row["parameters"])) for row in rows})
+    shown = ", ".join(f"{names[depth]} {parameters:,}" for depth, parameters in sizes) if len(sizes) <= 8 else ""
+    return finish(
+        figure,
+        "layers",
+        "Which layer gives users away",
+        "Average precision from one layer alone, from the input (left) to the output; the area of a bubble is the "
+        f"layer's number of parameters{f' ({shown})' if shown else f' (at most {largest:,.0f})'}. {reading(rows)}",
+    )
+
+
+def epoch_matrix(rows: Sequence[Row]) -> Drawing | None:
+    """Draw AP by the part of training that the attack learned from (rows) and was asked about (columns)."""
+    rows = [row for row in rows if row["metric"] == "ap" and row.get("train_bin") is not None]
+    if not rows:
+        return None
+    priors = priors_of(rows)
+    size = 1 + max(max(int(row["train_bin"]), int(row["test_bin"])) for row in rows)
+    figure = blank_figure(WIDTH, 0.9 + min(WIDTH / len(priors), 4.6))
+    panels = figure.subplots(1, len(priors), squeeze=False)[0]
+    meshes = []
+    for axes, prior in zip(panels, priors, strict=True):
+        meshes.append(heat_map(axes, _matrix(of_prior(rows, prior), size), "viridis", (0.0, 1.0)))
+        edges = {int(row["test_bin"]): row for row in rows}
+        marks = [str(edges[i].get("test_first", i)) if i in edges else "" for i in range(size)]
+        axes.set_xticks(range(size), marks)
+        axes.set_yticks(range(size), marks)
+        axes.set_xlabel("asked: updates from round ...")
+        axes.set_title(prior_title(prior))
+    panels[0].set_ylabel("learned: updates from round ...")
+    bar = figure.colorbar(meshes[0], ax=list(panels), shrink=0.7, pad=0.02)
+    percent_axis(bar.ax, "y", "average precision")
+    bar.outline.set_visible(False)
+    return finish(
+        figure,
+        "epochs",
+        "Does it matter when in training an update was sent?",
+        f"Average precision in per cent when the attack learns from one of {size} parts of training and names the "
+        f"updates of another ({people(max(int(row['n_users']) for row in rows))}, {counts(rows)} "
+        f"updates per cell; chance {_levels(rows)}, which depends on how many users sent updates in a part). The "
+        "intervals stand in the table.",
+    )
+
+
+def open_world(rows: Sequence[Row], prior: str) -> Drawing | None:
+    """Draw what changes with the share of users whose data the adversary knows: naming, detecting unseen, matching."""
+    metrics = {
+        "ap": "AP (seen users)",
+        "ap_over_chance": "AP over chance",
+        "top1": "top-1 (with “unseen”)",
+        "unseen_auroc": "AUROC of “unseen”",
+    }
+    parts: list[tuple[str, Sequence[Row], str]] = [
+        (title, [row for row in rows if row["metric"] == metric], metric) for metric, title in metrics.items()
+    ]
+    matching = [row for row in rows if row["metric"] == "matching_ap"]
+    for subset in sorted({str(row.get("subset")) for row in matching}, reverse=True):
+        found = [row for row in matching if str(row.get("subset")) == subset]
+        parts.append((f"matching AP ({subset} users)", found, "matching_ap"))
+    parts = [part for part in parts if part[1]]
+    if not parts:
+        return None
+    attacks = attacks_of(rows)
+    count = -(-len(parts) // 3)
+    figure = blank_figure(WIDTH, 0.5 + 2.45 * count)
+    panels = figure.subplots(count, 3, squeeze=False).ravel()
+    for axes, (title, shown, metric) in zip(panels, parts, strict=False):
+        _open_panel(axes, shown, attacks, metric)
+        axes.set_title(title)
+    for axes in panels[len(parts) :]:
+        axes.set_axis_off()
+    shared_legend(figure, panels)
+    name = "open-world" if prior == "chrono" else f"open-world-{prior}"
+    return finish(
+        figure,
+        name,
+        f"The open world ({prior_title(prior)})",
+        "A third of the users is held out for training; of the others the share on the horizontal axis is known to the "
+        "adversary, and the rest has to be called unseen or matched. All values but ratios in per cent. "
+        + reading(rows),
+    )
+
+
+def _matrix(rows: Sequence[Row], size: int) -> list[list[float | None]]:
+    table: list[list[float | None]] = [[None] * size for _ in range(size)]
+    for row in rows:
+        table[int(row["train_bin"])][int(row["test_bin"])] = row["value"]
+    return table
+
+
+def _levels(rows: Sequence[Row]) -> str:
+    levels = [row["chance"] for row in rows if row.get("chance") is not None]
+    few, most = (number(pick(levels), "fraction") for pick in (min, max))
+    return f"{few} %" if few == most else f"{few} to {most} %"
+
+
+def _bubbles(axes: Axes, rows: Sequence[Row], attack: str, position: int, largest: float) -> None:
+    colour = SERIES[position % len(SERIES)]
+    x = [int(row["depth"]) + 0.08 * (position - 0.5) for row in rows]
+    y = [float(row["value"]) for row in rows]
+    sizes = [12 + 500 * float(row["parameters"]) / largest for row in rows]
+    axes.plot(x, y, color=colour, lw=0.9, alpha=0.6, zorder=2)
+    axes.vlines(x, [row["lo"] for row in rows], [row["hi"] for row in rows], color=colour, lw=1.5, zorder=3)
+    axes.scatter(x, y, s=sizes, color=colour, alpha=0.28, lw=0, zorder=2)
+    axes.plot(x, y, MARKERS[position % len(MARKERS)], color=colour, mfc=PAPER, ms=4, zorder=4, label=attack)
+
+
+def _open_panel(axes: Axes, rows: Sequence[Row], attacks: Sequence[str], metric: str) -> None:
+    for position, attack in enumerate(attacks):
+        points = points_of([row for row in rows if row.get("attack") == attack], "seen_share")
+        interval_line(axes, points, attack, position)
+    chance_line(axes, points_of(rows, "seen_share"))
+    axes.set_xlim(-0.04, 1.04)
+    percent_axis(axes, "x", "seen users")
+    if metric == "ap_over_chance":
+        axes.set_ylim(0, None)
+        axes.set_ylabel("times chance")
+    else:
+        axes.set_ylim(0, 1.03)
+        percent_axis(axes, "y", "")
+        axes.set_ylabel("%")
+
+
+def _of(rows: Sequence[Row], analysis: str) -> list[Row]:
+    return [row for row in rows if row["analysis"] == analysis]
+
+
+def _present(*drawings: Drawing | None) -> tuple[Drawing, ...]:
+    return tuple(drawing for drawing in drawings if drawing is not None)

@@ -1,0 +1,57 @@
+"""Reconstructed images beside the true ones, device by device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from fedprint.reports.figures.drawing import INK, Drawing, finish, style
+from fedprint.reports.figures.panels import blank_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_DEVICES, MOST_IMAGES = 6, 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Picture:
+    """Own images (b, c, h, w) in [0, 1] of a device that trained on ``images``; what each adversary found for them."""
+
+    images: int
+    truth: NDArray[Any]
+    found: Mapping[str, NDArray[Any]]
+
+
+def draw_reconstructions(pictures: Sequence[Picture]) -> Drawing:
+    """Draw the first images of the first devices, the truth above what each adversary found."""
+    shown = pictures[:MOST_DEVICES]
+    columns = min(MOST_IMAGES, max(len(picture.truth) for picture in shown))
+    lines = [(picture, name) for picture in shown for name in ("truth", *picture.found)]
+    with style():
+        figure = blank_figure(max(0.72 * columns, 3.0), 0.8 * len(lines))
+        panels = figure.subplots(len(lines), columns, squeeze=False)
+        for line, (picture, name) in zip(panels, lines, strict=True):
+            images = picture.truth if name == "truth" else picture.found[name]
+            for axes in line:
+                axes.set_axis_off()
+            for axes, image in zip(line, images, strict=False):
+                _show(axes, image)
+            words = f"truth, 1 of {picture.images}" if name == "truth" else name
+            line[0].set_title(words, fontsize=7, color=INK, loc="left")
+        return finish(
+            figure,
+            "reconstructions",
+            "Images from recorded updates",
+            f"The first {MOST_IMAGES} images of up to {MOST_DEVICES} devices; below, the reconstruction that fits each "
+            "best.",
+        )
+
+
+def _show(axes: Axes, image: NDArray[Any]) -> None:
+    picture = image.transpose(1, 2, 0)
+    grey = picture.shape[2] == 1
+    axes.imshow(picture[..., 0] if grey else picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")

@@ -1,0 +1,159 @@
+"""Small multiples of a suite: the same figure for every member, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from fedprint.evaluation.rows import Row
+from fedprint.reports.claims.evidence import strongest
+from fedprint.reports.figures.analyses import CURVES, Curve
+from fedprint.reports.figures.drawing import INK, MARKERS, PAPER, SERIES, Drawing, finish, percent_axis, style
+from fedprint.reports.figures.panels import (
+    WIDTH,
+    attacks_of,
+    blank_figure,
+    chance_line,
+    finish_panels,
+    interval_line,
+    number_axis,
+    of_prior,
+    points_of,
+    prior_title,
+    priors_of,
+    reading,
+    shared_legend,
+)
+from fedprint.reports.numbers.evaluations import final_analyses, final_rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SEEN = Curve(
+    analysis="open-world",
+    key="seen_share",
+    title="The open world",
+    label="share of seen users",
+    caption="Average precision of naming seen users, by their share.",
+    log=False,
+)
+PER_LINE = 4
+
+
+def draw_suite(rows: Sequence[Row]) -> tuple[Drawing, ...]:
+    """Return the figures that compare members; ``rows`` are all measurements with their ``member``."""
+    main, analyses = _by_member(rows, final_rows), _by_member(rows, final_analyses)
+    with style():
+        drawings = [recognition(main)]
+        for curve in (*CURVES, SEEN):
+            drawings.append(member_curves([row for row in analyses if row["analysis"] == curve.analysis], curve))
+        drawings.append(member_layers([row for row in analyses if row["analysis"] == "layers"]))
+    return tuple(drawing for drawing in drawings if drawing is not None)
+
+
+def recognition(rows: Sequence[Row]) -> Drawing | None:
+    """Draw every attack's AP on single updates: a panel per member, colour and marker by prior."""
+    rows = [row for row in rows if row["metric"] == "ap" and row.get("linkage") == "update" and row.get("attack")]
+    if not rows:
+        return None
+    attacks, priors = attacks_of(rows), priors_of(rows)
+    figure, panels = _member_panels(rows, 0.9 + 0.2 * len(attacks) * max(len(priors), 2) / 2)
+    for member, axes in panels.items():
+        for position, prior in enumerate(priors):
+            here = [row for row in of_prior(rows, prior) if row["member"] == member]
+            _dots(axes, here, attacks, position, len(priors))
+        axes.set_yticks(range(len(attacks)), attacks)
+        axes.set_ylim(len(attacks) - 0.5, -0.5)
+        axes.set_xlim(-0.02, 1.02)
+        axes.grid(visible=False, axis="y")
+        percent_axis(axes, "x", "average precision")
+    shared_legend(figure, panels.values())
+    return finish(
+        figure,
+        "recognition",
+        "Recognition by data set, attack and prior",
+        "Average precision of single updates with its 95 % interval over users; filled: the attacker chosen on prior "
+        "data. The short upright line is chance.",
+    )
+
+
+def member_curves(rows: Sequence[Row], curve: Curve) -> Drawing | None:
+    """Draw a curve of each member's strongest attack (by name, never by result), one line per prior."""
+    rows = [row for row in rows if row["metric"] == curve.metric and isinstance(row.get(curve.key), int | float)]
+    rows = [row for member in _members(rows) for row in strongest(r for r in rows if r["member"] == member)]
+    if not rows:
+        return None
+    figure, panels = _member_panels(rows, 2.6)
+    for member, axes in panels.items():
+        here = [row for row in rows if row["member"] == member]
+        for prior in priors_of(here):
+            position = priors_of(rows).index(prior)
+            interval_line(axes, points_of(of_prior(here, prior), curve.key), prior_title(prior), position)
+        chance_line(axes, points_of(here, curve.key))
+        number_axis(axes, sorted({float(row[curve.key]) for row in here}), curve.log)
+        axes.set_xlabel(curve.label)
+        axes.set_title(f"{member}: {here[0]['attack']}")
+    finish_panels(figure, list(panels.values()), "average precision")
+    return finish(figure, curve.analysis, curve.title, f"{curve.caption} {reading(rows)}")
+
+
+def member_layers(rows: Sequence[Row]) -> Drawing | None:
+    """Draw AP by layer of each member's strongest attack, one line per prior; layers by name, input on the left."""
+    rows = [row for row in rows if row["metric"] == "ap" and row.get("depth") is not None]
+    rows = [row for member in _members(rows) for row in strongest(r for r in rows if r["member"] == member)]
+    if not rows:
+        return None
+    figure, panels = _member_panels(rows, 3.1)
+    for member, axes in panels.items():
+        here = [row for row in rows if row["member"] == member]
+        for prior in priors_of(here):
+            position = priors_of(rows).index(prior)
+            interval_line(axes, points_of(of_prior(here, prior), "depth"), prior_title(prior), position)
+        chance_line(axes, points_of(here, "depth"))
+        names = {int(row["depth"]): f"{row['layer']}\n{int(row['parameters']):,}" for row in here}
+        axes.set_xticks(sorted(names), [names[depth] for depth in sorted(names)], fontsize=7, rotation=45)
+        axes.set_title(f"{member}: {here[0]['attack']}")
+    finish_panels(figure, list(panels.values()), "average precision")
+    return finish(
+        figure,
+        "layers",
+        "Which layer gives users away",
+        f"Average precision from one layer alone, with the layer's number of parameters. {reading(rows)}",
+    )
+
+
+def _dots(axes: Axes, rows: Sequence[Row], attacks: Sequence[str], position: int, priors: int) -> None:
+    colour, marker = SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)]
+    shift = 0.62 * ((position + 0.5) / priors - 0.5)
+    for row in rows:
+        y = attacks.index(row["attack"]) + shift
+        axes.plot([row["lo"], row["hi"]], [y, y], color=colour, lw=1.5)
+        face = colour if row.get("selected") is True else PAPER
+        name = prior_title(row["prior"])
+        axes.plot(row["value"], y, marker, color=colour, mfc=face, ms=4.5, mew=1.2, ls="", label=name)
+        if row.get("chance") is not None:
+            axes.plot([row["chance"]] * 2, [y - 0.12, y + 0.12], color=INK, lw=1.1, zorder=1.5)
+
+
+def _member_panels(rows: Sequence[Row], height: float) -> tuple[Figure, dict[str, Axes]]:
+    """Return a figure with a panel per member, at most four beside one another, that share their vertical axis."""
+    members = _members(rows)
+    lines = -(-len(members) // PER_LINE)
+    columns = -(-len(members) // lines)
+    figure = blank_figure(WIDTH, 0.4 + height * lines)
+    panels = figure.subplots(lines, columns, sharey=True, squeeze=False).ravel()
+    for axes in panels[len(members) :]:
+        axes.set_axis_off()
+    for axes, member in zip(panels, members, strict=False):
+        axes.set_title(member)
+    return figure, dict(zip(members, panels, strict=False))
+
+
+def _by_member(rows: Sequence[Row], final: Callable[[Sequence[Row]], list[Row]]) -> list[Row]:
+    """Return the final rows; whether seeds are pooled is each member's own affair."""
+    return [row for member in _members(rows) for row in final([row for row in rows if row["member"] == member])]
+
+
+def _members(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(str(row["member"]) for row in rows))

@@ -1,0 +1,196 @@
+"""Numbers of a sweep: what each strategy yields at each strength, who is on the front, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+from fedprint.evaluation.metrics import METRICS
+from fedprint.evaluation.planes import (
+    BEST,
+    STRONGEST,
+    attack_row,
+    linked_row,
+    normalised_row,
+    number_of,
+    ratio_row,
+    reduction_row,
+)
+from fedprint.evaluation.rows import NUMBERS, POOLED, Row, pool_seeds
+from fedprint.evaluation.tradeoff import Point, pareto_front
+from fedprint.reports.numbers.evaluations import CHOSEN
+
+NO_DEFENCE = "no defence"
+POOLED_METRICS = ("ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One strategy at one strength; ``points`` of those seeds that ran to their end, ``error`` why others did not.
+
+    ``audits`` are rows of ``epsilon_lower``, one per seed, where the mechanism was audited.
+    """
+
+    strategy: str | None
+    strength: float | None
+    points: tuple[Point, ...]
+    error: str | None = None
+    audits: tuple[Row, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The strategy's name in words."""
+        return self.strategy or NO_DEFENCE
+
+    @property
+    def place(self) -> str:
+        """Strategy and strength in words."""
+        return self.label if self.strength is None else f"{self.label} {self.strength:g}"
+
+    @cached_property
+    def by_seed(self) -> Mapping[int, Point]:
+        """The points by their seed."""
+        return {point.seed: point for point in self.points}
+
+    def adversary(self, name: str) -> str:
+        """Return the adversary to read: against no defence there may be one only, which nothing could adapt to."""
+        known = {number.adversary for point in self.points for number in point.attacks}
+        return name if name in {*known, STRONGEST} else BEST
+
+    def attack(self, name: str) -> Row:
+        """Return the AP of an adversary."""
+        return attack_row(self.points, self.adversary(name))
+
+    def over_chance(self, name: str) -> Row:
+        """Return that AP over chance: the horizontal axis of the plane."""
+        return ratio_row(self.points, self.adversary(name))
+
+    def linked(self, name: str) -> Row | None:
+        """Return the AP of an adversary who links a device's updates; None where nothing can be linked."""
+        return linked_row(self.points, self.adversary(name))
+
+    def view(self, name: str) -> str:
+        """Return what that adversary sees of every round."""
+        return number_of(self.points[0], self.adversary(name)).view
+
+    def utility(self, plain: Entry) -> Row:
+        """Return the utility normalised to no defence: the vertical axis."""
+        return normalised_row(self.points, plain.by_seed)
+
+    def reduction(self, plain: Entry, name: str) -> Row | None:
+        """Return the share of the undefended AP that is gone."""
+        return reduction_row(self.points, plain.by_seed, self.adversary(name))
+
+    def less_than(self, other: Entry, name: str) -> Row | None:
+        """Return the share of another entry's AP, of the same adversary, that is gone."""
+        return reduction_row(self.points, other.by_seed, self.adversary(name), other.adversary(name))
+
+    def missed(self, weaker: str, stronger: str) -> Row | None:
+        """Return the share of one adversary's AP that another misses, below 0 where that one has more.
+
+        None where not both attacked.
+        """
+        if {self.adversary(weaker), self.adversary(stronger)} != {weaker, stronger}:
+            return None
+        return reduction_row(self.points, self.by_seed, weaker, stronger)
+
+
+def measured(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries of which at least one seed ran to its end."""
+    return [entry for entry in entries if entry.points]
+
+
+def front(entries: Sequence[Entry], plain: Entry, adversary: str) -> list[Entry]:
+    """Return the Pareto front by AP over chance: entries that none beats in both, least AP first."""
+    found = measured(entries)
+    places = [(entry.over_chance(adversary)["value"], entry.utility(plain)["value"]) for entry in found]
+    return [found[position] for position in pareto_front(places)]
+
+
+def readings(adversaries: Sequence[str]) -> tuple[str, ...]:
+    """Return whom numbers are about: each adversary, and the better of several in each seed."""
+    return (*adversaries, BEST) if len(adversaries) > 1 else tuple(adversaries)
+
+
+def overhead(entry: Entry, plain: Entry) -> dict[str, float | None]:
+    """Return what a defence costs: factors of processor time and data, and seconds per device and update."""
+    pairs = [(point.overhead.get("federation_seconds"), point) for point in entry.points]
+    times = [
+        seconds / base
+        for seconds, point in pairs
+        if seconds and (base := plain.by_seed[point.seed].overhead.get("federation_seconds"))
+    ]
+    return {
+        "time_factor": fmean(times) if times else None,
+        "data_factor": fmean(point.data_factor for point in entry.points) if entry.points else None,
+        **{
+            name: _mean([point.overhead.get(name) for point in entry.points])
+            for name in ("cluster_seconds", "data_seconds_per_device", "update_seconds_per_device")
+        },
+    }
+
+
+def headline(entry: Entry, plain: Entry) -> dict[str, float]:
+    """Return the few numbers of an entry that a tracking page compares; ``ap`` is of the best chosen attack."""
+    if not entry.points:
+        return {}
+    attack, costs = entry.attack(BEST), overhead(entry, plain)
+    names = sorted({number.adversary for point in entry.points for number in point.attacks})
+    found = {
+        "utility/normalised": entry.utility(plain)["value"],
+        "attack/ap": attack["value"],
+        "attack/ap_lo": attack["lo"],
+        "attack/ap_hi": attack["hi"],
+        "attack/ap_over_chance": entry.over_chance(BEST)["value"],
+        **{f"attack/ap_{name}": entry.attack(name)["value"] for name in names},
+        "attack/ap_any_attack": entry.attack(STRONGEST)["value"],
+        **{f"overhead/{name}": value for name, value in costs.items()},
+    }
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def measurement_rows(experiment: str, entries: Sequence[Entry]) -> list[Row]:
+    """Return all measurements with their ``strategy`` and ``strength``: of single seeds, and pooled over seeds.
+
+    The evaluate stage's rows as they are; normalised utility and the reduction of AP beside them, with the same keys.
+    Pooled are the chosen attackers, under the attack ``selected``, and the utilities.
+    """
+    plain = entries[0]
+    rows = [row for entry in measured(entries) for row in _rows(experiment, entry, plain)]
+    chosen = [{**row, "attack": CHOSEN, "layers": None} for row in rows if row.get("selected")]
+    pooled = [row for row in chosen if row["metric"] in (*POOLED_METRICS, "ap_reduction")]
+    pooled += [row for row in rows if row.get("attack") is None and row["training"] == "federated"]
+    return rows + [row for row in pool_seeds(pooled) if row["seed"] == POOLED]
+
+
+def _rows(experiment: str, entry: Entry, plain: Entry) -> list[Row]:
+    keys = {"experiment": experiment, "strategy": entry.label, "strength": entry.strength}
+    rows: list[Row] = []
+    for point in entry.points:
+        own = [{**row, **keys} for row in point.rows]
+        utility = next(row for row in own if row["attack"] is None and row["training"] == "federated")
+        derived = [{**utility, **_numbers(normalised_row([point], plain.by_seed))}]
+        for number in (number for number in point.attacks if number.selected):
+            reduction = reduction_row([point], plain.by_seed, number.adversary)
+            like = next(r for r in own if _is_number(r, number.adversary, number.view))
+            derived += [{**like, **_numbers(reduction)}] if reduction else []
+        rows += [*own, *derived]
+    return rows
+
+
+def _is_number(row: Row, adversary: str, view: str) -> bool:
+    wanted = {"metric": "ap", "linkage": "update", "selected": True, "adversary": adversary, "view": view}
+    return all(row.get(key) == value for key, value in wanted.items())
+
+
+def _numbers(row: Row) -> dict[str, Any]:
+    higher = METRICS[row["metric"]].higher_is_better
+    return {**{name: row[name] for name in NUMBERS}, "direction": f"{'higher' if higher else 'lower'} is better"}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

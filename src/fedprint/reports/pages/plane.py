@@ -1,0 +1,277 @@
+"""The report of a sweep: the privacy-utility plane, its front in words, what defences cost, and the papers' claims."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedprint.evaluation.planes import BEST
+from fedprint.evaluation.rows import Row, plain_value, write_measurements
+from fedprint.reports import wording
+from fedprint.reports.claims.federation import Verdict
+from fedprint.reports.claims.plane import ADAPTIVE, NAIVE, judge_plane
+from fedprint.reports.figures.plane import draw_plane
+from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead, readings
+from fedprint.reports.pages.federation import (
+    environment,
+    fresh_folder,
+    swap,
+    write_claims,
+    write_drawings,
+    write_tables,
+)
+from fedprint.reports.pages.plane_choices import choices_table
+from fedprint.reports.pages.plane_privacy import (
+    broken,
+    draw_privacy,
+    has_membership,
+    privacy_rows,
+    privacy_table,
+    privacy_words,
+)
+from fedprint.reports.tables.analyses import ResultTable, TableLine
+from fedprint.reports.wording import MISSING, estimate, with_unit
+
+CENTRAL = "dp-fedavg"
+
+COLUMNS = ("AP", "AP over chance", "AP gone", "linked: AP")
+"""What the table says of each adversary; of the better of several, AP alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaneHead:
+    """What holds for every number of the page: the data, who is defended, what the adversary sees and knows."""
+
+    name: str
+    title: str
+    dataset: str
+    prior: str
+    seeds: tuple[int, ...]
+    defended: str
+    learn_from: str
+    views: tuple[str, ...]
+    adversaries: tuple[str, ...]
+    utility_metric: str
+    fast: bool
+    config_hash: str
+
+    @property
+    def readings(self) -> tuple[str, ...]:
+        """Whom numbers are about: each adversary, and the better of several."""
+        return readings(self.adversaries)
+
+    def setting(self, *views: str) -> str:
+        """The setting in short, to stand beside numbers under some views (default: all of the page)."""
+        return f"view {'/'.join(views or self.views)}, defended: {self.defended}, {self.prior} prior"
+
+
+def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, out: Path) -> None:
+    """Write the folder ``out``: index.html, plane.json, measurements, claims, tables/, figures/, config.yaml, summary.
+
+    ``entries`` start with the undefended one. The folder appears as a whole; equal input gives equal bytes, but for
+    processor times.
+    """
+    verdicts = judge_plane(entries, head.readings, head.dataset)
+    choices = choices_table(entries)
+    tables = [plane_table(head, entries), *([choices] if choices else []), overhead_table(entries)]
+    drawings = draw_plane(head.adversaries, entries)
+    if has_membership(entries):
+        tables.insert(0, privacy_table(entries))
+        drawings += draw_privacy(entries)
+    sentences = verdict(head, entries)
+    page = environment().get_template("plane.html").render(
+        head=head,
+        tables=tables,
+        drawings=drawings,
+        fronts={name: front_words(head, entries, name) for name in head.readings},
+        sentences=sentences,
+        central=central_words(head, entries),
+        privacy=privacy_words(entries),
+        broken=broken(entries),
+        failed=[entry for entry in entries if entry.error],
+        verdicts=verdicts,
+        claims=_grouped(verdicts),
+        config_text=config_text,
+        wording=wording,
+    )  # fmt: skip
+    partial = fresh_folder(Path(out))
+    try:
+        rows = [*measurement_rows(head.name, entries), *privacy_rows(head.name, entries)]
+        write_measurements(partial / "measurements.jsonl", partial / "measurements.csv", rows)
+        _write_json(partial / "plane.json", plane_json(head, entries))
+        _write_json(partial / "summary.json", {"plane": head.name, **asdict(head), "verdict": sentences})
+        (partial / "index.html").write_text(page, encoding="utf-8")
+        (partial / "config.yaml").write_text(config_text, encoding="utf-8")
+        write_drawings(partial, drawings)
+        write_tables(partial, tables)
+        write_claims(partial, verdicts)
+        swap(partial, Path(out))
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
+    """Return the plane as data: a place per strategy and strength, with intervals, cost and membership in the front."""
+    plain = entries[0]
+    fronts = {name: front(entries, plain, name) for name in head.readings}
+    places = []
+    for entry in entries:
+        found: dict[str, Any] = {"strategy": entry.label, "strength": entry.strength, "error": entry.error}
+        if entry.points:
+            found["utility"] = _shown(entry.utility(plain))
+            found["overhead"] = overhead(entry, plain)
+            found["naive_misses"] = _shown(entry.missed(NAIVE, ADAPTIVE))
+            found["adversaries"] = {
+                name: {
+                    "view": entry.view(name),
+                    "ap": _shown(entry.attack(name)),
+                    "ap_over_chance": _shown(entry.over_chance(name)),
+                    "ap_reduction": _shown(entry.reduction(plain, name)),
+                    "linked_ap": _shown(entry.linked(name)),
+                    "on_front": entry in fronts[name],
+                }
+                for name in head.readings
+            }
+        places.append(found)
+    return {**asdict(head), "places": places}
+
+
+def plane_table(head: PlaneHead, entries: Sequence[Entry]) -> ResultTable:
+    """Return every place with its utility, and AP, AP over chance and reduction per adversary."""
+    plain, lines = entries[0], []
+    for entry in measured(entries):
+        cells: list[Any] = [estimate(entry.utility(plain))]
+        for name in head.adversaries:
+            reduction = entry.reduction(plain, name) if entry.strategy else None
+            linked = entry.linked(name)
+            cells += [estimate(entry.attack(name)), estimate(entry.over_chance(name))]
+            cells += [estimate(row) if row else None for row in (reduction, linked)]
+        cells += [estimate(entry.attack(name)) for name in head.readings if name == BEST]
+        strength = MISSING if entry.strength is None else f"{entry.strength:g}"
+        labels = (entry.label, strength, entry.view(head.readings[-1]))
+        lines.append(TableLine(labels=labels, cells=tuple(cells)))
+    heads = [f"{name}: {what}" for name in head.adversaries for what in COLUMNS]
+    heads += [f"{name}: AP" for name in head.readings if name == BEST]
+    return ResultTable(
+        name="plane",
+        title="Every strength",
+        note=f"All numbers: defended: {head.defended}, {head.prior} prior, the view of the line; the attacker chosen "
+        "on prior data in each seed, “best” the better of what the adversaries chose. One update at a time; but "
+        "“linked” is before an adversary who tells devices by pseudonyms that persist and reads all of their updates. "
+        "Utility is normalised to no defence. Intervals (95 %) over seeds and users; “AP gone” is paired user by user "
+        "with the undefended federation of the same seed.",
+        labels=("strategy", "strength", "view"),
+        heads=("utility", *heads),
+        lines=tuple(lines),
+    )
+
+
+def overhead_table(entries: Sequence[Entry]) -> ResultTable:
+    """Return what defences cost in time and data."""
+    lines = []
+    for entry in measured(entries):
+        costs = overhead(entry, entries[0])
+        cells = (
+            _times(costs["time_factor"]),
+            _times(costs["data_factor"]),
+            _milliseconds(costs["data_seconds_per_device"]),
+            _milliseconds(costs["update_seconds_per_device"]),
+            MISSING if costs["cluster_seconds"] is None else f"{costs['cluster_seconds']:.2f} s",
+        )
+        strength = MISSING if entry.strength is None else f"{entry.strength:g}"
+        lines.append(TableLine(labels=(entry.label, strength), cells=cells))
+    return ResultTable(
+        name="overhead",
+        title="Overhead",
+        note="Time: processor seconds of the whole federation over those without a defence, same seed; data: examples "
+        "on a defended device over those before. Then what the defence itself takes: once per device on its data, for "
+        "every update, and once for all to cluster the background. Several points shared the machine.",
+        labels=("strategy", "strength"),
+        heads=("time", "data", "data defence, per device", "update defence, per update", "clustering, once"),
+        lines=tuple(lines),
+    )
+
+
+def front_words(head: PlaneHead, entries: Sequence[Entry], adversary: str) -> str:
+    """Say who is on the front and who is never; a place under another view than no defence names it."""
+    on, usual = front(entries, entries[0], adversary), entries[0].view(adversary)
+    places = ", ".join(
+        entry.place + ("" if (seen := entry.view(adversary)) == usual else f" (view {seen})") for entry in on
+    )
+    who = "the better of the adversaries" if adversary == BEST else f"the {adversary} adversary"
+    members = {entry.strategy for entry in on}
+    absent = [name for name in dict.fromkeys(e.strategy for e in measured(entries)) if name and name not in members]
+    off = f" Never on it, at any strength: {', '.join(absent)}." if absent else " Every strategy has a place on it."
+    return f"On the Pareto front against {who} ({head.setting(usual)}), from least to most AP: {places}.{off}"
+
+
+def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
+    """Return a sentence per adversary: what the papers' favourite, mm-aug at 0.5, takes from it and costs."""
+    plain = entries[0]
+    base = plain.attack(BEST)
+    said = [
+        f"Without a defence an update of {head.dataset} is recognised with AP {with_unit(base['value'], 'fraction')} "
+        f"[{100 * base['lo']:.1f}, {100 * base['hi']:.1f}] against chance {with_unit(base['chance'], 'fraction')} "
+        f"({head.setting(plain.view(BEST))}; {len(plain.points)} "
+        f"{'seed' if len(plain.points) == 1 else 'seeds'})."
+    ]
+    for entry in measured(entries):
+        if (entry.strategy, entry.strength) != ("mm-aug", 0.5):
+            continue
+        for name in head.adversaries:
+            cut, utility = entry.reduction(plain, name), entry.utility(plain)
+            if cut is not None:
+                said.append(
+                    f"mm-aug at alpha = 0.5 takes {100 * cut['value']:z.0f} % [{100 * cut['lo']:z.0f}, "
+                    f"{100 * cut['hi']:z.0f}] of that AP from the {name} adversary (published: 75 %), at utility "
+                    f"{utility['value']:.2f} [{utility['lo']:.2f}, {utility['hi']:.2f}] of no defence."
+                )
+    return said
+
+
+def central_words(head: PlaneHead, entries: Sequence[Entry]) -> str | None:
+    """Say, with the numbers, that central differential privacy does not protect from who sees updates."""
+    found = [entry for entry in measured(entries) if entry.strategy == CENTRAL and entry.strength is not None]
+    if not found:
+        return None
+    strongest = max(found, key=lambda entry: entry.strength or 0.0)
+    name = head.adversaries[-1]
+    row, base = _interval(strongest.attack(name)), _interval(entries[0].attack(name))
+    return (
+        f"Central differential privacy does not protect against a server that sees updates: {CENTRAL} clips on the "
+        "device and adds its noise on the server, after the server has seen each clipped update. At its largest noise "
+        f"here (z = {strongest.strength:g}) the {name} adversary has AP {row}, without any defence {base} "
+        f"({head.setting(strongest.view(name))}). What remains of a reduction comes from the clipping and from the "
+        "worse global model, not from the guarantee, which is about released models (view central)."
+    )
+
+
+def _interval(row: Row) -> str:
+    return f"{100 * row['value']:.1f} % [{100 * row['lo']:.1f}, {100 * row['hi']:.1f}]"
+
+
+def _grouped(verdicts: Sequence[Verdict]) -> list[tuple[Verdict, list[Verdict]]]:
+    names = list(dict.fromkeys(each.claim for each in verdicts))
+    groups = [[each for each in verdicts if each.claim == name] for name in names]
+    return [(group[0], group) for group in groups]
+
+
+def _shown(row: Row | None) -> Mapping[str, Any] | None:
+    names = ("value", "lo", "hi", "chance", "unit", "n_questions", "n_users", "n_seeds")
+    return {name: row.get(name) for name in names} if row else None
+
+
+def _times(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.2f}×"
+
+
+def _milliseconds(value: float | None) -> str:
+    return MISSING if value is None else f"{1000 * value:.2f} ms"
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(plain_value(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

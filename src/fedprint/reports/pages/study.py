@@ -1,0 +1,247 @@
+"""The report of a study: one operating point per strategy, every trial, what mattered, and how the search went."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedprint.evaluation.rows import plain_value
+from fedprint.reports import wording
+from fedprint.reports.figures.study import draw_study
+from fedprint.reports.pages.federation import environment, fresh_folder, swap, write_drawings, write_tables
+from fedprint.reports.pages.study_privacy import guarantee_words, guarantees_table, search_note
+from fedprint.reports.tables.analyses import ResultTable, TableLine
+from fedprint.reports.wording import MISSING, Estimate, number
+from fedprint.tuning.result import OperatingPoint, SearchResult
+
+LINKED: Mapping[str, str] = {"update": "AP of an update", "device": "linked AP"}
+"""What a ceiling is about."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyHead:
+    """What holds for the whole page: the data, the setting that every number is about, and how the search was set.
+
+    ``search`` are the settings that only the search has, in words; empty where it has none of its own.
+    """
+
+    name: str
+    title: str
+    dataset: str
+    prior: str
+    views: tuple[str, ...]
+    defended: str
+    learn_from: str
+    adversaries: tuple[str, ...]
+    ceiling: str
+    ceiling_ap: float
+    utility_metric: str
+    undefended_utility: float
+    undefended_ap: float
+    undefended_linked_ap: float | None
+    seeds: tuple[int, ...]
+    margin_seeds: tuple[int, ...]
+    fresh_seeds: tuple[int, ...]
+    search: str
+    fast: bool
+    config_hash: str
+
+
+def write_study(
+    *,
+    head: StudyHead,
+    searches: Sequence[SearchResult],
+    points: Sequence[OperatingPoint],
+    config_text: str,
+    out: Path,
+) -> None:
+    """Write the folder ``out``: index.html, operating_points.json, trials.json, tables/, figures/ and config.yaml.
+
+    The folder appears as a whole; equal input gives equal bytes.
+    """
+    budgets = guarantees_table(points)
+    tables = [points_table(head, points), *([] if budgets is None else [budgets])]
+    tables += [table for table in (importances_table(searches), trials_table(searches)) if table.lines]
+    notes = [search_note(point, len(head.seeds), len(head.margin_seeds)) for point in points]
+    drawings = draw_study(head.ceiling_ap, searches, points)
+    page = environment().get_template("study.html").render(
+        head=head,
+        points=points,
+        searches=searches,
+        tables=tables,
+        drawings=drawings,
+        sentences=[sentence(head, point) for point in best_first(points)],
+        search_notes=[note for note in notes if note],
+        config_text=config_text,
+        wording=wording,
+    )  # fmt: skip
+    partial = fresh_folder(Path(out))
+    try:
+        entries = [{**point.as_json(), "search_privacy": note} for point, note in zip(points, notes, strict=True)]
+        _write_json(partial / "operating_points.json", entries)
+        _write_json(partial / "summary.json", {"study": head.name, **asdict(head)})
+        _write_json(partial / "trials.json", {search.strategy: _trials(search) for search in searches})
+        (partial / "index.html").write_text(page, encoding="utf-8")
+        (partial / "config.yaml").write_text(config_text, encoding="utf-8")
+        write_drawings(partial, drawings)
+        write_tables(partial, tables)
+        swap(partial, Path(out))
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def best_first(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
+    """Return feasible operating points by falling utility, then the others so."""
+    return sorted(points, key=lambda point: (not point.feasible, -(point.utility or 0.0)))
+
+
+def sentence(head: StudyHead, point: OperatingPoint) -> str:
+    """Say what a strategy costs at its operating point, with the setting, or why it has none."""
+    if point.utility is None or point.attack_ap is None:
+        return f"{point.strategy}: {point.note}."
+    private = (
+        f" One training: {guarantee_words(point.guarantee)}; the search is not covered." if point.guarantee else ""
+    )
+    who = f"{' and '.join(head.adversaries)} adversary, view {point.view}, defended: {point.defended}"
+    return (
+        f"{point.strategy} ({parameters(point.parameters)}) keeps {100 * point.utility:.0f} % of the utility at AP "
+        f"{_percent(point.attack_ap)} {_ends(point, 'attack_ap')} of an update{_linked(point)}; ceiling "
+        f"{_percent(point.ceiling)} on {LINKED[point.linkage]} ({who}; {len(point.seeds)} fresh seeds). "
+        f"{point.note}{private}"
+    )
+
+
+def _linked(point: OperatingPoint) -> str:
+    if point.linked_ap is None:
+        return ""
+    ends, chance = _ends(point, "linked_ap"), _percent(point.linked_chance)
+    return f" and {_percent(point.linked_ap)} {ends} (chance {chance}) of all updates of a device"
+
+
+def parameters(values: Mapping[str, Any]) -> str:
+    """Return ``alpha = 2.5, clip = 0.013``."""
+    return ", ".join(f"{name} = {value:.4g}" for name, value in values.items()) or MISSING
+
+
+def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTable:
+    """Return the operating points, best feasible utility first."""
+    names = [*head.adversaries] if len(head.adversaries) > 1 else []
+    lines = [
+        TableLine(
+            labels=(point.strategy, parameters(point.parameters)),
+            cells=(
+                "yes" if point.feasible else "no",
+                point.view,
+                _estimate(point, "utility", point.utility),
+                _estimate(point, "attack_ap", point.attack_ap, point.chance),
+                _estimate(point, "linked_ap", point.linked_ap, point.linked_chance),
+                *(_of_adversary(point, name) for name in names),
+                f"{_percent(point.ceiling)}",
+                f"{100 * point.margin:.1f} points",
+                f"{point.data_factor:.2f}",
+                f"{point.measured} of {sum(point.trials.values())} trials",
+            ),
+        )
+        for point in best_first(points)
+    ]
+    return ResultTable(
+        name="operating-points",
+        title="Operating points, measured on fresh seeds",
+        note="Utility is in per cent of that without a defence; AP is the strongest adversary's in each seed. "
+        "“Linked” is before an adversary who tells devices by pseudonyms that persist and reads all of their "
+        "updates. "
+        "Intervals (95 %) are over seeds and users. “Keeps below” compares the mean with the ceiling, which is on "
+        f"{' and on '.join(dict.fromkeys(LINKED[point.linkage] for point in points))}.",
+        labels=("strategy", "parameters"),
+        heads=(
+            "keeps below", "view", "utility", "AP of an update", "linked AP", *(f"AP, {name}" for name in names),
+            "ceiling", "margin", "data factor", "measured afresh",
+        ),
+        lines=tuple(lines),
+    )  # fmt: skip
+
+
+def importances_table(searches: Sequence[SearchResult]) -> ResultTable:
+    """Return how much each parameter mattered for utility."""
+    lines = [
+        TableLine(labels=(search.strategy, name), cells=(f"{100 * share:.0f} %",))
+        for search in searches
+        for name, share in sorted(search.importances.items(), key=lambda item: -item[1])
+    ]
+    return ResultTable(
+        name="importances",
+        title="Parameter importances",
+        note="Share of the variance of utility over the trials that a parameter explains (fANOVA); a strategy with one "
+        "parameter has nothing to divide.",
+        labels=("strategy", "parameter"),
+        heads=("importance",),
+        lines=tuple(lines),
+    )
+
+
+def trials_table(searches: Sequence[SearchResult]) -> ResultTable:
+    """Return every trial of the search; its numbers come from the seeds of the search, without intervals."""
+    lines = [
+        TableLine(
+            labels=(search.strategy, str(trial.number), parameters(trial.values)),
+            cells=(
+                trial.state if not trial.error else f"{trial.state}: {trial.error}",
+                MISSING if trial.utility is None else f"{trial.utility:.3f}",
+                _percent(trial.attack_ap),
+                MISSING if trial.excess is None or trial.error else f"{100 * trial.excess:+.1f} points",
+            ),
+        )
+        for search in searches
+        for trial in search.trials
+    ]
+    return ResultTable(
+        name="trials",
+        title="All trials of the search",
+        note="AP, the one that the ceiling is about, + margin - ceiling is the constraint: feasible at 0 or below.",
+        labels=("strategy", "trial", "parameters"),
+        heads=("state", "utility", "AP", "AP + margin - ceiling"),
+        lines=tuple(lines),
+        folded=True,
+    )
+
+
+def _estimate(point: OperatingPoint, name: str, value: float | None, chance: float | None = None) -> Estimate | None:
+    if value is None:
+        return None
+    lo, hi = point.intervals[name]
+    metric = "normalised_utility" if name == "utility" else "ap"
+    return Estimate(
+        metric=metric, unit="fraction", value=value, lo=lo, hi=hi, chance=chance,
+        n_questions=len(point.seeds), n_users=point.n_users,
+    )  # fmt: skip
+
+
+def _of_adversary(point: OperatingPoint, name: str) -> str | None:
+    found = point.by_adversary.get(name)
+    return f"{_percent(found['value'])} [{_bare(found['lo'])}, {_bare(found['hi'])}]" if found else None
+
+
+def _ends(point: OperatingPoint, name: str) -> str:
+    lo, hi = point.intervals[name]
+    return f"[{_bare(lo)}, {_bare(hi)}]"
+
+
+def _percent(value: float | None) -> str:
+    return MISSING if value is None else f"{_bare(value)} %"
+
+
+def _bare(value: float) -> str:
+    return number(value, "fraction")
+
+
+def _trials(search: SearchResult) -> dict[str, Any]:
+    trials = [{**vars(trial), "feasible": trial.feasible} for trial in search.trials]
+    return {"margin": search.margin, "importances": search.importances, "trials": trials}
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(plain_value(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

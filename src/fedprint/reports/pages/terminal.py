@@ -1,0 +1,263 @@
+"""The headline of a report as a table for the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedprint.evaluation.rows import read_measurements
+from fedprint.reports.numbers.clients import accuracy_of, final
+from fedprint.reports.numbers.evaluations import CHOSEN, final_rows
+from fedprint.reports.numbers.inversion import DEFENCES, MAIN, numbers, of_variant, percent, scored
+from fedprint.reports.pages.federation import read_summary
+from fedprint.reports.tables.federation import AttackLine, AttackTable, attack_tables, utility_lines
+from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, TRAININGS, Estimate, interval, with_unit
+
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+    from rich.table import Table
+
+COLUMNS = ("prior", "linkage", "attacker", "AP", "95 %", "chance", "×", "n", "users")
+
+
+def summary_table(report_folder: Path) -> Table:
+    """Return the chosen attacker per prior and linkage, the best on test data where it is another, utility and path.
+
+    Raises:
+        FedprintError: the folder holds no report.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    folder = Path(report_folder)
+    summary = read_summary(folder)
+    if "suite" in summary:
+        return suite_table(folder, summary)
+    if "plane" in summary:
+        return plane_table(folder, summary)
+    if "study" in summary:
+        return study_table(folder, summary)
+    if "audit" in summary:
+        return audit_table(folder, summary)
+    if "inversion" in summary:
+        return inversion_table(folder, summary)
+    if "clients_sweep" in summary:
+        return clients_table(folder, summary)
+    rows = final_rows(read_measurements(folder / "measurements.jsonl"))
+    caption = _caption(folder, summary, rows)
+    table = Table(title=escape(summary["title"]), caption=caption, caption_justify="left", box=SIMPLE_HEAD)
+    table.collapse_padding, table.pad_edge = True, False
+    for column in COLUMNS:
+        table.add_column(
+            column, justify="left" if column in COLUMNS[:3] else "right", overflow="fold", no_wrap=column == "95 %"
+        )
+    for found in attack_tables(rows):
+        for linkage in LINKAGES:
+            for line, note in _lines(found, linkage):
+                style = "bold" if line.chosen else "dim"
+                cells = _cells(found.prior, linkage, f"{line.attack}{note}", line)
+                table.add_row(*(escape(cell) for cell in cells), style=style)
+        table.add_section()
+    return table
+
+
+def published_table(folder: Path) -> Table:
+    """Return the metrics of an experiment of which only what git holds is on this machine.
+
+    Raises:
+        FedprintError: the folder holds no measurements.
+    """
+    from rich.table import Table
+
+    rows = read_measurements(folder / "measurements.jsonl")
+    file = folder / "metrics.json"
+    metrics = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    caption = f"{len(rows)} published measurements: {folder / 'measurements.jsonl'}"
+    table = Table("metric", "value", title=folder.name, caption=caption, caption_justify="left")
+    for name, value in metrics.items():
+        table.add_row(str(name), f"{value:.4g}" if isinstance(value, float) else str(value))
+    return table
+
+
+def suite_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return the chosen attacker of every member and prior on single updates."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    notes = [f"{name} failed: {reason}" for name, reason in summary["failures"].items()]
+    caption = "\n".join([*notes, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"])
+    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
+    table.padding, table.pad_edge = 0, False  # so that 80 columns hold it
+    for column in ("member", "prior", "attacker", *COLUMNS[3:]):
+        justify: JustifyMethod = "left" if column in ("member", "prior", "attacker") else "right"
+        table.add_column(column, justify=justify, no_wrap=column != "attacker", overflow="fold")
+    rows = read_measurements(folder / "measurements.jsonl")
+    for member in summary["members"]:
+        own = final_rows([row for row in rows if row["member"] == member["name"]])
+        for found in attack_tables(own):
+            for line in (line for line in found.lines if line.chosen and _value(line, "update") is not None):
+                prior, _, *numbers = _cells(found.prior, "update", line.attack, line)
+                table.add_row(escape(member["name"]), prior, *map(escape, numbers))
+        table.add_section()
+    return table
+
+
+def plane_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return every place of a sweep: utility, and AP over chance for each adversary; the front is marked."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    plane = json.loads((folder / "plane.json").read_text(encoding="utf-8"))
+    names = summary["adversaries"]
+    caption = "\n".join(
+        [*summary["verdict"], f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"]
+    )
+    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
+    for column in ("strategy", "strength", "utility", *(f"{name}: AP / chance" for name in names)):
+        table.add_column(column, overflow="fold")
+    for place in plane["places"]:
+        strength = MISSING if place["strength"] is None else f"{place['strength']:g}"
+        cells = [place["error"] or MISSING] if "utility" not in place else [f"{place['utility']['value']:.2f}"]
+        for name in names if "utility" in place else ():
+            found = place["adversaries"][name]
+            ratio = found["ap_over_chance"]
+            mark = "  on the front" if found["on_front"] else ""
+            cells.append(f"{ratio['value']:.1f} [{ratio['lo']:.1f}, {ratio['hi']:.1f}]{mark}")
+        table.add_row(*(escape(cell) for cell in (place["strategy"], strength, *cells)))
+    return table
+
+
+def study_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return the operating point of every strategy, and why one does not keep below the ceiling."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    points = json.loads((folder / "operating_points.json").read_text(encoding="utf-8"))
+    notes = [f"{point['strategy']}: {point['note']}" for point in points if not point["feasible"]]
+    caption = "\n".join([*notes, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"])
+    title = f"{summary['title']} (ceiling: {summary['ceiling']})"
+    columns = ("strategy", "parameters", "keeps below", "utility", "AP, %", "linked AP, %", "ceiling, %")
+    table = Table(*columns, title=escape(title), caption=escape(caption), caption_justify="left")
+    for point in points:
+        utility = MISSING if point["utility"] is None else f"{point['utility']:.3f}"
+        shares = [point[name] for name in ("attack_ap", "linked_ap", "ceiling")]
+        cells = [utility, *(MISSING if share is None else f"{100 * share:.1f}" for share in shares)]
+        found = ", ".join(f"{name} = {value:.4g}" for name, value in point["parameters"].items()) or MISSING
+        table.add_row(escape(point["strategy"]), escape(found), "yes" if point["feasible"] else "no", *cells)
+    return table
+
+
+def audit_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return both epsilons of every audit."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    verdicts = dict.fromkeys(found["verdict"] for found in summary["audits"])
+    columns = ("epsilon, at least", "confidence", "accounted for", "delta", "rounds", "guesses", "right ones")
+    table = Table(*columns, title=escape(summary["title"]), caption="\n".join(verdicts), caption_justify="left")
+    for found in summary["audits"]:
+        promised = found["accounted"]["value"]
+        told = "infinite" if promised is None else f"{promised:.3f} ({found['accounted']['accountant']})"
+        counts = (str(found[name]) for name in ("rounds", "guesses", "correct"))
+        delta = f"{found['accounted']['delta']:g}"
+        table.add_row(f"{found['bound']:.3f}", f"{100 * found['confidence']:g} %", told, delta, *counts)
+    return table
+
+
+def inversion_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return the CAP scores against reconstruction of the papers' grid, by attack, batch and adversary."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    rows = of_variant(read_measurements(folder / "measurements.jsonl"), MAIN)
+    caption = "\n".join(
+        [*summary["verdict"], f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"]
+    )
+    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
+    names = ("none", *DEFENCES)
+    for column in ("attack", "batch", "adversary", *(f"CAP {name}" for name in names)):
+        table.add_column(column, overflow="fold")
+    for attack, _, batches in summary["attacks"]:
+        for batch in batches:
+            for adversary in summary["adversaries"]:
+                found = scored(rows, "cap_reconstruction", attack, batch, adversary)
+                cells = [attack, str(batch), adversary, *(numbers(found.get(name)) for name in names)]
+                table.add_row(*map(escape, cells))
+    return table
+
+
+def clients_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return every method's accuracy by partition and number of clients."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    rows = final(read_measurements(folder / "measurements.jsonl"))
+    diverged = [f"{label}: {reason}" for label, reason in summary["failures"].items()]
+    caption = "\n".join(
+        [*summary["verdict"], *diverged, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"]
+    )
+    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
+    for column in ("partition", "clients", *summary["methods"]):
+        table.add_column(escape(column), overflow="fold")
+    for partition in summary["partitions"]:
+        for clients in summary["clients"]:
+            found = [accuracy_of(rows, partition, method, clients) for method in summary["methods"]]
+            cells = [partition, str(clients), *(percent(row) for row in found)]
+            table.add_row(*map(escape, cells))
+    return table
+
+
+def _lines(table: AttackTable, linkage: str) -> list[tuple[AttackLine, str]]:
+    """Return the chosen line and, where another attack did better on test data, that one as well."""
+    known = [line for line in table.lines if _value(line, linkage) is not None]
+    best = max(
+        (line for line in known if line.attack != CHOSEN), key=lambda line: _value(line, linkage) or 0.0, default=None
+    )
+    found = [(line, "") for line in known if line.chosen]
+    return found if best is None or best.chosen else [*found, (best, " (best on test data)")]
+
+
+def _value(line: AttackLine, linkage: str) -> float | None:
+    found = line.by_linkage.get(linkage, {}).get("ap")
+    return found.value if found else None
+
+
+def _cells(prior: str, linkage: str, name: str, line: AttackLine) -> list[str]:
+    found = line.by_linkage[linkage]
+    ap, ratio = found["ap"], found.get("ap_over_chance")
+    return [
+        prior,
+        linkage,
+        name,
+        with_unit(ap.value, ap.unit),
+        interval(ap),
+        with_unit(ap.chance, ap.unit),
+        with_unit(ratio.value, ratio.unit) if ratio else MISSING,
+        str(ap.n_questions),
+        str(ap.n_users),
+    ]
+
+
+def _caption(folder: Path, summary: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+    from rich.markup import escape
+
+    utility = [line for line in utility_lines(rows) if line.prior == summary["prior"]]
+    lines = [
+        f"utility ({METRIC_TITLES.get(metric, metric)}, {summary['prior']} prior): "
+        + ", ".join(f"{TRAININGS.get(line.training, line.training)} {_utility(line.found)}" for line in same)
+        for metric in dict.fromkeys(line.found.metric for line in utility)
+        if (same := [line for line in utility if line.found.metric == metric])
+    ]
+    fast = " (fast run)" if summary["fast"] else ""
+    return escape("\n".join([*summary["verdict"], *lines, f"report{fast}: {folder / 'index.html'}"]))
+
+
+def _utility(found: Estimate) -> str:
+    return f"{with_unit(found.value, found.unit)} {interval(found)}"
