@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedprint.attacks.adversary import adversaries as adversary
-from fedprint.attacks.adversary.adversaries import Effort, Recipe, recipes, run_off_line
+from fedprint.attacks.adversary.adversaries import Effort, TrainingMix, train_shadows, training_mixes
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.on_data import RandAug
 from fedprint.defences.points import Defence
@@ -25,17 +25,17 @@ def knowing(job: Task, defence: Defence) -> tuple[AttackerView, Questions]:
     return replace(view, defences=(defence,)), questions
 
 
-def learnt(view: AttackerView, questions: Questions) -> dict[str, Recipe]:
-    devices = run_off_line(view, questions, EFFORT)
-    return {recipe.name: recipe for recipe in recipes("adaptive", view, questions, devices)}
+def learnt(view: AttackerView, questions: Questions) -> dict[str, TrainingMix]:
+    devices = train_shadows(view, questions, EFFORT)
+    return {mix.name: mix for mix in training_mixes("adaptive", view, questions, devices)}
 
 
 def test_under_secure_aggregation_it_rehearses_on_sums(tiny_run: Task) -> None:
     """A cohort of 8 is one group, of which 4 devices are anonymous: so are the sums that are asked about."""
     view, questions = knowing(tiny_run, SecureAggregation())
     found, users = learnt(view, questions), len(view.prior_users)
-    for recipe in found.values():
-        for fold in recipe.rehearsed:
+    for mix in found.values():
+        for fold in mix.comparison:
             rows = np.concatenate(list(fold.problem.updates.blocks()), axis=1)[fold.problem.ask]
             _, members = np.unique(rows, axis=0, return_counts=True)
             assert len(rows) == len(fold.answers) == users * EFFORT.draws * EFFORT.validation_rounds // 2
@@ -46,8 +46,8 @@ def test_under_secure_aggregation_it_rehearses_on_sums(tiny_run: Task) -> None:
 
 
 def test_groups_of_one_are_rehearsed_as_single_updates(tiny_run: Task) -> None:
-    recipe = learnt(*knowing(tiny_run, SecureAggregation(size=1)))["both"]
-    rows = np.concatenate(list(recipe.folds[0].problem.updates.blocks()), axis=1)[recipe.folds[0].problem.ask]
+    mix = learnt(*knowing(tiny_run, SecureAggregation(size=1)))["both"]
+    rows = np.concatenate(list(mix.folds[0].problem.updates.blocks()), axis=1)[mix.folds[0].problem.ask]
     assert len(np.unique(rows, axis=0)) == len(rows)
 
 

@@ -12,7 +12,7 @@ from analysis_cases import answered, ap, bench
 
 from fedprint.analyses.base import Bench
 from fedprint.analyses.conditions import amounts as module
-from fedprint.analyses.conditions.amounts import PriorExamples, amounts, limited, rehearse, some_of
+from fedprint.analyses.conditions.amounts import PriorExamples, amounts, background_validation, limited, some_of
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
@@ -97,13 +97,13 @@ def test_all_anonymous_updates_are_asked_for_in_the_stores_order(tiny_run: Task)
 
 def test_settings_are_rehearsed_on_background_users_alone(tiny_run: Task, trained: list[ShadowDevice]) -> None:
     desk = _with_crowd(tiny_run)
-    rehearsal = rehearse(desk.view, 10, 4)
-    assert rehearsal is not None
-    assert len(rehearsal.known) == 10
-    assert {device.user_id for device in trained} == set(rehearsal.known) <= set(range(500, 512))
-    assert not {device.round for device in trained} & set(rehearsal.rounds)
+    validation = background_validation(desk.view, 10, 4)
+    assert validation is not None
+    assert len(validation.known) == 10
+    assert {device.user_id for device in trained} == set(validation.known) <= set(range(500, 512))
+    assert not {device.round for device in trained} & set(validation.rounds)
     for device in trained:
-        known = User(user_id=device.user_id, examples=rehearsal.known[device.user_id])
+        known = User(user_id=device.user_id, examples=validation.known[device.user_id])
         assert not _images(device) & _images(known)
 
 

@@ -20,13 +20,13 @@ from fedprint.attacks.adversary.adversaries import (
     TRUST,
     Choice,
     Effort,
-    OffLine,
-    Recipe,
+    TrainedShadows,
+    TrainingMix,
     choose,
     distinct,
-    recipes,
     relabelled,
-    run_off_line,
+    train_shadows,
+    training_mixes,
 )
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, shadow_updates
 from fedprint.attacks.problem import Problem
@@ -63,13 +63,13 @@ def asked(job: Task) -> tuple[AttackerView, Questions]:
 
 
 @pytest.fixture(scope="module")
-def devices(asked: tuple[AttackerView, Questions]) -> OffLine:
-    return run_off_line(*asked, EFFORT)
+def devices(asked: tuple[AttackerView, Questions]) -> TrainedShadows:
+    return train_shadows(*asked, EFFORT)
 
 
 @pytest.fixture(scope="module")
-def adaptive(asked: tuple[AttackerView, Questions], devices: OffLine) -> tuple[Recipe, ...]:
-    return recipes("adaptive", *asked, devices)
+def adaptive(asked: tuple[AttackerView, Questions], devices: TrainedShadows) -> tuple[TrainingMix, ...]:
+    return training_mixes("adaptive", *asked, devices)
 
 
 def test_the_naive_view_does_not_hold_the_defences(job: Task) -> None:
@@ -77,37 +77,41 @@ def test_the_naive_view_does_not_hold_the_defences(job: Task) -> None:
     assert open_view(job, "adaptive")[0].defences == job.config.defences
 
 
-def test_an_adaptive_adversary_without_defences_to_know_is_refused(job: Task, devices: OffLine) -> None:
+def test_an_adaptive_adversary_without_defences_to_know_is_refused(job: Task, devices: TrainedShadows) -> None:
     with pytest.raises(FedprintError, match="adversaries"):
-        recipes("adaptive", *open_view(job, "naive"), devices)
+        training_mixes("adaptive", *open_view(job, "naive"), devices)
 
 
-def test_naive_learns_from_recorded_updates_only_where_these_are_clean(job: Task, devices: OffLine) -> None:
+def test_naive_learns_from_recorded_updates_only_where_these_are_clean(job: Task, devices: TrainedShadows) -> None:
     view, questions = open_view(job, "naive")
-    (recorded,) = recipes("naive", view, questions, replace(devices, real=None, recorded=True))
-    (clean,) = recipes("naive", view, questions, devices)
+    (recorded,) = training_mixes("naive", view, questions, replace(devices, real=None, recorded=True))
+    (clean,) = training_mixes("naive", view, questions, devices)
     assert recorded.problem.fit.tolist() == view.prior_rows.tolist()
     assert len(clean.problem.fit) == EFFORT.clean_rounds * len(view.prior_users)
     assert len(clean.problem.ask) == len(recorded.problem.ask) == len(view.anonymous_rows)
 
 
-def test_all_adversaries_ask_on_one_table_of_updates(job: Task, devices: OffLine, adaptive: tuple[Recipe, ...]) -> None:
-    (naive,) = recipes("naive", *open_view(job, "naive"), devices)
-    assert {id(recipe.problem.updates) for recipe in adaptive} == {id(naive.problem.updates)}
+def test_all_adversaries_ask_on_one_table_of_updates(
+    job: Task, devices: TrainedShadows, adaptive: tuple[TrainingMix, ...]
+) -> None:
+    (naive,) = training_mixes("naive", *open_view(job, "naive"), devices)
+    assert {id(mix.problem.updates) for mix in adaptive} == {id(naive.problem.updates)}
 
 
-def test_what_the_naive_adversary_learns_does_not_depend_on_the_other_ones_devices(job: Task, devices: OffLine) -> None:
+def test_what_the_naive_adversary_learns_does_not_depend_on_the_other_ones_devices(
+    job: Task, devices: TrainedShadows
+) -> None:
     view, questions = open_view(job, "naive")
-    alone = run_off_line(view, questions, replace(EFFORT, draws=0))
-    (shared,), (own,) = (recipes("naive", view, questions, made) for made in (devices, alone))
+    alone = train_shadows(view, questions, replace(EFFORT, draws=0))
+    (shared,), (own,) = (training_mixes("naive", view, questions, made) for made in (devices, alone))
     for a, b in zip([shared.problem, *_problems(shared)], [own.problem, *_problems(own)], strict=True):
         for mine, theirs, labels in ((a.fit, b.fit, (a.labels, b.labels)), (a.ask, b.ask, ((), ()))):
             assert np.array_equal(_table(a)[mine], _table(b)[theirs])
             assert np.array_equal(*labels)
 
 
-def _problems(recipe: Recipe) -> list[Problem]:
-    return [fold.problem for fold in recipe.folds]
+def _problems(mix: TrainingMix) -> list[Problem]:
+    return [fold.problem for fold in mix.folds]
 
 
 def _table(asked: Problem) -> NDArray[np.floating]:
@@ -136,14 +140,14 @@ def test_defences_of_the_update_alone_need_no_training_of_their_own(
     assert np.abs(apart[0] - apart[1]).max() > 0 and np.abs(apart[1] - apart[2]).max() > 0
 
 
-def test_every_recipe_is_validated_on_the_same_defended_devices(adaptive: tuple[Recipe, ...]) -> None:
+def test_every_recipe_is_validated_on_the_same_defended_devices(adaptive: tuple[TrainingMix, ...]) -> None:
     users = len(set(adaptive[0].problem.labels))
     clean, defended = EFFORT.clean_rounds, EFFORT.defended_rounds * EFFORT.draws
     shares = {NAIVE: clean, "clean": clean, "defended": defended, "both": clean + defended}
-    assert [recipe.name for recipe in adaptive] == list(shares)
-    for recipe in adaptive:
-        assert len(recipe.problem.fit) == users * shares[recipe.name]
-        for fold, first in zip(recipe.rehearsed, adaptive[1].folds, strict=True):
+    assert [mix.name for mix in adaptive] == list(shares)
+    for mix in adaptive:
+        assert len(mix.problem.fit) == users * shares[mix.name]
+        for fold, first in zip(mix.comparison, adaptive[1].folds, strict=True):
             assert fold.problem.ask.tolist() == first.problem.ask.tolist()
             assert len(fold.answers) == users * EFFORT.draws * EFFORT.validation_rounds // 2
             assert not set(fold.problem.fit) & set(fold.problem.ask)
@@ -152,11 +156,11 @@ def test_every_recipe_is_validated_on_the_same_defended_devices(adaptive: tuple[
 
 
 def test_the_real_problem_asks_for_the_recorded_anonymous_updates(
-    asked: tuple[AttackerView, Questions], adaptive: tuple[Recipe, ...]
+    asked: tuple[AttackerView, Questions], adaptive: tuple[TrainingMix, ...]
 ) -> None:
     view = asked[0]
-    for recipe in adaptive:
-        table = np.concatenate(list(recipe.problem.updates.blocks()), axis=1)[recipe.problem.ask]
+    for mix in adaptive:
+        table = np.concatenate(list(mix.problem.updates.blocks()), axis=1)[mix.problem.ask]
         stored = np.concatenate(list(view.store.blocks(rows=view.anonymous_rows)), axis=1)
         assert np.array_equal(table, stored.astype(table.dtype))
 
@@ -203,28 +207,26 @@ def test_shadow_randomness_is_not_the_federations(asked: tuple[AttackerView, Que
 
 
 def test_the_adaptive_adversary_may_answer_exactly_as_the_naive_one(
-    job: Task, devices: OffLine, adaptive: tuple[Recipe, ...]
+    job: Task, devices: TrainedShadows, adaptive: tuple[TrainingMix, ...]
 ) -> None:
-    (naive,) = recipes("naive", *open_view(job, "naive"), devices)
+    (naive,) = training_mixes("naive", *open_view(job, "naive"), devices)
     first, work = adaptive[0], Workspace()
     assert first.compared[0].problem.ask.tolist() != first.folds[0].problem.ask.tolist()
     answers = [
-        answer(
-            Ridge(), recipe.problem, tune(Ridge(), recipe.folds, work, torch_rng(0, "t")), work, torch_rng(0, "a")
-        ).scores
-        for recipe in (naive, first)
+        answer(Ridge(), mix.problem, tune(Ridge(), mix.folds, work, torch_rng(0, "t")), work, torch_rng(0, "a")).scores
+        for mix in (naive, first)
     ]
     assert np.array_equal(*answers)
 
 
-def made(name: str, signal: float, **changes: Any) -> Recipe:
+def made(name: str, signal: float, **changes: Any) -> TrainingMix:
     """Return a recipe whose rehearsals carry a signal."""
     asked = replace(problem(planted(signal)), **changes)
     folds = tuple(replace(fold, problem=replace(fold.problem, **changes)) for fold in validation(signal))
-    return Recipe(name=name, problem=asked, folds=folds)
+    return TrainingMix(name=name, problem=asked, folds=folds)
 
 
-def misled(signal: float) -> Recipe:
+def misled(signal: float) -> TrainingMix:
     """Return a recipe whose settings were chosen elsewhere, and which is sure of wrong answers where it is compared."""
     found = made("misled", signal)
     wrong = [replace(f, problem=relabelled(f.problem, np.roll(np.arange(f.problem.options), 1))) for f in found.folds]
@@ -234,9 +236,9 @@ def misled(signal: float) -> Recipe:
 def test_all_recipes_are_asked_and_count_as_they_rehearse() -> None:
     weak, strong = made("weak", 0.3), made("strong", 2.0)
     chosen = choose((weak, misled(2.0), strong), Workspace(), torch_rng(0, "t"))
-    names = [recipe.name for recipe in chosen.recipes]
+    names = [mix.name for mix in chosen.mixes]
     assert names == ["weak", "misled", "misled, by AP", "strong", "strong, by AP"]
-    assert [{fold.by for fold in recipe.folds} for recipe in chosen.recipes[-2:]] == [{"log-loss"}, {"ap"}]
+    assert [{fold.by for fold in mix.folds} for mix in chosen.mixes[-2:]] == [{"log-loss"}, {"ap"}]
     assert chosen.name in {"strong + 4 more", "strong, by AP + 4 more"}
     aps = np.array([chosen.aps[name] for name in names])
     np.testing.assert_allclose(chosen.weights, aps**TRUST / (aps**TRUST).sum())
@@ -245,19 +247,17 @@ def test_all_recipes_are_asked_and_count_as_they_rehearse() -> None:
 
 
 def test_recipes_that_an_attack_cannot_tell_apart_are_asked_once() -> None:
-    recipe = made("by log-loss", 0.3, nuisance=np.arange(5, dtype=np.int64))
-    by_ap = replace(recipe, name="by AP", folds=tuple(replace(fold, by="ap") for fold in recipe.folds))
-    elsewhere = replace(recipe, name="elsewhere", folds=recipe.folds[:1])
-    asked = (recipe, by_ap, recipe.without("match"), elsewhere)
-    choice, work = Choice(recipes=asked, weights=(0.4, 0.2, 0.1, 0.3), aps={}), Workspace()
+    mix = made("by log-loss", 0.3, nuisance=np.arange(5, dtype=np.int64))
+    by_ap = replace(mix, name="by AP", folds=tuple(replace(fold, by="ap") for fold in mix.folds))
+    elsewhere = replace(mix, name="elsewhere", folds=mix.folds[:1])
+    asked = (mix, by_ap, mix.without("match"), elsewhere)
+    choice, work = Choice(mixes=asked, weights=(0.4, 0.2, 0.1, 0.3), aps={}), Workspace()
     preset = distinct(choice, Knn(), work)
-    assert [one.name for one in preset.recipes] == ["by log-loss", "elsewhere"]
+    assert [one.name for one in preset.mixes] == ["by log-loss", "elsewhere"]
     assert preset.weights == pytest.approx((0.7, 0.3))
-    assert work.settings(Ridge(), recipe.folds) != work.settings(Ridge(), by_ap.folds), (
-        "else the next line shows nothing"
-    )
-    assert distinct(choice, Ridge(), work).recipes == asked
-    twice = replace(choice, recipes=(recipe, recipe, by_ap, elsewhere))
+    assert work.settings(Ridge(), mix.folds) != work.settings(Ridge(), by_ap.folds), "else the next line shows nothing"
+    assert distinct(choice, Ridge(), work).mixes == asked
+    twice = replace(choice, mixes=(mix, mix, by_ap, elsewhere))
     assert distinct(twice, Ridge(), work).weights == pytest.approx((0.6, 0.1, 0.3))
 
 
@@ -268,7 +268,7 @@ def test_denoising_is_tried_on_each_recipe_where_there_is_something_to_take_out(
     noisy = made("noisy", 1.0, nuisance=rows)
     found = choose((first, noisy, made("other", 0.2, nuisance=rows)), Workspace(), torch_rng(0, "t"))
     ways = {kind: {f"{kind}{how}" for how in ("", ", project", ", match")} for kind in ("noisy", "other")}
-    best, by_ap = [recipe.name for recipe in found.recipes[1::2]], [recipe.name for recipe in found.recipes[2::2]]
+    best, by_ap = [mix.name for mix in found.mixes[1::2]], [mix.name for mix in found.mixes[2::2]]
     assert set(found.aps) == {"first", *by_ap} | ways["noisy"] | ways["other"]
     for name in best:
         assert found.aps[name] == max(found.aps[way] for way in ways[name.partition(",")[0]])
@@ -306,12 +306,12 @@ def test_where_nobody_is_defended_both_adversaries_learn_off_line_from_the_same_
     effort = effort_of(found.config, 99)
     assert effort.draws == 0 and effort.clean_rounds == effort.whole(99) == 4
     (naive,), (first, clean) = (
-        recipes(name, *open_view(found, name), run_off_line(*open_view(found, "adaptive"), effort))
+        training_mixes(name, *open_view(found, name), train_shadows(*open_view(found, "adaptive"), effort))
         for name in ("naive", "adaptive")
     )  # fmt: skip
     assert [first.name, clean.name] == [NAIVE, "clean"]
-    for recipe in (first, clean):
-        for mine, theirs in zip([recipe.problem, *_problems(recipe)], [naive.problem, *_problems(naive)], strict=True):
+    for mix in (first, clean):
+        for mine, theirs in zip([mix.problem, *_problems(mix)], [naive.problem, *_problems(naive)], strict=True):
             assert mine.fit.tolist() == theirs.fit.tolist() and mine.ask.tolist() == theirs.ask.tolist()
     learnt = json.loads((found.at("attack") / "adaptive" / "attack.json").read_text())
     assert set(learnt["recipe_weights"]) == {NAIVE, "clean", "clean, by AP"}
@@ -321,10 +321,10 @@ def test_where_nobody_is_defended_both_adversaries_learn_off_line_from_the_same_
 
 def test_effort_counts_the_devices_that_are_trained(asked: tuple[AttackerView, Questions], tmp_path: Path) -> None:
     done: list[int] = []
-    run_off_line(*asked, EFFORT, progress=done.append)
+    train_shadows(*asked, EFFORT, progress=done.append)
     assert max(done) == EFFORT.devices(asked[0])
     few = replace(EFFORT, clean_rounds=0)
-    made = run_off_line(*asked, few)
+    made = train_shadows(*asked, few)
     assert made.real is None
     assert len(made.halves.labels) == few.devices(asked[0])
 
@@ -339,5 +339,5 @@ def test_devices_off_line_have_a_secret_head_of_their_own_where_the_defence_is_o
     made = shadow_updates(view, [clean, kept, replace(kept, tag="b"), kept]).values
     assert np.array_equal(made[1], made[3])
     assert not np.array_equal(made[1], made[0]) and not np.array_equal(made[1], made[2])
-    learnt = recipes("adaptive", view, questions, run_off_line(view, questions, EFFORT))
-    assert [len(recipe.problem.nuisance) for recipe in learnt] == [0] * 4, "it adds no examples that could be taken out"
+    learnt = training_mixes("adaptive", view, questions, train_shadows(view, questions, EFFORT))
+    assert [len(mix.problem.nuisance) for mix in learnt] == [0] * 4, "it adds no examples that could be taken out"

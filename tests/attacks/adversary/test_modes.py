@@ -13,7 +13,15 @@ from attack_cases import SIZES, USERS, planted, problem, truth
 from tiny_project import TINY, project_in
 
 from fedprint.attacks.adversary import modes
-from fedprint.attacks.adversary.adversaries import Choice, Effort, OffLine, Recipe, choose, recipes, run_off_line
+from fedprint.attacks.adversary.adversaries import (
+    Choice,
+    Effort,
+    TrainedShadows,
+    TrainingMix,
+    choose,
+    train_shadows,
+    training_mixes,
+)
 from fedprint.attacks.adversary.modes import (
     LIKELIEST,
     NAME,
@@ -21,11 +29,11 @@ from fedprint.attacks.adversary.modes import (
     devices_by_mode,
     have_modes,
     likeliest,
-    tell_modes,
+    recognise_modes,
     with_modes,
 )
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, shadow_updates
-from fedprint.attacks.adversary.shadow_validation import Made, Plan, make, prior_halves
+from fedprint.attacks.adversary.shadow_validation import DevicePlan, ShadowTable, prior_halves, train_plan
 from fedprint.attacks.problem import NO_MODE, Modes, Problem
 from fedprint.attacks.reidentification import reidentify
 from fedprint.attacks.reidentification.reidentify import Ridge, Workspace, answer, scores_of, tune
@@ -146,7 +154,7 @@ def test_the_mode_is_told_from_beside_what_users_send() -> None:
     told, by_cosine = [], []
     for seed in range(5):
         found, known, drawn = world(1.0, seed)
-        told.append((tell_modes(found, known, Workspace()) == drawn).mean())
+        told.append((recognise_modes(found, known, Workspace()) == drawn).mean())
         rows = np.concatenate(list(found.updates.blocks()), axis=1)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         by_cosine.append((known[(rows[found.ask] @ rows[found.nuisance].T).argmax(1)] == drawn).mean())
@@ -158,7 +166,7 @@ def test_the_mode_cannot_be_told_where_none_was_added() -> None:
     hits = []
     for seed in range(5):
         found, known, drawn = world(0.0, seed)
-        hits.append((tell_modes(found, known, Workspace()) == drawn).mean())
+        hits.append((recognise_modes(found, known, Workspace()) == drawn).mean())
     assert np.mean(hits) < 0.5
 
 
@@ -175,7 +183,7 @@ def test_the_likeliest_users_of_a_mode_are_those_of_each_of_its_updates() -> Non
 # ---- a federation --------------------------------------------------------------------------------------------------
 
 MM_AUG: dict[str, Any] = {**TINY, "analyses": [], "defences": [{"name": "mm-aug", "alpha": 1, "clusters": 3}]}
-Bench = tuple[AttackerView, Questions, OffLine]
+Bench = tuple[AttackerView, Questions, TrainedShadows]
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +191,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     with project_in(tmp_path_factory.mktemp("modes")) as project:
         view, questions = open_view(project.run("mm-aug", MM_AUG, until="ask"), "adaptive")
         effort = Effort(clean_rounds=3, defended_rounds=2, draws=1, validation_rounds=4)
-        yield view, questions, run_off_line(view, questions, effort)
+        yield view, questions, train_shadows(view, questions, effort)
 
 
 def test_models_by_mode_need_mm_aug_alone_and_an_adversary_who_knows_it(bench: Bench) -> None:
@@ -199,18 +207,18 @@ def test_models_by_mode_need_mm_aug_alone_and_an_adversary_who_knows_it(bench: B
 
 def test_what_is_trained_by_mode_is_at_most_what_was_announced(bench: Bench) -> None:
     view, questions, devices = bench
-    found, work, rng = recipes("adaptive", *bench), Workspace(), torch_rng(0, "t")
-    (clean,) = (recipe for recipe in found if recipe.name == "clean")
+    found, work, rng = training_mixes("adaptive", *bench), Workspace(), torch_rng(0, "t")
+    (clean,) = (mix for mix in found if mix.name == "clean")
     counts: list[int] = []
 
-    def train(plan: Plan) -> Made:
+    def train(plan: DevicePlan) -> ShadowTable:
         listed = list(plan)
         counts.append(len(listed))
-        return make(view, questions, listed)
+        return train_plan(view, questions, listed)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(modes, "standard_errors", lambda gains: 0.0)
-        with_modes(choose(found, work, rng), clean, view, questions, devices, train, work, rng, rehearsed_rounds=4)
+        with_modes(choose(found, work, rng), clean, view, questions, devices, train, work, rng, validation_rounds=4)
     rehearsed, real = devices_by_mode(view.defences or (), len(view.prior_users), 4)
     assert 0 < sum(counts[:2]) <= rehearsed
     assert 0 < counts[2] <= real
@@ -240,24 +248,24 @@ def test_a_device_in_a_mode_draws_its_background_from_it(bench: Bench, monkeypat
 
 def test_models_by_mode_are_asked_alone_or_beside_the_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     view, questions, devices = bench
-    found, work, rng = recipes("adaptive", *bench), Workspace(), torch_rng(0, "t")
+    found, work, rng = training_mixes("adaptive", *bench), Workspace(), torch_rng(0, "t")
     first = choose(found, work, rng)
-    (clean,) = (recipe for recipe in found if recipe.name == "clean")
-    trained: list[Made] = []
+    (clean,) = (mix for mix in found if mix.name == "clean")
+    trained: list[ShadowTable] = []
 
-    def train(plan: Plan) -> Made:
-        trained.append(make(view, questions, plan))
+    def train(plan: DevicePlan) -> ShadowTable:
+        trained.append(train_plan(view, questions, plan))
         return trained[-1]
 
     def run(gain: float) -> Choice:
         trained.clear()
         monkeypatch.setattr(modes, "standard_errors", lambda gains: gain)
-        return with_modes(first, clean, view, questions, devices, train, work, rng, rehearsed_rounds=4)
+        return with_modes(first, clean, view, questions, devices, train, work, rng, validation_rounds=4)
 
-    assert [recipe.name for recipe in run(-WORSE).recipes] == [NAME]
+    assert [mix.name for mix in run(-WORSE).mixes] == [NAME]
     beside = run(-WORSE - 0.1)
-    *before, last = beside.recipes
-    assert (tuple(before), last.name) == (first.recipes, NAME)
+    *before, last = beside.mixes
+    assert (tuple(before), last.name) == (first.mixes, NAME)
     assert beside.weights[-1] == 0.5 and sum(beside.weights) == pytest.approx(1)
     assert set(run(0.0).aps) == {*first.aps, NAME}
     assert len(trained) == 3, "one rehearsal for each half, and the real attack"
@@ -271,9 +279,9 @@ def table_of(problem: Problem) -> np.ndarray:
     return np.concatenate(list(problem.updates.blocks()), axis=1)
 
 
-def check_models(recipe: Recipe, clean: Recipe, trained: Made) -> None:
+def check_models(mix: TrainingMix, clean: TrainingMix, trained: ShadowTable) -> None:
     """The real problem asks about all updates; each mode that is asked about has the rows that were trained in it."""
-    asked = recipe.problem
+    asked = mix.problem
     assert asked.modes is not None
     own = asked.modes.fit != NO_MODE
     table, before = table_of(asked), table_of(clean.problem)
@@ -284,20 +292,20 @@ def check_models(recipe: Recipe, clean: Recipe, trained: Made) -> None:
     assert asked.modes.fit[own].tolist() == trained.mode.tolist()
     assert asked.labels[own].tolist() == trained.labels.tolist()
     assert set(trained.mode.tolist()) == set(asked.modes.ask.tolist())
-    assert sum(len(fold.answers) for fold in recipe.folds) == sum(len(fold.answers) for fold in recipe.compared)
+    assert sum(len(fold.answers) for fold in mix.folds) == sum(len(fold.answers) for fold in mix.compared)
 
 
 def test_rehearsed_devices_hold_the_half_that_is_not_asked_about(bench: Bench) -> None:
     view, questions, devices = bench
-    found, work, rng = recipes("adaptive", *bench), Workspace(), torch_rng(0, "t")
-    (clean,) = (recipe for recipe in found if recipe.name == "clean")
+    found, work, rng = training_mixes("adaptive", *bench), Workspace(), torch_rng(0, "t")
+    (clean,) = (mix for mix in found if mix.name == "clean")
     plans: list[list[tuple[ShadowDevice, int]]] = []
 
-    def train(plan: Plan) -> Made:
+    def train(plan: DevicePlan) -> ShadowTable:
         plans.append(list(plan))
-        return make(view, questions, plans[-1])
+        return train_plan(view, questions, plans[-1])
 
-    with_modes(choose(found, work, rng), clean, view, questions, devices, train, work, rng, rehearsed_rounds=4)
+    with_modes(choose(found, work, rng), clean, view, questions, devices, train, work, rng, validation_rounds=4)
     halves = prior_halves(view)
     for side in (0, 1):
         assert plans[side]

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, shadow_updates
-from fedprint.attacks.adversary.shadow_validation import rehearsed_ap, validations
+from fedprint.attacks.adversary.shadow_validation import validation_ap, validations
 from fedprint.attacks.problem import Problem, Validation, attack_problem
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView, ask_all
@@ -224,7 +224,7 @@ def test_ap_in_rehearsals_is_the_mean_of_those_who_are_asked_about() -> None:
                     labels=np.arange(2), ask=np.arange(2, 4), options=3)  # fmt: skip
     folds = [Validation(problem=asked, answers=np.array(answers)) for answers in ([0, 1], [0, 0])]
     right, wrong = np.array([[2.0, 0, 0], [0, 2, 0]]), np.array([[0.0, 2, 0], [2, 0, 0]])
-    np.testing.assert_array_equal(rehearsed_ap([right, right], folds), [1, 1, np.nan])
-    np.testing.assert_array_equal(rehearsed_ap([wrong, wrong], folds), [0.75, 0.5, np.nan])
+    np.testing.assert_array_equal(validation_ap([right, right], folds), [1, 1, np.nan])
+    np.testing.assert_array_equal(validation_ap([wrong, wrong], folds), [0.75, 0.5, np.nan])
     with pytest.raises(FedprintError, match="NaN or infinity"):
-        rehearsed_ap([right, np.full((2, 3), np.nan)], folds)
+        validation_ap([right, np.full((2, 3), np.nan)], folds)

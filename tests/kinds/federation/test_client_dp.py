@@ -149,17 +149,17 @@ def test_where_nobody_attacks_no_device_trains_off_line_but_a_half_of_each_prior
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 10,000 clients it would be 160,000 devices, for random scores."""
-    from fedprint.attacks.adversary import shadow_validation as rehearsal
+    from fedprint.attacks.adversary import shadow_validation
     from fedprint.kinds.federation.stages import attack
 
     trained: list[int] = []
-    shadow_updates = rehearsal.shadow_updates
+    shadow_updates = shadow_validation.shadow_updates
 
     def counted(view: Any, devices: Any, *rest: Any) -> Any:
         trained.append(len(devices))
         return shadow_updates(view, devices, *rest)
 
-    monkeypatch.setattr(rehearsal, "shadow_updates", counted)
+    monkeypatch.setattr(shadow_validation, "shadow_updates", counted)
     monkeypatch.setattr(attack, "MOST_GUESSES", 15)
     for name, attacks in (("nobody", EXPERIMENT["attacks"][:1]), ("somebody", EXPERIMENT["attacks"])):  # type: ignore[index]
         job = project.run(name, {**EXPERIMENT, "attacks": attacks})

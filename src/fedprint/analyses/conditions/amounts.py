@@ -45,16 +45,16 @@ class PriorExamples(Analysis):
         """Yield one trial per amount."""
         view = bench.view
         attack, tuned = bench.attack(self.attack)
-        rehearsal = rehearse(view, self.validation_users, self.rounds)
+        validation = background_validation(view, self.validation_users, self.rounds)
         largest = max(len(user.examples["y"]) for user in view.prior_users)
         for k in amounts(min(self.most or largest, largest)):
             bench.progress(f"{k} prior examples")
-            if rehearsal is not None:
-                tuned = _tuned_for(k, rehearsal, attack, bench.rng(self.name, k, "tune"))
+            if validation is not None:
+                tuned = _tuned_for(k, validation, attack, bench.rng(self.name, k, "tune"))
             scores = answer(attack, limited(bench, k, self.rounds), tuned, Workspace(), bench.rng(self.name, k)).scores
             rows = np.arange(len(scores), dtype=np.int64)
             keys: dict[str, Key] = {"attack": attack.name, "prior_examples": k, "rounds": self.rounds}
-            keys["tuned_on"] = "prior" if rehearsal is None else "background"
+            keys["tuned_on"] = "prior" if validation is None else "background"
             yield Trial(questions=UPDATES, rows=rows, options=bench.options, scores=scores, keys=keys)
 
 
@@ -86,7 +86,7 @@ def some_of(view: AttackerView, user_id: int, examples: Examples, k: int) -> Exa
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rehearsal:
+class BackgroundValidation:
     """Background users as if they were attacked: of each, examples to know some of, and updates with the others.
 
     ``known`` maps a user to examples; ``asked`` are updates of devices with the user's other examples, made by the
@@ -100,7 +100,7 @@ class Rehearsal:
     rounds: list[int]
 
 
-def rehearse(view: AttackerView, users: int, rounds: int) -> Rehearsal | None:
+def background_validation(view: AttackerView, users: int, rounds: int) -> BackgroundValidation | None:
     """Return the rehearsal with at most ``users`` background users, None where they are fewer than ten."""
     halves = cut_halves(view, view.background)
     if len(halves) < LEAST_BACKGROUND or view.store.rounds < 2:
@@ -111,15 +111,15 @@ def rehearse(view: AttackerView, users: int, rounds: int) -> Rehearsal | None:
     at = spread_rounds(view, rounds)
     asked, names = _train(view, {user: second for user, (_, second) in drawn.items()}, at[1::2], "asked")
     known = {user: first for user, (first, _) in drawn.items()}
-    return Rehearsal(view=view, known=known, asked=asked, names=names, rounds=at[::2])
+    return BackgroundValidation(view=view, known=known, asked=asked, names=names, rounds=at[::2])
 
 
-def _tuned_for(k: int, rehearsal: Rehearsal, attack: Attack, rng: torch.Generator) -> Tuned:
-    view = rehearsal.view
-    known = {user: some_of(view, user, examples, k) for user, examples in rehearsal.known.items()}
-    made, names = _train(view, known, rehearsal.rounds, f"{k}-rehearsed")
+def _tuned_for(k: int, validation: BackgroundValidation, attack: Attack, rng: torch.Generator) -> Tuned:
+    view = validation.view
+    known = {user: some_of(view, user, examples, k) for user, examples in validation.known.items()}
+    made, names = _train(view, known, validation.rounds, f"{k}-rehearsed")
     position = {user: i for i, user in enumerate(known)}
-    values = np.concatenate([made.values, rehearsal.asked.values])
+    values = np.concatenate([made.values, validation.asked.values])
     problem = Problem(
         updates=MemoryUpdates(sizes=made.sizes, values=values),
         fit=np.arange(len(names)),
@@ -127,7 +127,7 @@ def _tuned_for(k: int, rehearsal: Rehearsal, attack: Attack, rng: torch.Generato
         ask=np.arange(len(names), len(values)),
         options=len(known),
     )
-    answers = np.array([position[name] for name in rehearsal.names], dtype=np.int64)
+    answers = np.array([position[name] for name in validation.names], dtype=np.int64)
     return tune(attack, (Validation(problem=problem, answers=answers),), Workspace(), rng)
 
 

@@ -22,14 +22,14 @@ from fedprint.attacks.adversary.shadow_validation import (
     DEFENDED,
     NUISANCE,
     SUMMED,
-    Made,
-    Plan,
+    DevicePlan,
+    ShadowTable,
     half_priors,
-    make,
-    rehearsals,
-    rehearsed_ap,
-    rehearsed_scores,
+    train_plan,
     undefended,
+    validation_ap,
+    validation_folds,
+    validation_scores,
     whole_priors,
     with_sums,
 )
@@ -46,7 +46,7 @@ from fedprint.types import AdversaryName, DataDefence, FedprintError, Ints, Ques
 
 Progress = Callable[[int], None]
 
-RECIPES: Mapping[str, tuple[int, ...]] = {"clean": (CLEAN,), "defended": (DEFENDED,), "both": (CLEAN, DEFENDED)}
+MIXES: Mapping[str, tuple[int, ...]] = {"clean": (CLEAN,), "defended": (DEFENDED,), "both": (CLEAN, DEFENDED)}
 """What the adaptive adversary may learn from, with settings of its own: once by log-loss, which rewards who is sure of
 nothing where updates are hidden well, and once by AP, a matter of luck where users are few."""
 NAIVE = "as naive"
@@ -61,7 +61,7 @@ most so many that hold a background user's data, or, of few users, so many that 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class TrainingMix:
     """A way to learn: the real problem, and rehearsals of it whose answers the adversary knows.
 
     Attacks are tuned on ``folds``. Recipes are compared there too, or where ``compared`` has any, on those problems.
@@ -73,21 +73,21 @@ class Recipe:
     compared: tuple[Validation, ...] = ()
 
     @property
-    def rehearsed(self) -> tuple[Validation, ...]:
+    def comparison(self) -> tuple[Validation, ...]:
         """The problems on which recipes are compared."""
         return self.compared or self.folds
 
     def ap(self, work: Workspace, rng: torch.Generator) -> float:
         """Return the users' mean AP by ridge in the rehearsals."""
-        told = rehearsed_scores(Ridge(), self.rehearsed, tune(Ridge(), self.folds, work, rng), work, rng)
-        return float(np.nanmean(rehearsed_ap(told, self.rehearsed)))
+        told = validation_scores(Ridge(), self.comparison, tune(Ridge(), self.folds, work, rng), work, rng)
+        return float(np.nanmean(validation_ap(told, self.comparison)))
 
-    def without(self, how: Denoise) -> Recipe:
+    def without(self, how: Denoise) -> TrainingMix:
         """Return the recipe that first takes out of updates what background examples put into them."""
         folds = tuple(replace(fold, problem=replace(fold.problem, denoise=how)) for fold in self.folds)
-        return Recipe(name=f"{self.name}, {how}", problem=replace(self.problem, denoise=how), folds=folds)
+        return TrainingMix(name=f"{self.name}, {how}", problem=replace(self.problem, denoise=how), folds=folds)
 
-    def by_ap(self) -> Recipe:
+    def by_ap(self) -> TrainingMix:
         """Return the recipe with settings that are chosen by AP."""
         folds = tuple(replace(fold, by="ap") for fold in self.folds)
         return replace(self, name=f"{self.name}, by AP", folds=folds)
@@ -131,7 +131,7 @@ class Effort:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Real:
+class AttackTable:
     """Real problems, all on one ``table``: learn from kinds of devices, name the sender of every anonymous update.
 
     The table has the updates ``made`` off line, the recorded ones of ``own`` devices (clean ones too), the anonymous.
@@ -139,13 +139,13 @@ class Real:
     """
 
     table: Joined
-    made: Made
+    made: ShadowTable
     own: Ints
     anonymous: int
     options: int
 
     @classmethod
-    def of(cls, view: AttackerView, questions: Questions, made: Made, *, recorded: bool) -> Real:
+    def of(cls, view: AttackerView, questions: Questions, made: ShadowTable, *, recorded: bool) -> AttackTable:
         """Join what was made to the records; ``recorded`` as in :class:`OffLine`."""
         own = view.prior_labels(questions) if recorded else np.zeros(0, dtype=np.int64)
         rows = np.concatenate([view.prior_rows[: len(own)], view.anonymous_rows])
@@ -168,26 +168,26 @@ class Real:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffLine:
+class TrainedShadows:
     """Devices run off line: ``halves`` of priors, to rehearse, and whole priors, in ``real`` (None: not needed).
 
     ``recorded`` says that the prior devices took part in the federation undefended: then the naive adversary learns
     from their recorded updates, as in the papers, and the adaptive one has them beside its clean devices.
     """
 
-    halves: Made
-    real: Real | None
+    halves: ShadowTable
+    real: AttackTable | None
     recorded: bool
 
 
-def run_off_line(
+def train_shadows(
     view: AttackerView,
     questions: Questions,
     effort: Effort,
     *,
     recorded: bool = False,
     progress: Progress = lambda done: None,
-) -> OffLine:
+) -> TrainedShadows:
     """Train what the adversaries learn from. ``view`` is that of the one who knows most.
 
     Raises FedprintError when too little was recorded.
@@ -197,14 +197,16 @@ def run_off_line(
     counts = {"rounds": effort.clean_rounds, "defended": effort.defended_rounds, "draws": effort.draws}
     whole = list(whole_priors(view, **counts)) if effort.clean_rounds else []
     # In this order devices with background alone, which go with both, train once.
-    made = make(view, questions, [*halves, *empty, *whole], progress)
-    rehearsed = with_sums(made.part(0, len(halves) + len(empty)), view)
+    made = train_plan(view, questions, [*halves, *empty, *whole], progress)
+    comparison = with_sums(made.part(0, len(halves) + len(empty)), view)
     learnt = made.part(len(halves), len(made.labels))
-    real = Real.of(view, questions, learnt, recorded=recorded) if effort.clean_rounds else None
-    return OffLine(halves=rehearsed, real=real, recorded=recorded)
+    real = AttackTable.of(view, questions, learnt, recorded=recorded) if effort.clean_rounds else None
+    return TrainedShadows(halves=comparison, real=real, recorded=recorded)
 
 
-def recipes(name: AdversaryName, view: AttackerView, questions: Questions, devices: OffLine) -> tuple[Recipe, ...]:
+def training_mixes(
+    name: AdversaryName, view: AttackerView, questions: Questions, devices: TrainedShadows
+) -> tuple[TrainingMix, ...]:
     """Return the ways to learn that an adversary may ask; raises FedprintError when too little was recorded."""
     if name == "adaptive":
         return tuple(_adaptive(view, questions, devices))
@@ -218,23 +220,23 @@ class Choice:
     ``weights`` sum to 1. ``aps`` are mean APs in rehearsals, of each recipe that was tried.
     """
 
-    recipes: tuple[Recipe, ...]
+    mixes: tuple[TrainingMix, ...]
     weights: tuple[float, ...]
     aps: Mapping[str, float]
 
     @property
     def name(self) -> str:
         """Name in tables: of the recipe that counts most."""
-        first = self.recipes[int(np.argmax(self.weights))].name
-        return first if len(self.recipes) == 1 else f"{first} + {len(self.recipes) - 1} more"
+        first = self.mixes[int(np.argmax(self.weights))].name
+        return first if len(self.mixes) == 1 else f"{first} + {len(self.mixes) - 1} more"
 
 
-def ways_to_learn(defences: Sequence[object]) -> Mapping[str, tuple[int, ...]]:
+def available_mixes(defences: Sequence[object]) -> Mapping[str, tuple[int, ...]]:
     """Return those of :data:`RECIPES` that there are: without a defence all devices are clean."""
-    return {name: kinds for name, kinds in RECIPES.items() if defences or kinds == (CLEAN,)}
+    return {name: kinds for name, kinds in MIXES.items() if defences or kinds == (CLEAN,)}
 
 
-def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> Choice:
+def choose(found: Sequence[TrainingMix], work: Workspace, rng: torch.Generator) -> Choice:
     """Choose all recipes together, each with the power :data:`TRUST` of its users' mean AP by ridge as its weight.
 
     The first one as it is; each other takes background out, or does not, as rehearses best, and then is asked with
@@ -243,22 +245,22 @@ def choose(found: Sequence[Recipe], work: Workspace, rng: torch.Generator) -> Ch
     """
     first, *others = found
     if not others:
-        return Choice(recipes=(first,), weights=(1.0,), aps={})
+        return Choice(mixes=(first,), weights=(1.0,), aps={})
     aps: dict[str, float] = {}
 
-    def rehearse(recipe: Recipe) -> float:
-        aps[recipe.name] = recipe.ap(work, rng)
-        return aps[recipe.name]
+    def rehearse(mix: TrainingMix) -> float:
+        aps[mix.name] = mix.ap(work, rng)
+        return aps[mix.name]
 
     asked = [first]
-    for recipe in others:
-        best = max(_denoised(recipe), key=rehearse)
+    for mix in others:
+        best = max(_denoised(mix), key=rehearse)
         asked += [best, best.by_ap()]
-    for recipe in asked:
-        if recipe.name not in aps:
-            rehearse(recipe)
-    weights = np.array([aps[recipe.name] for recipe in asked]) ** TRUST
-    return Choice(recipes=tuple(asked), weights=tuple((weights / weights.sum()).tolist()), aps=aps)
+    for mix in asked:
+        if mix.name not in aps:
+            rehearse(mix)
+    weights = np.array([aps[mix.name] for mix in asked]) ** TRUST
+    return Choice(mixes=tuple(asked), weights=tuple((weights / weights.sum()).tolist()), aps=aps)
 
 
 def distinct(choice: Choice, attack: Attack, work: Workspace) -> Choice:
@@ -266,23 +268,23 @@ def distinct(choice: Choice, attack: Attack, work: Workspace) -> Choice:
 
     A preset chooses no settings, and takes no background out.
     """
-    found: dict[object, tuple[Recipe, float]] = {}
-    for recipe, weight in zip(choice.recipes, choice.weights, strict=True):
-        settings = work.settings(attack, recipe.folds)
-        problems = [recipe.problem, *(fold.problem for fold in recipe.folds)]
+    found: dict[object, tuple[TrainingMix, float]] = {}
+    for mix, weight in zip(choice.mixes, choice.weights, strict=True):
+        settings = work.settings(attack, mix.folds)
+        problems = [mix.problem, *(fold.problem for fold in mix.folds)]
         rows = tuple((id(p.updates), p.fit.tobytes(), p.ask.tobytes()) for p in problems)
-        key = (rows, repr(settings), recipe.problem.denoise if "blocks" in settings else None)
-        first, before = found.get(key, (recipe, 0.0))
+        key = (rows, repr(settings), mix.problem.denoise if "blocks" in settings else None)
+        first, before = found.get(key, (mix, 0.0))
         found[key] = (first, before + weight)
-    recipes, weights = zip(*found.values(), strict=True)
-    return replace(choice, recipes=recipes, weights=weights)
+    mixes, weights = zip(*found.values(), strict=True)
+    return replace(choice, mixes=mixes, weights=weights)
 
 
-def _denoised(recipe: Recipe) -> tuple[Recipe, ...]:
+def _denoised(mix: TrainingMix) -> tuple[TrainingMix, ...]:
     """Return the recipe and, if it knows what background alone does, both ways to take that out."""
-    if not len(recipe.problem.nuisance):
-        return (recipe,)
-    return recipe, recipe.without("project"), recipe.without("match")
+    if not len(mix.problem.nuisance):
+        return (mix,)
+    return mix, mix.without("project"), mix.without("match")
 
 
 def relabelled(problem: Problem, exchanged: Ints) -> Problem:
@@ -290,32 +292,32 @@ def relabelled(problem: Problem, exchanged: Ints) -> Problem:
     return replace(problem, labels=exchanged[problem.labels])
 
 
-def _adaptive(view: AttackerView, questions: Questions, devices: OffLine) -> Iterator[Recipe]:
+def _adaptive(view: AttackerView, questions: Questions, devices: TrainedShadows) -> Iterator[TrainingMix]:
     if view.defences is None:
         raise FedprintError("an adaptive adversary must know the defences; choose threat.adversaries: [naive]")
     asked = SUMMED if len(devices.halves.rows((SUMMED,))) else DEFENDED if view.defences else CLEAN
     naive, real = _naive(view, questions, devices), _real(devices)
-    folds = rehearsals(devices.halves, (CLEAN,), asked, len(questions.options))
+    folds = validation_folds(devices.halves, (CLEAN,), asked, len(questions.options))
     yield replace(naive, name=NAIVE, compared=folds)
-    for name, kinds in ways_to_learn(view.defences).items():
-        folds = rehearsals(devices.halves, kinds, asked, len(questions.options))
-        yield Recipe(name=name, problem=real.problem(kinds), folds=folds)
+    for name, kinds in available_mixes(view.defences).items():
+        folds = validation_folds(devices.halves, kinds, asked, len(questions.options))
+        yield TrainingMix(name=name, problem=real.problem(kinds), folds=folds)
 
 
-def _naive(view: AttackerView, questions: Questions, devices: OffLine) -> Recipe:
+def _naive(view: AttackerView, questions: Questions, devices: TrainedShadows) -> TrainingMix:
     folds = undefended(view, questions, devices.halves)
     if devices.recorded:
-        return Recipe(name="recorded", problem=attack_problem(view, questions), folds=folds)
-    return Recipe(name="clean", problem=_real(devices).problem((CLEAN,)), folds=folds)
+        return TrainingMix(name="recorded", problem=attack_problem(view, questions), folds=folds)
+    return TrainingMix(name="clean", problem=_real(devices).problem((CLEAN,)), folds=folds)
 
 
-def _real(devices: OffLine) -> Real:
+def _real(devices: TrainedShadows) -> AttackTable:
     if devices.real is None:
         raise FedprintError("no whole prior was trained off line; give the effort clean_rounds above 0")
     return devices.real
 
 
-def _nuisance(view: AttackerView) -> Plan:
+def _nuisance(view: AttackerView) -> DevicePlan:
     """Yield devices that hold nothing but background: a cluster each, a user each, or random examples of few users."""
     if not any(_adds_examples(defence) for defence in view.defences or ()) or not view.background:
         return

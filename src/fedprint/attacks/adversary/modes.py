@@ -18,9 +18,15 @@ import numpy as np
 import torch
 from scipy.special import log_softmax
 
-from fedprint.attacks.adversary.adversaries import Choice, OffLine, Recipe
+from fedprint.attacks.adversary.adversaries import Choice, TrainedShadows, TrainingMix
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, spread_rounds
-from fedprint.attacks.adversary.shadow_validation import Made, Plan, prior_halves, rehearsed_ap, rehearsed_scores
+from fedprint.attacks.adversary.shadow_validation import (
+    DevicePlan,
+    ShadowTable,
+    prior_halves,
+    validation_ap,
+    validation_scores,
+)
 from fedprint.attacks.features import layer_groups
 from fedprint.attacks.problem import NO_MODE, Modes, Problem, Validation
 from fedprint.attacks.reidentification.reidentify import Ridge, Tuned, Workspace, averaged, scores_of, tune
@@ -29,9 +35,9 @@ from fedprint.attacks.view import AttackerView
 from fedprint.defences.on_data import CLUSTER, MmAug
 from fedprint.types import Doubles, Examples, Ints, Questions, Scores
 
-Train = Callable[[Plan], Made]
+Train = Callable[[DevicePlan], ShadowTable]
 
-LIKELIEST, ROUNDS, REHEARSED_MODES = 6, 4, 20
+LIKELIEST, ROUNDS, VALIDATION_MODES = 6, 4, 20
 """Users who are trained in each mode, from how many global models, and in how many modes a rehearsal does it.
 
 On two places of albums-plane (mm-aug 1 and 4; AP 46 and 26 % without), 6 users from 4 models had 54 and 38 %, 12 from 2
@@ -48,7 +54,7 @@ def have_modes(view: AttackerView) -> bool:
     return bool(_clusters(view.defences or ())) and any(CLUSTER in user.examples for user in view.background)
 
 
-def devices_by_mode(defences: Sequence[object], users: int, rehearsed_rounds: int) -> tuple[int, int]:
+def devices_by_mode(defences: Sequence[object], users: int, validation_rounds: int) -> tuple[int, int]:
     """Return about how many devices are trained by mode: with halves of priors in rehearsals, and with whole ones.
 
     As many modes as ``users`` draw on average, each for itself.
@@ -56,7 +62,7 @@ def devices_by_mode(defences: Sequence[object], users: int, rehearsed_rounds: in
     if not (clusters := _clusters(defences)):
         return 0, 0
     drawn, each = math.ceil(clusters * (1 - (1 - 1 / clusters) ** users)), min(LIKELIEST, users)
-    return min(clusters, REHEARSED_MODES) * each * rehearsed_rounds, drawn * each * ROUNDS
+    return min(clusters, VALIDATION_MODES) * each * validation_rounds, drawn * each * ROUNDS
 
 
 def _clusters(defences: Sequence[object]) -> int:
@@ -71,15 +77,15 @@ def _clusters(defences: Sequence[object]) -> int:
 
 def with_modes(
     choice: Choice,
-    clean: Recipe,
+    clean: TrainingMix,
     view: AttackerView,
     questions: Questions,
-    devices: OffLine,
+    devices: TrainedShadows,
     train: Train,
     work: Workspace,
     rng: torch.Generator,
     *,
-    rehearsed_rounds: int,
+    validation_rounds: int,
 ) -> Choice:
     """Return models by mode in place of the choice, or beside it, with equal weight, where that rehearses better.
 
@@ -91,34 +97,34 @@ def with_modes(
     if devices.real is None:
         return choice
     halves, folds, before = prior_halves(view), [], []
-    tuned = [tune(Ridge(), recipe.folds, work, rng) for recipe in choice.recipes]
+    tuned = [tune(Ridge(), mix.folds, work, rng) for mix in choice.mixes]
     for side, fold in enumerate(clean.folds):
-        scores = _answers(choice, tuned, [one.rehearsed[side].problem for one in choice.recipes], work, rng)
-        modes = tell_modes(fold.problem, devices.halves.mode[fold.problem.nuisance], work)
-        kept = np.isin(modes, _most_frequent(modes, REHEARSED_MODES))
+        scores = _answers(choice, tuned, [one.comparison[side].problem for one in choice.mixes], work, rng)
+        modes = recognise_modes(fold.problem, devices.halves.mode[fold.problem.nuisance], work)
+        kept = np.isin(modes, _most_frequent(modes, VALIDATION_MODES))
         problem = replace(fold.problem, ask=fold.problem.ask[kept])
         scores, modes, answers = scores[kept], modes[kept], fold.answers[kept]
         own = {user: pair[side] for user, pair in halves.items()}
-        turns = spread_rounds(view, rehearsed_rounds)[side::2]
+        turns = spread_rounds(view, validation_rounds)[side::2]
         made = train(_plan(likeliest(scores, modes), own, questions, turns, f"half-{side}"))
         folds.append(Validation(problem=_with(problem, made, modes), answers=answers))
         before.append(scores)
     learnt = tuple(
         Validation(problem=part, answers=fold.answers[rows]) for fold in folds for rows, part in fold.problem.parts()
     )
-    told = rehearsed_scores(Ridge(), folds, tune(Ridge(), learnt, work, rng), work, rng)
-    after = rehearsed_ap(told, folds)
-    gain = standard_errors(after - rehearsed_ap(before, folds))
-    scores = _answers(choice, tuned, [one.problem for one in choice.recipes], work, rng)
-    modes = tell_modes(clean.problem, devices.real.made.mode[clean.problem.nuisance], work)
+    told = validation_scores(Ridge(), folds, tune(Ridge(), learnt, work, rng), work, rng)
+    after = validation_ap(told, folds)
+    gain = standard_errors(after - validation_ap(before, folds))
+    scores = _answers(choice, tuned, [one.problem for one in choice.mixes], work, rng)
+    modes = recognise_modes(clean.problem, devices.real.made.mode[clean.problem.nuisance], work)
     own = {user.user_id: user.examples for user in view.prior_users}
     turns = spread_rounds(view, 2 * ROUNDS)[1::2]
     made = train(_plan(likeliest(scores, modes), own, questions, turns, "whole"))
-    recipe = Recipe(name=NAME, problem=_with(clean.problem, made, modes), folds=learnt, compared=tuple(folds))
+    mix = TrainingMix(name=NAME, problem=_with(clean.problem, made, modes), folds=learnt, compared=tuple(folds))
     aps = {**choice.aps, NAME: float(np.nanmean(after))}
     if gain >= -WORSE:
-        return Choice(recipes=(recipe,), weights=(1.0,), aps=aps)
-    return Choice(recipes=(*choice.recipes, recipe), weights=(*(w / 2 for w in choice.weights), 0.5), aps=aps)
+        return Choice(mixes=(mix,), weights=(1.0,), aps=aps)
+    return Choice(mixes=(*choice.mixes, mix), weights=(*(w / 2 for w in choice.weights), 0.5), aps=aps)
 
 
 def standard_errors(gains: Doubles) -> float:
@@ -133,7 +139,7 @@ def standard_errors(gains: Doubles) -> float:
         return float(known.mean() / (known.std(ddof=1) / np.sqrt(len(known))))
 
 
-def tell_modes(problem: Problem, known: Ints, work: Workspace) -> Ints:
+def recognise_modes(problem: Problem, known: Ints, work: Workspace) -> Ints:
     """Return the mode (q,) that each asked update fits best, once what the fit rows span is taken out of all.
 
     The fit rows are of clean devices, the nuisance rows of devices that hold nothing but a mode: ``known`` (b,).
@@ -168,7 +174,7 @@ def _most_frequent(modes: Ints, count: int) -> Ints:
 
 def _plan(
     users: Mapping[int, Ints], own: Mapping[int, Examples], questions: Questions, turns: Sequence[int], tag: str
-) -> Plan:
+) -> DevicePlan:
     """Yield a device for each of the options ``users`` of a mode, with its examples of ``own``, in every turn."""
     for t in turns:
         for mode, options in users.items():
@@ -178,7 +184,7 @@ def _plan(
                     yield ShadowDevice(user_id=user, examples=own[user], round=t, tag=name, defended=True, mode=mode), 0
 
 
-def _with(problem: Problem, made: Made, asked: Ints) -> Problem:
+def _with(problem: Problem, made: ShadowTable, asked: Ints) -> Problem:
     """Return the problem whose ``asked`` modes (q,) have rows of their own, beside the fit rows, which serve all.
 
     Its table has no other rows: products of all with all are what it costs.

@@ -33,7 +33,7 @@ secure aggregation shows them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class ShadowTable:
     """Updates (n, d) made off line, and (n,) ``labels``, ``kind`` of device, ``side``: which half of a prior it has.
 
     Devices of one ``turn`` (n,) are of different users and trained from one global model: they could form a cohort.
@@ -52,22 +52,24 @@ class Made:
         wanted = np.isin(self.kind, kinds)
         return np.flatnonzero(wanted if side is None else wanted & (self.side == side))
 
-    def part(self, start: int, stop: int) -> Made:
+    def part(self, start: int, stop: int) -> ShadowTable:
         """Return the rows from ``start`` to before ``stop``; the updates are not copied."""
         values = self.updates.values[start:stop]
         arrays = {f.name: getattr(self, f.name)[start:stop] for f in fields(self) if f.name != "updates"}
-        return Made(updates=replace(self.updates, values=values), **arrays)
+        return ShadowTable(updates=replace(self.updates, values=values), **arrays)
 
 
-Plan = Iterable[tuple[ShadowDevice, int]]
+DevicePlan = Iterable[tuple[ShadowDevice, int]]
 """Devices and the half of the prior that each has, -1 for neither."""
 
 
-def make(view: AttackerView, questions: Questions, plan: Plan, progress: Progress = lambda done: None) -> Made:
+def train_plan(
+    view: AttackerView, questions: Questions, plan: DevicePlan, progress: Progress = lambda done: None
+) -> ShadowTable:
     """Train the devices of a plan."""
     devices, sides = zip(*plan, strict=True)
     position = {user: i for i, user in enumerate(questions.options)}
-    return Made(
+    return ShadowTable(
         updates=shadow_updates(view, devices, progress),
         labels=np.array([position.get(view.labels.get(d.user_id, -1), -1) for d in devices], dtype=np.int64),
         kind=np.array([NUISANCE if d.user_id < 0 else DEFENDED if d.defended else CLEAN for d in devices]),
@@ -77,7 +79,7 @@ def make(view: AttackerView, questions: Questions, plan: Plan, progress: Progres
     )
 
 
-def with_sums(made: Made, view: AttackerView) -> Made:
+def with_sums(made: ShadowTable, view: AttackerView) -> ShadowTable:
     """Return the updates and, behind them, what secure aggregation would show of the defended ones, if there is any.
 
     A row per device: the mean of its group. Half of a group's devices are the adversary's own, so as in the federation
@@ -93,7 +95,7 @@ def with_sums(made: Made, view: AttackerView) -> Made:
         groups += np.array_split(members, max(1, len(members) // hidden))
     means = [made.updates.values[group].mean(0, keepdims=True).repeat(len(group), 0) for group in groups]
     rows = np.concatenate(groups)
-    return Made(
+    return ShadowTable(
         updates=replace(made.updates, values=np.concatenate([made.updates.values, *means])),
         labels=np.concatenate([made.labels, made.labels[rows]]),
         kind=np.concatenate([made.kind, np.full(len(rows), SUMMED)]),
@@ -103,7 +105,7 @@ def with_sums(made: Made, view: AttackerView) -> Made:
     )
 
 
-def whole_priors(view: AttackerView, *, rounds: int, defended: int, draws: int) -> Plan:
+def whole_priors(view: AttackerView, *, rounds: int, defended: int, draws: int) -> DevicePlan:
     """Yield a clean device per prior from ``rounds`` spread models, and from ``defended`` of these ``draws`` more."""
     turns = spread_rounds(view, rounds)
     beside = set(spread(turns, defended))
@@ -113,7 +115,7 @@ def whole_priors(view: AttackerView, *, rounds: int, defended: int, draws: int) 
                 yield device, 0
 
 
-def half_priors(view: AttackerView, *, rounds: int, draws: int) -> Plan:
+def half_priors(view: AttackerView, *, rounds: int, draws: int) -> DevicePlan:
     """Yield the same for the halves of every prior, first halves at even turns: fit and ask share no global model.
 
     Where most priors have a single example, both halves are that example.
@@ -127,7 +129,7 @@ def half_priors(view: AttackerView, *, rounds: int, draws: int) -> Plan:
                 yield device, side
 
 
-def rehearsals(made: Made, learn: Sequence[int], asked: int, options: int) -> tuple[Validation, ...]:
+def validation_folds(made: ShadowTable, learn: Sequence[int], asked: int, options: int) -> tuple[Validation, ...]:
     """Return both problems that learn from devices of kinds ``learn`` and ask for ``asked`` ones of the other half."""
     folds = []
     for side in (0, 1):
@@ -156,17 +158,17 @@ def validations(
     _two_rounds(view)
     if _halves(view) is None:
         return _round_folds(view, questions)
-    return undefended(view, questions, make(view, questions, half_priors(view, rounds=rounds, draws=0), progress))
+    return undefended(view, questions, train_plan(view, questions, half_priors(view, rounds=rounds, draws=0), progress))
 
 
-def undefended(view: AttackerView, questions: Questions, halves: Made) -> tuple[Validation, ...]:
+def undefended(view: AttackerView, questions: Questions, halves: ShadowTable) -> tuple[Validation, ...]:
     """Return the validation problems of :func:`validations` on the clean devices among halves already made."""
     if _halves(view) is None:
         return _round_folds(view, questions)
-    return rehearsals(halves, (CLEAN,), CLEAN, len(questions.options))
+    return validation_folds(halves, (CLEAN,), CLEAN, len(questions.options))
 
 
-def rehearsed_scores(
+def validation_scores(
     attack: Attack, validations: Sequence[Validation], tuned: Tuned, work: Workspace, rng: torch.Generator
 ) -> list[Scores]:
     """Return calibrated log-probabilities (q, m) on each of the validation problems."""
@@ -174,7 +176,7 @@ def rehearsed_scores(
     return [log_softmax(tuned.temperature * scores, axis=1) for scores in scored]
 
 
-def rehearsed_ap(told: Sequence[Scores], validations: Sequence[Validation]) -> Doubles:
+def validation_ap(told: Sequence[Scores], validations: Sequence[Validation]) -> Doubles:
     """Return each user's AP (m,) in rankings of the validation problems, their mean; NaN for one never asked about.
 
     Raises FedprintError for scores that are not finite: their AP would mean nothing.

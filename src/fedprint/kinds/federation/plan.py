@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from fedprint.attacks.adversary.adversaries import Effort, background_devices, ways_to_learn
+from fedprint.attacks.adversary.adversaries import Effort, available_mixes, background_devices
 from fedprint.attacks.adversary.modes import devices_by_mode
 from fedprint.attacks.features import ROW_WISE, TRANSFORMS
 from fedprint.attacks.reidentification.reidentify import CRITERIA
@@ -229,7 +229,7 @@ class _Shadows:
         # Row-wise products of all rows with all cost half; those standardised on what a problem fits are its own.
         pairs = (len(ROW_WISE) / 2 + 1) * self.halves**2 + (len(ROW_WISE) / 2 + 0.5) * table**2
         naive = config.adversaries.count("naive") or 1  # whose settings the adaptive adversary tries too
-        adaptive, kinds = config.adversaries.count("adaptive"), len(ways_to_learn(config.defences))
+        adaptive, kinds = config.adversaries.count("adaptive"), len(available_mixes(config.defences))
         by_log_loss, by_ap = (len(CRITERIA[by][1]) for by in ("log-loss", "ap"))
         # both ways to take background out are tried beside none, with settings by log-loss
         ways = (3 if self.background else 1) * by_log_loss + by_ap

@@ -17,15 +17,15 @@ from threadpoolctl import threadpool_limits
 from fedprint.attacks.adversary.adversaries import (
     Choice,
     Effort,
-    OffLine,
+    TrainedShadows,
     choose,
     distinct,
-    recipes,
     relabelled,
-    run_off_line,
+    train_shadows,
+    training_mixes,
 )
 from fedprint.attacks.adversary.modes import have_modes, with_modes
-from fedprint.attacks.adversary.shadow_validation import Made, Plan, make
+from fedprint.attacks.adversary.shadow_validation import DevicePlan, ShadowTable, train_plan
 from fedprint.attacks.reidentification.presets import Chance
 from fedprint.attacks.reidentification.reidentify import Workspace, answer, averaged, pool, tune
 from fedprint.attacks.view import AttackerView, ask_all
@@ -60,12 +60,12 @@ def _run(task: Task) -> None:
         _attack_as(name, task, devices, work)
 
 
-def run_devices(task: Task) -> OffLine:
+def run_devices(task: Task) -> TrainedShadows:
     """Run the devices off line that the configured adversaries learn from: for both, the clean ones are the same."""
     view, questions = open_view(task, "adaptive" if "adaptive" in task.config.adversaries else "naive")
     effort = effort_of(task.config, view.store.rounds)
     with meter(f"attack {task.item}: shadow devices", effort.devices(view)) as bar:
-        return run_off_line(view, questions, effort, recorded=_recorded(task.config), progress=bar.update)
+        return train_shadows(view, questions, effort, recorded=_recorded(task.config), progress=bar.update)
 
 
 def effort_of(config: Experiment, rounds: int) -> Effort:
@@ -112,23 +112,21 @@ def _learns(config: Experiment) -> bool:
     return "adaptive" in config.adversaries or any(not isinstance(attack, Chance) for attack in config.attacks)
 
 
-def _attack_as(name: AdversaryName, task: Task, devices: OffLine, work: Workspace) -> None:
+def _attack_as(name: AdversaryName, task: Task, devices: TrainedShadows, work: Workspace) -> None:
     """Weigh the ways to learn, choose every attack's settings; write the folder of one adversary."""
     view, questions = open_view(task, name)
-    found = recipes(name, view, questions, devices)
+    found = training_mixes(name, view, questions, devices)
     rng = torch_rng(task.seed, "attack", "recipe", name)
     choice = choose(found, work, rng)
     if have_modes(view):
-        (clean,) = (recipe for recipe in found if recipe.name == "clean")
+        (clean,) = (mix for mix in found if mix.name == "clean")
         rounds = effort_of(task.config, view.store.rounds).validation_rounds
         train = partial(_train, task, view, questions)
-        choice = with_modes(choice, clean, view, questions, devices, train, work, rng, rehearsed_rounds=rounds)
+        choice = with_modes(choice, clean, view, questions, devices, train, work, rng, validation_rounds=rounds)
     asked = asked_of(task.config, len(questions.subjects))
     if len(asked) < len(questions.subjects):
-        few = (
-            replace(recipe, problem=replace(recipe.problem, ask=recipe.problem.ask[asked])) for recipe in choice.recipes
-        )
-        choice = replace(choice, recipes=tuple(few))
+        few = (replace(mix, problem=replace(mix.problem, ask=mix.problem.ask[asked])) for mix in choice.mixes)
+        choice = replace(choice, mixes=tuple(few))
     exchanged = permutation(task, questions)
     settled: dict[str, dict[str, Any]] = {}
     scores: dict[str, np.ndarray] = {}
@@ -138,7 +136,7 @@ def _attack_as(name: AdversaryName, task: Task, devices: OffLine, work: Workspac
             settled[attack.name] = _run_attack(attack, task.seed, choice, exchanged, work, scores, curves)
             bar.update(i + 1, attack.name)
     selected = min(settled, key=lambda attack: (settled[attack]["log_loss"], attack))
-    weights = dict(zip((recipe.name for recipe in choice.recipes), choice.weights, strict=True))
+    weights = dict(zip((mix.name for mix in choice.mixes), choice.weights, strict=True))
     learnt = {"adversary": name, "recipe": choice.name, "recipe_ap": choice.aps, "recipe_weights": weights}
     summary = {"attacks": settled, "selected": selected, **learnt}
     _write(task.at("attack") / name, view, questions, asked, scores, summary)
@@ -147,10 +145,10 @@ def _attack_as(name: AdversaryName, task: Task, devices: OffLine, work: Workspac
     print(f"{note}, log-loss {row['log_loss']:.3f}", file=sys.stderr, flush=True)
 
 
-def _train(task: Task, view: AttackerView, questions: Questions, plan: Plan) -> Made:
+def _train(task: Task, view: AttackerView, questions: Questions, plan: DevicePlan) -> ShadowTable:
     listed = list(plan)
     with meter(f"attack {task.item}: devices by mode", len(listed)) as bar:
-        return make(view, questions, listed, bar.update)
+        return train_plan(view, questions, listed, bar.update)
 
 
 def open_view(task: Task, adversary: AdversaryName) -> tuple[AttackerView, Questions]:
@@ -215,8 +213,8 @@ def _run_attack(
     """
     started = time.perf_counter()
     choice = distinct(choice, attack, work)
-    tuned = [tune(attack, r.folds, work, torch_rng(seed, "attack", attack.name, "tune")) for r in choice.recipes]
-    real = [recipe.problem for recipe in choice.recipes]
+    tuned = [tune(attack, r.folds, work, torch_rng(seed, "attack", attack.name, "tune")) for r in choice.mixes]
+    real = [mix.problem for mix in choice.mixes]
     permuted = [relabelled(problem, exchanged) for problem in real]
     for name, problems, shown in ((attack.name, real, curves), (f"{attack.name}.shuffled", permuted, None)):
         with work.reporting(shown):

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from fedprint.attacks.adversary.adversaries import Recipe, choose
+from fedprint.attacks.adversary.adversaries import TrainingMix, choose
 from fedprint.attacks.adversary.modes import standard_errors
-from fedprint.attacks.adversary.shadow_validation import CLEAN, DEFENDED, Made, rehearsals
+from fedprint.attacks.adversary.shadow_validation import CLEAN, DEFENDED, ShadowTable, validation_folds
 from fedprint.attacks.problem import NO_MODE, Problem
 from fedprint.attacks.reidentification.reidentify import Ridge, Workspace, answer, averaged, tune
 from fedprint.attacks.updates import MemoryUpdates
@@ -27,7 +27,7 @@ USERS, FEW, MANY = 16, 2, 12
 Defence = Callable[[NDArray[np.float64], np.random.Generator], NDArray[np.float64]]
 
 
-def recipes_of(defence: Defence, seed: int) -> tuple[list[Recipe], NDArray[np.int64]]:
+def mixes_of(defence: Defence, seed: int) -> tuple[list[TrainingMix], NDArray[np.int64]]:
     """Return the adaptive adversary's recipes, the naive one first, and who sent the real updates (q,)."""
     rng = np.random.default_rng(seed)
     person = rng.normal(size=(USERS, sum(SIZES.values())))
@@ -39,7 +39,7 @@ def recipes_of(defence: Defence, seed: int) -> tuple[list[Recipe], NDArray[np.in
 
     plan = [(kind, side) for kind in (CLEAN, DEFENDED) for side in (0, 1)]
     labels, values = zip(*(devices(FEW, 0.35, kind) for kind, _ in plan), strict=True)
-    halves = Made(
+    halves = ShadowTable(
         updates=_table(values),
         labels=np.concatenate(labels),
         kind=np.repeat([kind for kind, _ in plan], USERS * FEW),
@@ -57,11 +57,11 @@ def recipes_of(defence: Defence, seed: int) -> tuple[list[Recipe], NDArray[np.in
         return Problem(updates=table, fit=fit, labels=owner[fit], ask=np.flatnonzero(part < 0), options=USERS)
 
     found = [
-        Recipe(name=name, problem=problem(*learn), folds=rehearsals(halves, learn, DEFENDED, USERS))
+        TrainingMix(name=name, problem=problem(*learn), folds=validation_folds(halves, learn, DEFENDED, USERS))
         for name, learn in (("clean", (CLEAN,)), ("defended", (DEFENDED,)), ("both", (CLEAN, DEFENDED)))
     ]
-    folds, compared = (rehearsals(halves, (CLEAN,), asked, USERS) for asked in (CLEAN, DEFENDED))
-    naive = Recipe(name="as naive", problem=problem(CLEAN), folds=folds, compared=compared)
+    folds, compared = (validation_folds(halves, (CLEAN,), asked, USERS) for asked in (CLEAN, DEFENDED))
+    naive = TrainingMix(name="as naive", problem=problem(CLEAN), folds=folds, compared=compared)
     return [naive, *found], owner[part < 0]
 
 
@@ -69,11 +69,11 @@ def _table(values: object) -> MemoryUpdates:
     return MemoryUpdates(sizes=SIZES, values=np.concatenate(values).astype(np.float32))  # type: ignore[call-overload]
 
 
-def real_ap(recipes: Sequence[Recipe], weights: Sequence[float], truth: NDArray[np.int64], work: Workspace) -> float:
+def real_ap(mixes: Sequence[TrainingMix], weights: Sequence[float], truth: NDArray[np.int64], work: Workspace) -> float:
     asked = []
-    for recipe in recipes:
-        tuned = tune(Ridge(), recipe.folds, work, torch_rng(0, "tune"))
-        asked.append(answer(Ridge(), recipe.problem, tuned, work, torch_rng(0, "a")).scores)
+    for mix in mixes:
+        tuned = tune(Ridge(), mix.folds, work, torch_rng(0, "tune"))
+        asked.append(answer(Ridge(), mix.problem, tuned, work, torch_rng(0, "a")).scores)
     return float(np.nanmean(average_precision(averaged(asked, weights), truth)))
 
 
@@ -89,37 +89,37 @@ def test_where_little_shows_in_rehearsals_knowing_the_defence_does_not_weaken_th
     """The least log-loss among what may be learnt from, a former rule, loses 15 points of AP here, 24 at most."""
     lost, before = [], []
     for seed in range(2, 6):
-        (found, truth), work = recipes_of(noise, seed), Workspace()
+        (found, truth), work = mixes_of(noise, seed), Workspace()
         naive, *others = found
         chosen = choose(found, work, torch_rng(0, "choose"))
-        former = min(others, key=lambda recipe: tune(Ridge(), recipe.folds, work, torch_rng(0, "choose")).log_loss)
+        former = min(others, key=lambda mix: tune(Ridge(), mix.folds, work, torch_rng(0, "choose")).log_loss)
         alone = real_ap([naive], [1], truth, work)
-        lost.append(alone - real_ap(chosen.recipes, chosen.weights, truth, work))
+        lost.append(alone - real_ap(chosen.mixes, chosen.weights, truth, work))
         before.append(alone - real_ap([former], [1], truth, work))
     assert np.mean(lost) < 0.02 and max(lost) < 0.05
     assert np.mean(before) > 0.1 and max(before) > 0.2, "else the test shows nothing"
 
 
 def test_what_does_harm_in_rehearsals_hardly_counts() -> None:
-    (found, truth), work = recipes_of(exchange, 0), Workspace()
+    (found, truth), work = mixes_of(exchange, 0), Workspace()
     chosen = choose(found, work, torch_rng(0, "choose"))
     weights = dict.fromkeys(("as naive", "clean", "defended", "both"), 0.0)
-    for recipe, weight in zip(chosen.recipes, chosen.weights, strict=True):
-        weights[recipe.name.removesuffix(", by AP")] += weight
+    for mix, weight in zip(chosen.mixes, chosen.weights, strict=True):
+        weights[mix.name.removesuffix(", by AP")] += weight
     assert chosen.aps["defended"] > chosen.aps["as naive"] + 0.2
     assert weights["as naive"] + weights["clean"] < 0.01 and weights["defended"] > 0.5
     assert sum(chosen.weights) == pytest.approx(1)
-    assert real_ap(chosen.recipes, chosen.weights, truth, work) > real_ap(found[:1], [1], truth, work) + 0.5
+    assert real_ap(chosen.mixes, chosen.weights, truth, work) > real_ap(found[:1], [1], truth, work) + 0.5
 
 
 def test_all_together_do_as_well_as_the_best() -> None:
     """Which is the best depends on the seed, and rehearsals do not tell."""
     asked = []
     for seed in range(6):
-        (found, truth), work = recipes_of(noise, seed), Workspace()
+        (found, truth), work = mixes_of(noise, seed), Workspace()
         chosen = choose(found, work, torch_rng(0, "choose"))
-        each = [real_ap([recipe], [1], truth, work) for recipe in found]
-        together = real_ap(chosen.recipes, chosen.weights, truth, work)
+        each = [real_ap([mix], [1], truth, work) for mix in found]
+        together = real_ap(chosen.mixes, chosen.weights, truth, work)
         asked.append((together, max(each), float(np.mean(each)), min(each)))
     together, best, mean, worst = np.mean(asked, axis=0)
     assert worst < mean < together and together > best - 0.03
