@@ -13,7 +13,7 @@ from fedprint.attacks.view import AttackerView
 from fedprint.defences.on_data import RandAug
 from fedprint.defences.points import Defence
 from fedprint.defences.secure_aggregation import SecureAggregation
-from fedprint.kinds.federation.stages.attack import open_view
+from fedprint.kinds.federation.building.view import open_view
 from fedprint.lab.graph import Task
 from fedprint.types import Questions
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from fedprint.data.examples import CODE, CODE_WEIGHT
+from fedprint.data.examples import CLUSTER, CODE, CODE_WEIGHT
 from fedprint.defences.counterweight import CounterAug
-from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug, RepeatAug
+from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import Noise
 from fedprint.defences.secret_head import SecretHead, secret_head
 from fedprint.kinds.components import Defence

@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import Generator
 
+from fedprint.data.examples import CLUSTER
 from fedprint.defences.counterweight import CounterAug
-from fedprint.defences.on_data import CLUSTER, BkgRepl, MmAug, RandAug, RepeatAug
+from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK
 from fedprint.defences.points import ROLES, defend_data, settle
 from fedprint.federation.rounds import Defence
@@ -145,7 +146,7 @@ def test_the_defence_points_are_called_in_one_place_each() -> None:
     # adversary trains on its own users' data
     assert callers(r"(?<!def )\b(defend_data|send)\(") == {
         ("send", "federation/round_engine.py"),
-        ("defend_data", "kinds/federation/protection.py"),
+        ("defend_data", "kinds/federation/building/protection.py"),
         ("defend_data", "kinds/clients/training.py"),
         ("defend_data", "kinds/inversion/utility.py"),
         ("send", "federation/gradient_rounds.py"),

@@ -16,7 +16,7 @@ from tiny_project import TINY
 from fedprint.analyses.participation.sums import rests, sums
 from fedprint.attacks.view import ServerRule
 from fedprint.defences.points import Defence
-from fedprint.kinds.federation import build
+from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.config import Experiment, check_experiment
 from fedprint.params import flatten
 from fedprint.rng import torch_rng

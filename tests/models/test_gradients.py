@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from fedprint.data.examples import PooledExamples
-from fedprint.kinds.federation.build import ready, to_model_input
 from fedprint.models import networks
 from fedprint.models.components import OrientedGradients, SmallCnn
 from fedprint.models.gradients import oriented_gradients
+from fedprint.models.inputs import model_input, model_users
 from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 from fedprint.types import User
@@ -77,11 +77,11 @@ def test_features_are_computed_once_for_a_pool_and_only_where_the_model_has_some
         networks, "oriented_gradients", lambda x, *how: calls.append(len(x)) or oriented_gradients(x, *how)
     )
     settings = OrientedGradients(orientations=4, cells=3)
-    found = ready(users, torch.float32, model=settings)
+    found = model_users(users, torch.float32, model=settings)
     assert calls == [6]
     for user, index in zip(found, rows, strict=True):
-        alone = to_model_input({name: column[index] for name, column in pool.items()}, torch.float32, model=settings)
+        alone = model_input({name: column[index] for name, column in pool.items()}, torch.float32, model=settings)
         assert torch.allclose(user.examples["x"], alone["x"], atol=1e-6)
         assert torch.equal(user.examples["y"], index)
-    plain = ready(users, torch.float32, model=SmallCnn())
+    plain = model_users(users, torch.float32, model=SmallCnn())
     assert plain[0].examples["x"].shape == (3, 1, 12, 12)

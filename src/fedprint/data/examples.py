@@ -9,6 +9,9 @@ from torch import Tensor
 
 from fedprint.types import Examples, FedprintError
 
+CLUSTER = "cluster"
+"""Column of background examples: the mode each belongs to, int64 (n,); only ``mm-aug`` needs it."""
+
 CODE, CODE_WEIGHT = "code", "code_weight"
 """Columns of a device with a secret head: target codes (n, bits), and the weight alpha2 of their loss (n,)."""
 

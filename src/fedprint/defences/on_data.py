@@ -11,11 +11,9 @@ import torch
 from pydantic import Field
 from torch import Generator, Tensor
 
+from fedprint.data.examples import CLUSTER
 from fedprint.defences.strength import Amount, Defence, Fraction, average, one
 from fedprint.types import Examples, FedprintError
-
-CLUSTER = "cluster"
-"""Column of background examples: the mode each belongs to, int64 (n,); only ``mm-aug`` needs it."""
 
 
 class BkgRepl(Defence):

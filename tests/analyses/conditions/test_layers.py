@@ -22,7 +22,7 @@ def test_every_layer_is_asked_alone_with_its_depth_and_size(tiny_run: Task) -> N
         for depth, layer in enumerate(layers, 1)
         for attack in ("ridge", "knn")
     ]
-    from fedprint.kinds.federation.stages.attack import open_view
+    from fedprint.kinds.federation.building.view import open_view
 
     sizes = open_view(tiny_run, "naive")[0].store.sizes
     assert {t.keys["layer"]: t.keys["parameters"] for t in trials}["head"] == sizes["head.weight"] + sizes["head.bias"]

@@ -31,9 +31,9 @@ from fedprint.analyses.trials import AnswerSet, Trial
 from fedprint.attacks.view import ServerRule
 from fedprint.data.prepared import load_users
 from fedprint.evaluation.judge import Setting, judge
-from fedprint.kinds.federation import build
+from fedprint.kinds.federation.building import federation as build
+from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.federation.stages.ask import gather
-from fedprint.kinds.federation.stages.attack import open_view
 from fedprint.lab.graph import Task
 from fedprint.store.index import read_truth
 from fedprint.store.reader import UpdateStore

@@ -24,8 +24,8 @@ from fedprint.analyses.trials import QuestionSet
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, shadow_updates
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
+from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.federation.stages.analyse import open_bench
-from fedprint.kinds.federation.stages.attack import open_view
 from fedprint.lab.graph import Task
 from fedprint.params import flatten
 from fedprint.store.index import read_truth

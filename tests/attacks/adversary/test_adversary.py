@@ -36,8 +36,9 @@ from fedprint.attacks.view import AttackerView
 from fedprint.defences.clipping import MedianClip, QuantileClip
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.backends import Sequential
+from fedprint.kinds.federation.building.effort import effort_of
+from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.federation.config import ThreatConfig
-from fedprint.kinds.federation.stages.attack import effort_of, open_view
 from fedprint.lab.graph import Task
 from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, FedprintError, Questions

@@ -39,11 +39,11 @@ from fedprint.attacks.reidentification import reidentify
 from fedprint.attacks.reidentification.reidentify import Ridge, Workspace, answer, scores_of, tune
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
-from fedprint.data.examples import concat
-from fedprint.defences.on_data import CLUSTER, MmAug, RandAug
+from fedprint.data.examples import CLUSTER, concat
+from fedprint.defences.on_data import MmAug, RandAug
 from fedprint.defences.on_update import Noise
 from fedprint.defences.secure_aggregation import SecureAggregation
-from fedprint.kinds.federation.stages.attack import open_view
+from fedprint.kinds.federation.building.view import open_view
 from fedprint.rng import torch_rng
 from fedprint.types import Questions
 

@@ -37,7 +37,7 @@ SIZES = {"body.weight": 20, "head.weight": 12, "head.bias": 4}
 
 @pytest.fixture(scope="module")
 def view(tiny_run: Task) -> AttackerView:
-    from fedprint.kinds.federation.stages.attack import open_view
+    from fedprint.kinds.federation.building.view import open_view
 
     return open_view(tiny_run, "naive")[0]
 

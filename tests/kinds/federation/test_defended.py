@@ -13,16 +13,17 @@ import pytest
 import torch
 from tiny_project import TINY, Project, project_in
 
+from fedprint.data.examples import CLUSTER
 from fedprint.data.formats.files import read_json
 from fedprint.data.prepared import load_meta, load_users
 from fedprint.data.sources.albums import Albums
-from fedprint.defences.on_data import CLUSTER
-from fedprint.kinds.federation.clustering import with_clusters, write_clusters
+from fedprint.kinds.federation.building.clustering import with_clusters, write_clusters
+from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.federation.config import check_experiment
 from fedprint.kinds.federation.graph import FEDERATE
 from fedprint.kinds.federation.jobs import job_of
 from fedprint.kinds.federation.kind import write_page
-from fedprint.kinds.federation.stages import attack, prepare
+from fedprint.kinds.federation.stages import prepare
 from fedprint.kinds.federation.stages.answers import Answers
 from fedprint.kinds.federation.stages.evaluate_strengths import group_users
 from fedprint.lab.graph import Task
@@ -60,7 +61,7 @@ def test_the_adversary_sees_the_modes_that_devices_drew_from(job: Task) -> None:
     seen = with_clusters(background, job.at("public"))
     modes = torch.cat([user.examples[CLUSTER] for user in seen])
     assert torch.unique(modes).tolist() == list(range(6))
-    view, _ = attack.open_view(job, "adaptive")
+    view, _ = open_view(job, "adaptive")
     assert torch.equal(torch.cat([user.examples[CLUSTER] for user in view.background]), modes)
     shown = read_json(job.at("public") / "clusters.json")
     assert shown["clusters"] == 6
@@ -141,7 +142,7 @@ def test_every_device_has_its_strength_in_the_truth(job: Task) -> None:
     assert found.keys() == {f"user-{user}-{role}" for user in users for role in ("prior", "anonymous")}
     sizes = {role: {u.user_id: len(u.examples["y"]) for u in load_users(job.at(folder))}
              for role, folder in (("prior", "prior"), ("anonymous", "private"))}  # fmt: skip
-    view, _ = attack.open_view(job, "adaptive")
+    view, _ = open_view(job, "adaptive")
     index = UpdateStore.open(job.at("observed")).index
     for device, chosen in found.items():
         (settings,) = chosen["defences"]

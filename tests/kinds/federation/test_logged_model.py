@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fedprint.kinds.federation.model import read_model
+from fedprint.kinds.federation.building.model import read_model
 from fedprint.lab.graph import Task
 from fedprint.store.reader import UpdateStore
 

@@ -15,9 +15,10 @@ from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import Noise
 from fedprint.kinds.federation import plan
+from fedprint.kinds.federation.building.effort import effort_of
+from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.federation.config import Experiment, check_experiment
 from fedprint.kinds.federation.plan import Estimate, Sample, costs, costs_of_points, sample
-from fedprint.kinds.federation.stages.attack import effort_of, open_view
 from fedprint.kinds.plane.config import load_plane
 from fedprint.kinds.sources import source
 from fedprint.lab.graph import Task

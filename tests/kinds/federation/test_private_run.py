@@ -33,7 +33,7 @@ from fedprint.federation.privacy import (
     UTILITY,
     not_covered,
 )
-from fedprint.kinds.federation.build import make_plan, store_identity
+from fedprint.kinds.federation.building.federation import make_plan, store_identity
 from fedprint.kinds.federation.config import check_experiment
 from fedprint.kinds.federation.stages import federate
 from fedprint.lab.graph import Task

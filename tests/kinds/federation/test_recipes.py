@@ -11,7 +11,7 @@ from tiny_project import TINY
 from fedprint.data.dataset import Task
 from fedprint.data.prepared import Meta
 from fedprint.kinds.components import Model, models_for
-from fedprint.kinds.federation.build import build_model, make_plan
+from fedprint.kinds.federation.building.federation import build_model, make_plan
 from fedprint.kinds.federation.config import check_experiment
 from fedprint.types import FedprintError, User
 

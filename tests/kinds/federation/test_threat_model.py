@@ -14,6 +14,7 @@ import pytest
 from tiny_project import CHECKOUT
 
 from fedprint.attacks.view import AttackerView
+from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.federation.graph import FEDERATION, POINT
 from fedprint.kinds.federation.stages import analyse, attack
 from fedprint.lab.graph import Graph, Task
@@ -33,7 +34,7 @@ def test_questions_hold_no_answers() -> None:
 
 
 def test_observations_name_the_user_of_prior_devices_only(tiny_run: Task) -> None:
-    view, _ = attack.open_view(tiny_run, "naive")
+    view, _ = open_view(tiny_run, "naive")
     index = view.store.index
     assert index["user_id"][index["role"] == "anonymous"].isna().all()
     assert index["user_id"][index["role"] == "prior"].notna().all()
@@ -43,14 +44,14 @@ def test_observations_name_the_user_of_prior_devices_only(tiny_run: Task) -> Non
 
 
 def test_prior_and_anonymous_device_of_a_user_have_unrelated_pseudonyms(tiny_run: Task) -> None:
-    index = attack.open_view(tiny_run, "naive")[0].store.index
+    index = open_view(tiny_run, "naive")[0].store.index
     names = {role: set(index["pseudonym"][index["role"] == role]) for role in ("prior", "anonymous")}
     assert not names["prior"] & names["anonymous"]
 
 
 def test_the_options_are_in_no_order_that_follows_the_devices(tiny_run: Task) -> None:
     """Sorted by id: a list in the order of the private devices would tell who sent what."""
-    _, questions = attack.open_view(tiny_run, "naive")
+    _, questions = open_view(tiny_run, "naive")
     assert list(questions.options) == sorted(questions.options)
 
 

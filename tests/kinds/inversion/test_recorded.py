@@ -18,7 +18,7 @@ from fedprint.attacks.inversion.simulate import LocalSteps
 from fedprint.data.formats.describe import write_table
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row, read_measurements
-from fedprint.kinds.federation.stages.attack import open_view
+from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.reconstruction.command import run_recorded, settings_of
 from fedprint.kinds.reconstruction.stages import IMAGES, ROWS
 from fedprint.lab.graph import Task

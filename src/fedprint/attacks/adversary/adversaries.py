@@ -1,11 +1,12 @@
-"""Adversaries who know that updates are defended, and adversaries who do not (papers.md 5.1).
+"""The naive adversary, which knows of no defence, and the adaptive one, which knows the defences (papers.md 5.1).
 
-Where devices are defended, the adversary makes its own examples of updates: it trains its prior users' data off line,
-from the recorded global models. The *naive* one trains as if nobody were defended. The *adaptive* one knows the
-defences' public parameters, not their randomness; it may attack as the naive one does, or learn from clean devices,
-from defended ones (each with a draw of its own), or from both, with settings for defended updates. It asks all of these
-ways together, and trusts each as far as it goes on prior data alone: one half of each prior learns, the other half,
-defended like an anonymous device, is asked for. Naive and adaptive share the clean devices, which train once.
+Where devices are defended, the adversary trains shadow devices on its prior users' data, from the recorded global
+models, and learns from their updates. The *naive* adversary trains them without a defence. The *adaptive* one knows
+the defences' public parameters, but not their randomness. It learns from several training mixes: that of the naive
+adversary, clean shadow devices, defended ones (each with a random draw of its own), and both kinds together. It
+averages the scores of all mixes, each weighted by its AP in shadow validation, on prior data alone: the attack learns
+from one half of each prior and names the other half, which is defended like an anonymous device. Both adversaries use
+the same clean shadow devices, which train once.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from fedprint.attacks.problem import NO_MODE, Problem, Validation, attack_proble
 from fedprint.attacks.reidentification.reidentify import Attack, Ridge, Workspace, tune
 from fedprint.attacks.updates import Joined, Recorded
 from fedprint.attacks.view import AttackerView
-from fedprint.data.examples import concat
-from fedprint.defences.on_data import CLUSTER, MmAug
+from fedprint.data.examples import CLUSTER, concat
+from fedprint.defences.on_data import MmAug
 from fedprint.defences.secret_head import SecretHead
 from fedprint.rng import torch_rng
 from fedprint.types import AdversaryName, DataDefence, FedprintError, Ints, Questions
@@ -47,24 +48,30 @@ from fedprint.types import AdversaryName, DataDefence, FedprintError, Ints, Ques
 Progress = Callable[[int], None]
 
 MIXES: Mapping[str, tuple[int, ...]] = {"clean": (CLEAN,), "defended": (DEFENDED,), "both": (CLEAN, DEFENDED)}
-"""What the adaptive adversary may learn from, with settings of its own: once by log-loss, which rewards who is sure of
-nothing where updates are hidden well, and once by AP, a matter of luck where users are few."""
+"""The kinds of shadow devices in each training mix of the adaptive adversary.
+
+Its settings are chosen twice: by log-loss, which prefers unsure answers where updates are hidden well, and by AP, which
+is noisy where users are few.
+"""
 NAIVE = "as naive"
-"""Beside them: what the naive adversary learns from, with the naive one's settings, for the very same answers."""
+"""One more mix of the adaptive adversary: the devices and settings of the naive one, for the same answers."""
 
 TRUST = 4
-"""Power of a way's AP in rehearsals that is its weight (docs/adr/0007)."""
+"""A mix's weight is this power of its AP in shadow validation (docs/adr/0007)."""
 
 NUISANCE_ROUNDS, NUISANCE_SETS, NUISANCE_USERS = 2, 40, 100
-"""Global models from which devices with nothing but background are trained, and how many where it has no clusters: at
-most so many that hold a background user's data, or, of few users, so many that hold random examples."""
+"""Shadow devices that hold background data alone: from how many global models they train, and how many there are.
+
+Where the background has clusters there is one for each cluster. Otherwise there are at most ``NUISANCE_USERS``, each
+with the data of one background user, or, where these users are few, ``NUISANCE_SETS`` with random examples.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingMix:
-    """A way to learn: the real problem, and rehearsals of it whose answers the adversary knows.
+    """What an attack learns from (``recipe`` in result files): the real problem, and folds with known answers.
 
-    Attacks are tuned on ``folds``. Recipes are compared there too, or where ``compared`` has any, on those problems.
+    Attacks are tuned on ``folds``. Mixes are compared on ``compared``, or on ``folds`` where ``compared`` is empty.
     """
 
     name: str
@@ -74,32 +81,32 @@ class TrainingMix:
 
     @property
     def comparison(self) -> tuple[Validation, ...]:
-        """The problems on which recipes are compared."""
+        """The validation problems on which mixes are compared."""
         return self.compared or self.folds
 
     def ap(self, work: Workspace, rng: torch.Generator) -> float:
-        """Return the users' mean AP by ridge in the rehearsals."""
-        told = validation_scores(Ridge(), self.comparison, tune(Ridge(), self.folds, work, rng), work, rng)
-        return float(np.nanmean(validation_ap(told, self.comparison)))
+        """Return the users' mean AP by ridge in shadow validation."""
+        scores = validation_scores(Ridge(), self.comparison, tune(Ridge(), self.folds, work, rng), work, rng)
+        return float(np.nanmean(validation_ap(scores, self.comparison)))
 
     def without(self, how: Denoise) -> TrainingMix:
-        """Return the recipe that first takes out of updates what background examples put into them."""
+        """Return the mix that first removes from updates what background examples added to them."""
         folds = tuple(replace(fold, problem=replace(fold.problem, denoise=how)) for fold in self.folds)
         return TrainingMix(name=f"{self.name}, {how}", problem=replace(self.problem, denoise=how), folds=folds)
 
     def by_ap(self) -> TrainingMix:
-        """Return the recipe with settings that are chosen by AP."""
+        """Return the mix with settings that are chosen by AP."""
         folds = tuple(replace(fold, by="ap") for fold in self.folds)
         return replace(self, name=f"{self.name}, by AP", folds=folds)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much is trained off line.
+    """How many shadow devices are trained.
 
-    From ``clean_rounds`` recorded global models every prior trains clean (0: only halves are needed), and from
-    ``defended_rounds`` of these ``draws`` times with a defence; its halves train from ``validation_rounds``, clean and
-    ``draws`` times with a defence.
+    Every whole prior trains once without a defence from each of ``clean_rounds`` recorded global models (0: only halves
+    are needed), and ``draws`` times with a defence from ``defended_rounds`` of these. Its halves train from
+    ``validation_rounds`` models, once without a defence and ``draws`` times with one.
     """
 
     clean_rounds: int
@@ -108,23 +115,23 @@ class Effort:
     validation_rounds: int
 
     def devices(self, view: AttackerView) -> int:
-        """Return how many devices :func:`run_off_line` trains, at most."""
+        """Return the largest number of devices that :func:`train_shadows` trains."""
         background = sum(1 for _ in _nuisance(view))
         return len(view.prior_users) * (self.whole(view.store.rounds) + self.halves(view.store.rounds)) + background
 
     def whole(self, recorded: int) -> int:
-        """Return how many devices a whole prior trains, of a store with ``recorded`` rounds."""
+        """Return the number of shadow devices with a whole prior, per user, of a store with ``recorded`` rounds."""
         return min(self.clean_rounds, recorded) + self.draws * min(self.defended_rounds, self.clean_rounds, recorded)
 
     def halves(self, recorded: int) -> int:
-        """Return how many devices the halves of a prior train, of a store with ``recorded`` rounds."""
+        """Return the number of shadow devices with half a prior, per user, of a store with ``recorded`` rounds."""
         return min(self.validation_rounds, recorded) * (1 + self.draws)
 
     def passes(self, rounds: int, growth: float) -> float:
         """Return how many times the examples of a prior are trained on, of a store with ``rounds`` rounds.
 
-        A defended device trains on ``growth`` times the data; 0 says that it trains on the same as the clean one, which
-        trains once for both.
+        A defended device trains on ``growth`` times the data. With 0 it trains on the same data as the clean device,
+        which then trains once for both.
         """
         clean, halves = min(self.clean_rounds, rounds), min(self.validation_rounds, rounds) / 2
         return clean + halves + growth * (self.whole(rounds) - clean + self.draws * halves)
@@ -132,47 +139,52 @@ class Effort:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackTable:
-    """Real problems, all on one ``table``: learn from kinds of devices, name the sender of every anonymous update.
+    """The rows of all attacks: learn from some kinds of shadow devices, name the sender of every anonymous update.
 
-    The table has the updates ``made`` off line, the recorded ones of ``own`` devices (clean ones too), the anonymous.
-    All adversaries ask on it, so inner products of its rows serve them all.
+    ``updates`` has the rows of ``shadows``, then recorded prior updates with ``recorded_labels`` (clean ones too), then
+    the anonymous updates. All adversaries use this one table, so that inner products of its rows are computed once.
     """
 
-    table: Joined
-    made: ShadowTable
-    own: Ints
+    updates: Joined
+    shadows: ShadowTable
+    recorded_labels: Ints
     anonymous: int
     options: int
 
     @classmethod
-    def of(cls, view: AttackerView, questions: Questions, made: ShadowTable, *, recorded: bool) -> AttackTable:
-        """Join what was made to the records; ``recorded`` as in :class:`OffLine`."""
-        own = view.prior_labels(questions) if recorded else np.zeros(0, dtype=np.int64)
-        rows = np.concatenate([view.prior_rows[: len(own)], view.anonymous_rows])
-        table = Joined(first=made.updates, second=Recorded(store=view.store, rows=rows))
-        options = len(questions.options)
-        return cls(table=table, made=made, own=own, anonymous=len(view.anonymous_rows), options=options)
+    def of(cls, view: AttackerView, questions: Questions, shadows: ShadowTable, *, recorded: bool) -> AttackTable:
+        """Join shadow updates and recorded ones; ``recorded`` as in :class:`TrainedShadows`."""
+        labels = view.prior_labels(questions) if recorded else np.zeros(0, dtype=np.int64)
+        rows = np.concatenate([view.prior_rows[: len(labels)], view.anonymous_rows])
+        return cls(
+            updates=Joined(first=shadows.updates, second=Recorded(store=view.store, rows=rows)),
+            shadows=shadows,
+            recorded_labels=labels,
+            anonymous=len(view.anonymous_rows),
+            options=len(questions.options),
+        )
 
     def problem(self, kinds: Sequence[int]) -> Problem:
         """Return the problem that learns from these kinds of devices."""
-        fit, own = self.made.rows(kinds), self.own if CLEAN in kinds else self.own[:0]
-        n = len(self.made.labels)
+        fit, recorded = self.shadows.rows(kinds), self.recorded_labels if CLEAN in kinds else self.recorded_labels[:0]
+        n = len(self.shadows.labels)
         return Problem(
-            updates=self.table,
-            fit=np.concatenate([fit, n + np.arange(len(own))]),
-            labels=np.concatenate([self.made.labels[fit], own]),
-            ask=n + len(self.own) + np.arange(self.anonymous),
+            updates=self.updates,
+            fit=np.concatenate([fit, n + np.arange(len(recorded))]),
+            labels=np.concatenate([self.shadows.labels[fit], recorded]),
+            ask=n + len(self.recorded_labels) + np.arange(self.anonymous),
             options=self.options,
-            nuisance=self.made.rows((NUISANCE,)),
+            nuisance=self.shadows.rows((NUISANCE,)),
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedShadows:
-    """Devices run off line: ``halves`` of priors, to rehearse, and whole priors, in ``real`` (None: not needed).
+    """Updates of shadow devices: with ``halves`` of priors, for validation, and with whole priors, in ``real``.
 
-    ``recorded`` says that the prior devices took part in the federation undefended: then the naive adversary learns
-    from their recorded updates, as in the papers, and the adaptive one has them beside its clean devices.
+    ``real`` is None where it is not needed. ``recorded`` says that the prior devices took part in the federation
+    without a defence. Then the naive adversary learns from their recorded updates, as in the papers, and the adaptive
+    one uses them beside its clean shadow devices.
     """
 
     halves: ShadowTable
@@ -188,7 +200,7 @@ def train_shadows(
     recorded: bool = False,
     progress: Progress = lambda done: None,
 ) -> TrainedShadows:
-    """Train what the adversaries learn from. ``view`` is that of the one who knows most.
+    """Train the shadow devices of all adversaries; ``view`` is that of the adversary with most knowledge.
 
     Raises FedprintError when too little was recorded.
     """
@@ -196,18 +208,18 @@ def train_shadows(
     halves = list(half_priors(view, rounds=effort.validation_rounds, draws=effort.draws))
     counts = {"rounds": effort.clean_rounds, "defended": effort.defended_rounds, "draws": effort.draws}
     whole = list(whole_priors(view, **counts)) if effort.clean_rounds else []
-    # In this order devices with background alone, which go with both, train once.
-    made = train_plan(view, questions, [*halves, *empty, *whole], progress)
-    comparison = with_sums(made.part(0, len(halves) + len(empty)), view)
-    learnt = made.part(len(halves), len(made.labels))
-    real = AttackTable.of(view, questions, learnt, recorded=recorded) if effort.clean_rounds else None
-    return TrainedShadows(halves=comparison, real=real, recorded=recorded)
+    # Both parts need the devices with background alone: in this order they train once.
+    shadows = train_plan(view, questions, [*halves, *empty, *whole], progress)
+    validation = with_sums(shadows.part(0, len(halves) + len(empty)), view)
+    attack = shadows.part(len(halves), len(shadows.labels))
+    real = AttackTable.of(view, questions, attack, recorded=recorded) if effort.clean_rounds else None
+    return TrainedShadows(halves=validation, real=real, recorded=recorded)
 
 
 def training_mixes(
     name: AdversaryName, view: AttackerView, questions: Questions, devices: TrainedShadows
 ) -> tuple[TrainingMix, ...]:
-    """Return the ways to learn that an adversary may ask; raises FedprintError when too little was recorded."""
+    """Return the training mixes of an adversary; raises FedprintError when too little was recorded."""
     if name == "adaptive":
         return tuple(_adaptive(view, questions, devices))
     return (_naive(view, questions, devices),)
@@ -215,9 +227,9 @@ def training_mixes(
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What an adversary learns from: recipes whose calibrated log-probabilities it averages.
+    """The mixes that an adversary learns from: it averages their calibrated log-probabilities by ``weights``.
 
-    ``weights`` sum to 1. ``aps`` are mean APs in rehearsals, of each recipe that was tried.
+    ``weights`` sum to 1. ``aps`` are the mean APs in shadow validation of each mix that was tried.
     """
 
     mixes: tuple[TrainingMix, ...]
@@ -226,69 +238,69 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """Name in tables: of the recipe that counts most."""
+        """Name in tables: that of the mix with the largest weight."""
         first = self.mixes[int(np.argmax(self.weights))].name
         return first if len(self.mixes) == 1 else f"{first} + {len(self.mixes) - 1} more"
 
 
 def available_mixes(defences: Sequence[object]) -> Mapping[str, tuple[int, ...]]:
-    """Return those of :data:`RECIPES` that there are: without a defence all devices are clean."""
+    """Return those of :data:`MIXES` that are possible: without a defence all devices are clean."""
     return {name: kinds for name, kinds in MIXES.items() if defences or kinds == (CLEAN,)}
 
 
-def choose(found: Sequence[TrainingMix], work: Workspace, rng: torch.Generator) -> Choice:
-    """Choose all recipes together, each with the power :data:`TRUST` of its users' mean AP by ridge as its weight.
+def choose(mixes: Sequence[TrainingMix], work: Workspace, rng: torch.Generator) -> Choice:
+    """Return all mixes together; a mix's weight is the power :data:`TRUST` of its users' mean AP by ridge.
 
-    The first one as it is; each other takes background out, or does not, as rehearses best, and then is asked with
-    settings by log-loss and with settings by AP. All together, as rehearsals do not tell well which is best
-    (docs/adr/0007).
+    The first mix is used as it is. Of each other the best way to treat background is chosen (leave it in, or remove it
+    in one of two ways), and it is used twice: with settings chosen by log-loss, and by AP. All are used because shadow
+    validation does not show reliably which one is best (docs/adr/0007).
     """
-    first, *others = found
+    first, *others = mixes
     if not others:
         return Choice(mixes=(first,), weights=(1.0,), aps={})
     aps: dict[str, float] = {}
 
-    def rehearse(mix: TrainingMix) -> float:
+    def validate(mix: TrainingMix) -> float:
         aps[mix.name] = mix.ap(work, rng)
         return aps[mix.name]
 
-    asked = [first]
+    chosen = [first]
     for mix in others:
-        best = max(_denoised(mix), key=rehearse)
-        asked += [best, best.by_ap()]
-    for mix in asked:
+        best = max(_denoised(mix), key=validate)
+        chosen += [best, best.by_ap()]
+    for mix in chosen:
         if mix.name not in aps:
-            rehearse(mix)
-    weights = np.array([aps[mix.name] for mix in asked]) ** TRUST
-    return Choice(mixes=tuple(asked), weights=tuple((weights / weights.sum()).tolist()), aps=aps)
+            validate(mix)
+    weights = np.array([aps[mix.name] for mix in chosen]) ** TRUST
+    return Choice(mixes=tuple(chosen), weights=tuple((weights / weights.sum()).tolist()), aps=aps)
 
 
 def distinct(choice: Choice, attack: Attack, work: Workspace) -> Choice:
-    """Return the choice with the first of those recipes that an attack cannot tell apart, in the place of all.
+    """Return the choice with one mix for all that are the same to an attack; it gets the sum of their weights.
 
-    A preset chooses no settings, and takes no background out.
+    A preset chooses no settings and removes no background.
     """
-    found: dict[object, tuple[TrainingMix, float]] = {}
+    weighted: dict[object, tuple[TrainingMix, float]] = {}
     for mix, weight in zip(choice.mixes, choice.weights, strict=True):
         settings = work.settings(attack, mix.folds)
         problems = [mix.problem, *(fold.problem for fold in mix.folds)]
         rows = tuple((id(p.updates), p.fit.tobytes(), p.ask.tobytes()) for p in problems)
         key = (rows, repr(settings), mix.problem.denoise if "blocks" in settings else None)
-        first, before = found.get(key, (mix, 0.0))
-        found[key] = (first, before + weight)
-    mixes, weights = zip(*found.values(), strict=True)
+        first, before = weighted.get(key, (mix, 0.0))
+        weighted[key] = (first, before + weight)
+    mixes, weights = zip(*weighted.values(), strict=True)
     return replace(choice, mixes=mixes, weights=weights)
 
 
 def _denoised(mix: TrainingMix) -> tuple[TrainingMix, ...]:
-    """Return the recipe and, if it knows what background alone does, both ways to take that out."""
+    """Return the mix and, where it has updates of background alone, the two mixes that remove these."""
     if not len(mix.problem.nuisance):
         return (mix,)
     return mix, mix.without("project"), mix.without("match")
 
 
 def relabelled(problem: Problem, exchanged: Ints) -> Problem:
-    """Return the problem with label i (m,) exchanged for ``exchanged[i]``: nothing is left to learn."""
+    """Return the problem with label i (m,) replaced by ``exchanged[i]``: nothing is left to learn."""
     return replace(problem, labels=exchanged[problem.labels])
 
 
@@ -313,12 +325,12 @@ def _naive(view: AttackerView, questions: Questions, devices: TrainedShadows) ->
 
 def _real(devices: TrainedShadows) -> AttackTable:
     if devices.real is None:
-        raise FedprintError("no whole prior was trained off line; give the effort clean_rounds above 0")
+        raise FedprintError("no shadow device has a whole prior; give the effort clean_rounds above 0")
     return devices.real
 
 
 def _nuisance(view: AttackerView) -> DevicePlan:
-    """Yield devices that hold nothing but background: a cluster each, a user each, or random examples of few users."""
+    """Yield devices with background data alone: one cluster each, one user each, or, of few users, random examples."""
     if not any(_adds_examples(defence) for defence in view.defences or ()) or not view.background:
         return
     pool = concat([user.examples for user in view.background])
@@ -341,7 +353,7 @@ def _nuisance(view: AttackerView) -> DevicePlan:
 
 
 def background_devices(defences: Sequence[object], background: int) -> int:
-    """Return about how many devices with nothing but background are trained off line, of ``background`` users."""
+    """Return about how many shadow devices hold background data alone, where there are ``background`` users."""
     adding = [defence for defence in defences if _adds_examples(defence)]
     if not adding or not background:
         return 0

@@ -1,4 +1,4 @@
-"""Devices that the adversary runs off line: its prior users' examples, trained from the recorded global models."""
+"""Shadow devices: the adversary trains its prior users' examples itself, from the recorded global models."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import torch
 from fedprint.attacks.problem import NO_MODE
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
-from fedprint.data.examples import concat, take
+from fedprint.data.examples import CLUSTER, concat, take
 from fedprint.data.splits import num_albums, split_albums
-from fedprint.defences.on_data import CLUSTER
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.points import Defence, defend_data, send, settle
 from fedprint.params import flatten
@@ -35,7 +34,7 @@ def cut_halves(view: AttackerView, users: Iterable[User]) -> dict[int, tuple[Exa
 
 
 def _cut(view: AttackerView, user: User) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the examples (n / 2,) of both halves; a prior of a single album is cut at random."""
+    """Return the positions (n / 2,) of both halves; a prior of a single album is cut at random."""
     n = len(user.examples["y"])
     if view.by_album and num_albums(user.examples) > 1:
         rng = numpy_rng(view.seed, "shadow-albums", user.user_id)
@@ -54,11 +53,11 @@ def rows_of(examples: Examples, index: torch.Tensor) -> Examples:
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowDevice:
-    """A device that the adversary runs off line: whose ``examples`` train from the global model of which ``round``.
+    """A device that the adversary trains itself, on ``examples``, from the global model of ``round``.
 
-    ``tag`` tells several devices of a user in a round apart, in their names; their batches come in equal orders.
-    A ``defended`` one applies the defences that the adversary knows, with randomness of its own: it draws a strength,
-    background examples and noise as any device would, but for the ``mode`` of mm-aug where one is given.
+    ``tag`` distinguishes several devices of a user in a round; they see their batches in the same order. A
+    ``defended`` one applies the defences that the adversary knows, with fresh randomness: it draws a strength,
+    background examples and noise as any device does, except for the ``mode`` of mm-aug where one is given.
     """
 
     user_id: int
@@ -82,17 +81,17 @@ def spread_rounds(view: AttackerView, count: int) -> list[int]:
 def spread(rounds: Sequence[int], count: int) -> list[int]:
     """Return at most ``count`` of ``rounds``, evenly spread, the first and the last among them."""
     last = len(rounds) - 1
-    places: list[int] = np.unique(np.linspace(0, last, min(count, last + 1)).round().astype(int)).tolist()
-    return [rounds[place] for place in places]
+    chosen: list[int] = np.unique(np.linspace(0, last, min(count, last + 1)).round().astype(int)).tolist()
+    return [rounds[i] for i in chosen]
 
 
 def shadow_updates(
     view: AttackerView, devices: Sequence[ShadowDevice], progress: Callable[[int], None] = lambda done: None
 ) -> MemoryUpdates:
-    """Train the devices off line and return their updates (len(devices), d) in the store's layers, in their order.
+    """Train the devices and return their updates (len(devices), d), in the store's layers and their order.
 
-    Uses the public task alone: the recorded global models, the public model and local training. ``progress`` takes the
-    number of devices done.
+    Only the public task is used: the recorded global models, the public model and local training. ``progress`` is
+    called with the number of devices done.
     """
     from fedprint.federation.backends import make_backend  # late: it brings Lightning, which reading a config need not
 
@@ -105,26 +104,26 @@ def shadow_updates(
     for t in sorted({device.round for device in devices}):
         params = view.store.global_params(t)
         dtype = next(iter(params.values())).dtype
-        places = [i for i, device in enumerate(devices) if device.round == t]
-        held = [defend.data(devices[i]) for i in places]
-        # Devices of a user on the same data train alike, defended or not: once is enough.
-        alike = [(devices[i].user_id, id(examples)) for i, examples in zip(places, held, strict=True)]
+        of_round = [i for i, device in enumerate(devices) if device.round == t]
+        data = [defend.data(devices[i]) for i in of_round]
+        # Devices of a user with the same data train alike, defended or not: they train once.
+        keys = [(devices[i].user_id, id(examples)) for i, examples in zip(of_round, data, strict=True)]
         jobs = {
             key: _job(view, devices[i], _as(examples, dtype), defend)
-            for key, i, examples in zip(alike, places, held, strict=True)
+            for key, i, examples in zip(keys, of_round, data, strict=True)
         }
         trained = dict(zip(jobs, backend.run(list(jobs.values()), params, view.training[t]), strict=True))
-        for key, i in zip(alike, places, strict=True):
+        for key, i in zip(keys, of_round, strict=True):
             update = defend.update(devices[i], trained[key].update)
             values[i] = flatten({name: update[name] for name in names}).float().numpy()
-        done += len(places)
+        done += len(of_round)
         progress(done)
     return MemoryUpdates(sizes=sizes, values=values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Defend:
-    """Both points of the known defences, as a device off line applies them."""
+    """Both points of the known defences, as a shadow device applies them."""
 
     view: AttackerView
     defences: tuple[Defence, ...]
@@ -136,7 +135,7 @@ class _Defend:
         return cls(view=view, defences=view.defences or (), pool=pool)
 
     def data(self, device: ShadowDevice) -> Examples:
-        """Return what the device trains: its very examples where no defence of the data acts."""
+        """Return what the device trains on: the very same examples where no defence changes the data."""
         if not device.defended or not any(isinstance(defence, DataDefence) for defence in self.defences):
             return device.examples
         examples = {name: column for name, column in device.examples.items() if name in ("x", "y")}
@@ -147,7 +146,7 @@ class _Defend:
         return self.pool if mode == NO_MODE else rows_of(self.pool, torch.nonzero(self.pool[CLUSTER] == mode)[:, 0])
 
     def private(self, device: ShadowDevice) -> Params:
-        """Return a secret head as a device begins with: what earlier rounds made of it the adversary cannot know."""
+        """Return a new secret head: the adversary cannot know what earlier rounds made of a device's head."""
         from fedprint.models.dual_head import DualHead  # late: it brings Lightning
 
         if not device.defended or not isinstance(self.view.model, DualHead):
@@ -162,9 +161,9 @@ class _Defend:
         return send(update, settled, self._seed(device), device.round, device.device_id)
 
     def _known_in(self, t: int) -> tuple[Defence, ...]:
-        """Return the defences of round ``t``: dp-fedavg at the norm that the server announced, where a rule found it.
+        """Return the defences of round ``t``; dp-fedavg clips at the norm that the server announced for it, if any.
 
-        Without such a norm (only rounds with noise are in the ledger) its devices are not clipped.
+        Without an announced norm (only rounds with noise are in the ledger) devices are not clipped.
         """
         if not (norms := self.view.rule.norms):
             return self.defences

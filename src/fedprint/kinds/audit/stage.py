@@ -10,8 +10,9 @@ from fedprint.federation.backends import make_backend
 from fedprint.federation.privacy import budget_accountant
 from fedprint.kinds.audit.config import auditable
 from fedprint.kinds.audit.found import as_values
-from fedprint.kinds.federation import build
+from fedprint.kinds.federation.building import federation as build
 from fedprint.lab.graph import Task
+from fedprint.models.inputs import model_users
 
 FILE = "audit.json"
 
@@ -28,7 +29,7 @@ def audit_task(task: Task) -> Audit:
     dtype = build.DTYPES[config.federation.dtype]
     meta = load_meta(task.at("meta"))
     prior, private = (
-        build.ready(load_users(task.at(name)), dtype, model=config.model) for name in ("prior", "private")
+        model_users(load_users(task.at(name)), dtype, model=config.model) for name in ("prior", "private")
     )
     absent = build.absent_users(private, config.federation.absent, seed)
     devices = build.make_devices(prior, private, absent)

@@ -14,9 +14,9 @@ from fedprint.accounting.events import Infinite, SampledGaussian
 from fedprint.data.formats.locate import data_root
 from fedprint.data.splits import with_albums
 from fedprint.federation.privacy import budget_accountant, not_covered, planned_events, private_defence
-from fedprint.kinds.federation import build
+from fedprint.kinds.federation.building import federation as build
+from fedprint.kinds.federation.building.privacy import of_a_user
 from fedprint.kinds.federation.config import Experiment
-from fedprint.kinds.federation.privacy import of_a_user
 from fedprint.reports.pages.budget import dumped, side_by_side
 from fedprint.rng import seed_for
 from fedprint.types import FedprintError

@@ -19,10 +19,11 @@ from fedprint.data.prepared import meta_of
 from fedprint.data.splits import split_users
 from fedprint.federation.backends import best_device, make_backend
 from fedprint.kinds.base import Costs
-from fedprint.kinds.federation import build
+from fedprint.kinds.federation.building import federation as build
+from fedprint.kinds.federation.building.effort import effort_of
 from fedprint.kinds.federation.config import Experiment
-from fedprint.kinds.federation.stages.attack import effort_of
 from fedprint.models.base import FedModule
+from fedprint.models.inputs import model_users
 from fedprint.rng import seed_for
 from fedprint.store.layout import StoreLayout, store_bytes
 from fedprint.types import ClientJob, DataDefence, Device, Params
@@ -121,7 +122,7 @@ def load_trainees(config: Experiment) -> Trainees:
         dataset.users, seed=0, prior="random", test_fraction=config.split.test_fraction, test=dataset.test
     )
     dtype = build.DTYPES[config.federation.dtype]
-    prior, private = (build.ready(users, dtype, best_device(), config.model) for users in (split.prior, split.private))
+    prior, private = (model_users(users, dtype, best_device(), config.model) for users in (split.prior, split.private))
     plain = config.model_copy(update={"defences": ()})
     model = build.build_model(plain, meta_of(dataset), private, 0).to(best_device())
     return Trainees(

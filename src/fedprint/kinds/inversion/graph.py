@@ -21,7 +21,7 @@ _CLIENTS = (
     f"{_HERE}settings.py",
     f"{_HERE}config.py",
     "kinds/images.py",
-    "kinds/federation/build.py",
+    "kinds/federation/building/federation.py",
     f"{_HERE}networks.py",
     "rng.py",
     "params.py",

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.defences.points import defend_data
 from fedprint.federation.gradient_rounds import GradientPlan, train_on_gradients
-from fedprint.kinds.federation.build import load_parameters, parameters_of
+from fedprint.kinds.federation.building.federation import load_parameters, parameters_of
 from fedprint.kinds.inversion.networks import client, network_of
 from fedprint.kinds.inversion.settings import AccuracySettings
 from fedprint.models.base import FedModule

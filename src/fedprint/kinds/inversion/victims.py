@@ -18,7 +18,7 @@ from fedprint.data.examples import take
 from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.defences.points import defend_data, send, settle
 from fedprint.federation.gradient_rounds import client_gradient, private_start
-from fedprint.kinds.federation.build import parameters_of
+from fedprint.kinds.federation.building.federation import parameters_of
 from fedprint.kinds.inversion.config import LocalSgd
 from fedprint.kinds.inversion.networks import client, network_of
 from fedprint.kinds.inversion.settings import ExposureSettings

@@ -17,13 +17,14 @@ from fedprint.data.examples import concat
 from fedprint.data.prepared import load_users
 from fedprint.evaluation.inversion import reconstruction as measure
 from fedprint.evaluation.rows import Row, to_row
-from fedprint.kinds.federation import build
+from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.stages.evaluate import condition
 from fedprint.kinds.inversion.results.judge import Sought
 from fedprint.kinds.inversion.results.scene import Scene
 from fedprint.kinds.inversion.results.sought import rows_of_sought
 from fedprint.kinds.reconstruction.settings import SCORES, Found, RecordedInversion, attacked
 from fedprint.lab.graph import Task
+from fedprint.models.inputs import model_users
 from fedprint.reports.figures.reconstructions import Picture, draw_reconstructions
 from fedprint.rng import torch_rng
 from fedprint.store.index import read_truth
@@ -81,7 +82,7 @@ def truth_of(task: Task, senders: Sequence[Sender]) -> list[Known]:
     table = read_truth(task.at("truth"))
     users = dict(zip(table["obs_id"], table["user_id"], strict=True))
     dtype = build.DTYPES[task.config.federation.dtype]
-    own = {u.user_id: u.examples for u in build.ready(load_users(task.at("private")), dtype)}
+    own = {u.user_id: u.examples for u in model_users(load_users(task.at("private")), dtype)}
     found = []
     for sender in senders:
         user = int(users[index["obs_id"].iloc[sender.rows[0]]])
@@ -108,7 +109,7 @@ def mean_test_image(task: Task) -> Tensor:
 
 def _test_users(task: Task) -> Sequence[Any]:
     dtype = build.DTYPES[task.config.federation.dtype]
-    return build.ready(load_users(task.at("test")), dtype)
+    return model_users(load_users(task.at("test")), dtype)
 
 
 def _measured(

@@ -26,8 +26,8 @@ from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import concat
 from fedprint.defences.secure_aggregation import secure_aggregation
 from fedprint.federation.backends import best_device
+from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.federation.config import Experiment
-from fedprint.kinds.federation.stages.attack import open_view
 from fedprint.kinds.inversion.config import Adversaries, Inversion
 from fedprint.kinds.jobs import JobSettings
 from fedprint.lab.graph import Task

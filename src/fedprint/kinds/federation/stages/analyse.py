@@ -16,10 +16,11 @@ from fedprint.attacks.reidentification.reidentify import Attack, Tuned
 from fedprint.attacks.reidentification.slices import SlicedWorkspace
 from fedprint.data.formats.files import read_json
 from fedprint.data.prepared import load_meta
-from fedprint.kinds.federation.build import DTYPES, to_model_input
-from fedprint.kinds.federation.stages.attack import open_view
+from fedprint.kinds.federation.building.federation import DTYPES
+from fedprint.kinds.federation.building.view import open_view
 from fedprint.lab.graph import Task
 from fedprint.lab.progress import meter
+from fedprint.models.inputs import model_input
 
 
 def run(task: Task) -> None:
@@ -67,7 +68,7 @@ def open_bench(task: Task, progress: Any) -> Bench:
         task=meta.task,
         shadow_rounds=min(task.config.selection.shadow_rounds, view.store.rounds),
         work=SlicedWorkspace(attack_problem(view, everyone)),
-        ready=lambda raw: to_model_input(raw, DTYPES[task.config.federation.dtype], model=task.config.model),
+        ready=lambda raw: model_input(raw, DTYPES[task.config.federation.dtype], model=task.config.model),
         progress=progress,
     )
 

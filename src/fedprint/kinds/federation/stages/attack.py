@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from threadpoolctl import threadpool_limits
 
 from fedprint.attacks.adversary.adversaries import (
     Choice,
-    Effort,
     TrainedShadows,
     choose,
     distinct,
@@ -26,24 +25,17 @@ from fedprint.attacks.adversary.adversaries import (
 )
 from fedprint.attacks.adversary.modes import have_modes, with_modes
 from fedprint.attacks.adversary.shadow_validation import DevicePlan, ShadowTable, train_plan
-from fedprint.attacks.reidentification.presets import Chance
 from fedprint.attacks.reidentification.reidentify import Workspace, answer, averaged, pool, tune
-from fedprint.attacks.view import AttackerView, ask_all
-from fedprint.component import Component
-from fedprint.data.formats.files import read_json, write_json
-from fedprint.data.prepared import load_meta, load_users
-from fedprint.data.text_columns import CAPTION
-from fedprint.federation.ledger import LEDGER, public_norms
+from fedprint.attacks.view import AttackerView
+from fedprint.data.formats.files import write_json
 from fedprint.kinds.components import Attack
-from fedprint.kinds.federation import build
-from fedprint.kinds.federation.clustering import with_clusters
-from fedprint.kinds.federation.config import Experiment
+from fedprint.kinds.federation.building.effort import asked_of, effort_of, learns_from_records
+from fedprint.kinds.federation.building.view import open_view
 from fedprint.lab.graph import Task
 from fedprint.lab.progress import meter
 from fedprint.models.curves import Curves
 from fedprint.rng import numpy_rng, torch_rng
-from fedprint.store.reader import UpdateStore
-from fedprint.types import AdversaryName, Ints, Questions, User
+from fedprint.types import AdversaryName, Ints, Questions
 
 
 def run(task: Task) -> None:
@@ -65,51 +57,7 @@ def run_devices(task: Task) -> TrainedShadows:
     view, questions = open_view(task, "adaptive" if "adaptive" in task.config.adversaries else "naive")
     effort = effort_of(task.config, view.store.rounds)
     with meter(f"attack {task.item}: shadow devices", effort.devices(view)) as bar:
-        return train_shadows(view, questions, effort, recorded=_recorded(task.config), progress=bar.update)
-
-
-def effort_of(config: Experiment, rounds: int) -> Effort:
-    """Return how much the configured adversaries train off line, of a store with ``rounds`` rounds.
-
-    Random scores learn from nothing: a half of each prior, once, is there to compare them with.
-    """
-    if not _learns(config):
-        return Effort(clean_rounds=0, defended_rounds=0, draws=0, validation_rounds=min(2, rounds))
-    threat, adaptive = config.threat, "adaptive" in config.adversaries
-    # Who knows of no defence, or where there is none, trains as many devices as who does, all of them clean: no AP is
-    # low for want of effort.
-    whole = threat.shadow_rounds * (1 + threat.shadow_draws)
-    return Effort(
-        clean_rounds=whole if adaptive or not _recorded(config) else 0,
-        defended_rounds=threat.shadow_rounds,
-        draws=threat.shadow_draws if adaptive and config.defences else 0,
-        validation_rounds=min(config.selection.shadow_rounds, rounds),
-    )
-
-
-MOST_GUESSES = 2000
-"""Updates about which random scores are asked, at most: 100,000 of 5,000 users would fill 24 GB and say no more."""
-
-
-def asked_of(config: Experiment, count: int) -> Ints:
-    """Return which of ``count`` anonymous updates are asked about: all, or evenly spread ones where nobody learns."""
-    if _learns(config) or count <= MOST_GUESSES:
-        return np.arange(count)
-    return np.linspace(0, count - 1, MOST_GUESSES).round().astype(np.int64)
-
-
-def _recorded(config: Experiment) -> bool:
-    """Return whether the naive adversary learns from recorded updates of its own devices.
-
-    It does where they were not defended, or where nobody learns.
-    """
-    clean = not config.defences or "prior" not in config.threat.defended_roles()
-    return (clean and config.threat.learn_from == "records") or not _learns(config)
-
-
-def _learns(config: Experiment) -> bool:
-    """Return whether any attack does better for having examples; the adaptive adversary asks for them in any case."""
-    return "adaptive" in config.adversaries or any(not isinstance(attack, Chance) for attack in config.attacks)
+        return train_shadows(view, questions, effort, recorded=learns_from_records(task.config), progress=bar.update)
 
 
 def _attack_as(name: AdversaryName, task: Task, devices: TrainedShadows, work: Workspace) -> None:
@@ -149,45 +97,6 @@ def _train(task: Task, view: AttackerView, questions: Questions, plan: DevicePla
     listed = list(plan)
     with meter(f"attack {task.item}: devices by mode", len(listed)) as bar:
         return train_plan(view, questions, listed, bar.update)
-
-
-def open_view(task: Task, adversary: AdversaryName) -> tuple[AttackerView, Questions]:
-    """Return all that the adversary may know, and what it is asked."""
-    meta = load_meta(task.at("meta"))
-    dtype = build.DTYPES[task.config.federation.dtype]
-    prior = readable(load_users(task.at("prior")), dtype, task.config.model)
-    store = UpdateStore.open(task.at("observed"))
-    model = build.build_model(task.config, meta, prior, build.federation_seed(task.seed))
-    background = with_clusters(load_users(task.at("background")), task.at("public"))
-    view = AttackerView(
-        store=store,
-        prior_users=prior,
-        background=readable(background, dtype, task.config.model),
-        model=model,
-        training=task.config.federation.training_by_round(),
-        rule=build.server_rule(
-            task.config,
-            task.config.federation.device_count(len(prior)),
-            public_norms(task.at("public") / LEDGER),
-        ),
-        chronological=task.prior == "chrono",
-        by_album=task.prior == "photoset",
-        defences=task.config.defences if adversary == "adaptive" else None,
-        seed=task.seed,
-        labels={user.user_id: user.user_id for user in prior},
-    )
-    options = tuple(read_json(task.at("questions") / "questions.json")["options"])
-    return view, ask_all(store, options)
-
-
-def readable(users: Sequence[User], dtype: torch.dtype, model: Component) -> tuple[User, ...]:
-    """Return the users as model input, with the captions that the adversary can read and no device trains on."""
-    return tuple(
-        replace(ready, examples={**ready.examples, CAPTION: user.examples[CAPTION]})
-        if CAPTION in user.examples
-        else ready
-        for user, ready in zip(users, build.ready(users, dtype, model=model), strict=True)
-    )
 
 
 def permutation(task: Task, questions: Questions) -> Ints:

@@ -16,8 +16,9 @@ from fedprint.analyses.trials import Trial, load_answers, load_trials
 from fedprint.data.prepared import Meta, load_users
 from fedprint.evaluation.judge import Setting, judge
 from fedprint.evaluation.rows import Row, plain_value, to_row
-from fedprint.kinds.federation import build
+from fedprint.kinds.federation.building import federation as build
 from fedprint.lab.graph import Task
+from fedprint.models.inputs import model_input, model_users
 from fedprint.rng import seed_for
 from fedprint.store.index import read_truth
 from fedprint.store.reader import UpdateStore
@@ -101,7 +102,7 @@ def open_scene(task: Task, meta: Meta, ap: Mapping[int, float]) -> Scene:
 def _features(task: Task, meta: Meta, store: UpdateStore, users: tuple[User, ...]) -> Callable[[User], Floats] | None:
     """Return the penultimate activations of the final global model, for models that have some."""
     dtype = build.DTYPES[task.config.federation.dtype]
-    one = build.ready(users[:1], dtype, model=task.config.model)
+    one = model_users(users[:1], dtype, model=task.config.model)
     model = build.build_model(task.config, meta, one, build.federation_seed(task.seed))
     compute = getattr(model, "features", None)
     if compute is None:
@@ -109,7 +110,7 @@ def _features(task: Task, meta: Meta, store: UpdateStore, users: tuple[User, ...
     build.load_parameters(model, store.global_params(store.rounds))
 
     def features(user: User) -> Floats:
-        x = build.to_model_input(user.examples, dtype, model=task.config.model)["x"]
+        x = model_input(user.examples, dtype, model=task.config.model)["x"]
         with torch.no_grad():
             parts = [compute(part).float().numpy() for part in torch.split(x, 512)]
         return np.concatenate(parts)

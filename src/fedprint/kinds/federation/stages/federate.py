@@ -19,15 +19,16 @@ from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.prepared import Meta, load_meta, load_users
 from fedprint.federation.backends import best_device, make_backend
 from fedprint.federation.rounds import RoundReport, federate
-from fedprint.kinds.federation import build
-from fedprint.kinds.federation.model import BUILT_FROM, DESCRIPTION, WEIGHTS
-from fedprint.kinds.federation.privacy import open_ledger, write_privacy
-from fedprint.kinds.federation.protection import protect, strengths, write_overhead
+from fedprint.kinds.federation.building import federation as build
+from fedprint.kinds.federation.building.model import BUILT_FROM, DESCRIPTION, WEIGHTS
+from fedprint.kinds.federation.building.privacy import open_ledger, write_privacy
+from fedprint.kinds.federation.building.protection import protect, strengths, write_overhead
 from fedprint.lab.graph import Task
 from fedprint.lab.progress import Meter, meter
 from fedprint.models.base import FedModule, quiet_trainer
 from fedprint.models.batches import ShuffledBatches
 from fedprint.models.curves import PipeLogger
+from fedprint.models.inputs import model_users
 from fedprint.reports.wording import with_unit
 from fedprint.rng import torch_rng
 from fedprint.store.reader import UpdateStore
@@ -49,7 +50,7 @@ def run(task: Task) -> None:
     meta = load_meta(task.at("meta"))
     dtype = build.DTYPES[task.config.federation.dtype]
     users = {
-        name: build.ready(load_users(task.at(name)), dtype, best_device(), task.config.model)
+        name: model_users(load_users(task.at(name)), dtype, best_device(), task.config.model)
         for name in ("prior", "private", "test")
     }
     test = users["test"]

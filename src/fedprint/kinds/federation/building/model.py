@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from fedprint.data.formats.files import read_json
 from fedprint.errors import FedprintError
-from fedprint.kinds.federation import build
+from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.config import check_experiment
 from fedprint.lab.tracking.runs import load_model
 from fedprint.models.base import FedModule

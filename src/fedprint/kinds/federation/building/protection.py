@@ -13,9 +13,10 @@ from fedprint.data.formats.files import write_json
 from fedprint.data.prepared import Meta, load_users
 from fedprint.defences.points import defend_data, settle
 from fedprint.defences.strength import Defence
-from fedprint.kinds.federation import build
-from fedprint.kinds.federation.clustering import with_clusters, write_clusters
+from fedprint.kinds.federation.building import federation as build
+from fedprint.kinds.federation.building.clustering import with_clusters, write_clusters
 from fedprint.lab.graph import Task
+from fedprint.models.inputs import model_users
 from fedprint.types import Device
 
 
@@ -47,7 +48,7 @@ def protect(task: Task, meta: Meta, devices: Sequence[Device]) -> Protected:
     started = time.perf_counter()
     write_clusters(task.at("public"), task.config, meta, background, seed)
     clustered = time.perf_counter()
-    public = build.ready(
+    public = model_users(
         with_clusters(background, task.at("public")),
         build.DTYPES[task.config.federation.dtype],
         model=task.config.model,

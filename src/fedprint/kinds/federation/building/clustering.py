@@ -14,15 +14,16 @@ from torch import Tensor
 
 from fedprint.data.clusters import Features, cluster, pixel_features, text_features
 from fedprint.data.dataset import TEXT_TASKS
-from fedprint.data.examples import concat
+from fedprint.data.examples import CLUSTER, concat
 from fedprint.data.formats.files import npz_bytes, read_arrays, write_atomic, write_json
 from fedprint.data.prepared import Meta
-from fedprint.defences.on_data import CLUSTER, MmAug
-from fedprint.kinds.federation import build
+from fedprint.defences.on_data import MmAug
+from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.config import Experiment
 from fedprint.models.base import FedModule, quiet_trainer
 from fedprint.models.batches import ShuffledBatches
 from fedprint.models.components import MobileNet
+from fedprint.models.inputs import model_input
 from fedprint.models.networks import build_network
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import Examples, FedprintError, Floats, User
@@ -87,7 +88,7 @@ def _features(asked: MmAug, config: Experiment, meta: Meta, examples: Examples, 
 
 def _learned(config: Experiment, meta: Meta, examples: Examples, seed: int) -> Features:
     """Return penultimate activations (n, hidden) of the experiment's model after :data:`EPOCHS` on the background."""
-    ready = build.to_model_input(examples, build.DTYPES[config.federation.dtype], model=config.model)
+    ready = model_input(examples, build.DTYPES[config.federation.dtype], model=config.model)
     model = build.build_model(config, meta, [User(user_id=0, examples=ready)], seed_for(seed, "cluster-model"))
     batches = ShuffledBatches({name: ready[name] for name in ("x", "y")}, 32, torch_rng(seed, "cluster-batches"))
     quiet_trainer(EPOCHS).fit(model, batches.loader())

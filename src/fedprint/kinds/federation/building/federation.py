@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from fedprint.attacks.view import ServerRule
-from fedprint.component import Component
 from fedprint.data.dataset import Task
-from fedprint.data.examples import PooledExamples, concat
+from fedprint.data.examples import concat
 from fedprint.data.prepared import Meta
-from fedprint.defences.on_data import CLUSTER
 from fedprint.defences.points import has_guarantee
 from fedprint.defences.secret_head import secret_head
 from fedprint.defences.secure_aggregation import check_group
@@ -26,46 +24,15 @@ from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.named_files import files_sha256
 from fedprint.models.base import FedModule
 from fedprint.models.dual_head import DualHead
-from fedprint.models.networks import build_network, network_inputs
+from fedprint.models.networks import build_network
 from fedprint.params import select
 from fedprint.rng import seed_for, torch_rng
 from fedprint.store.layout import StoreLayout
-from fedprint.types import Device, Examples, FedprintError, Params, Role, User
+from fedprint.types import Device, FedprintError, Params, Role, User
 
 SECTIONS = ("data", "split", "model", "federation", "store", "defences", "threat.defended")
 """What a store depends on in the configuration."""
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-
-
-def to_model_input(
-    examples: Examples, dtype: torch.dtype, device: str = "cpu", model: Component | None = None
-) -> dict[str, Tensor]:
-    """Return ``x`` and ``y`` as the models take them: images in [0, 1] of ``dtype``, multi-hot labels of ``dtype``.
-
-    For a ``model`` on fixed features ``x`` holds those.
-    """
-    x, y = examples["x"], examples["y"]
-    x = x.to(dtype) / 255 if x.dtype == torch.uint8 else x
-    x = network_inputs(model, x)
-    y = y.to(dtype) if y.is_floating_point() else y
-    extra = {name: examples[name] for name in ("t", "album", CLUSTER) if name in examples}
-    return {"x": x.to(device), "y": y.to(device), **extra}
-
-
-def ready(
-    users: Sequence[User], dtype: torch.dtype, device: str = "cpu", model: Component | None = None
-) -> tuple[User, ...]:
-    """Return the users with examples as model input; a pool of examples that users share is converted once."""
-    pools: dict[int, Examples] = {}
-
-    def converted(examples: Examples) -> Examples:
-        if not isinstance(examples, PooledExamples):
-            return to_model_input(examples, dtype, device, model)
-        key = id(examples.pool)
-        pools[key] = pools.get(key) or to_model_input(examples.pool, dtype, device, model)
-        return examples.with_pool(pools[key])
-
-    return tuple(User(user_id=u.user_id, examples=converted(u.examples), attributes=u.attributes) for u in users)
 
 
 def absent_users(users: Sequence[User], share: float, seed: int) -> frozenset[int]:
