@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow check setup experiment report clean docs-screenshots
+.PHONY: help run test test-slow check setup experiment report results clean docs-screenshots
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Stages are started as `python`: they must find the environment's one, activated or not.
@@ -39,6 +39,9 @@ report:  ## Show where a report is, and open it on a desktop: make report [NAME=
 	test -f "$$page" || { echo "no report of '$(NAME)': make experiment NAME=$(NAME)" >&2; exit 2; }; \
 	echo "$$page"; \
 	if test -n "$${DISPLAY:-}$${WAYLAND_DISPLAY:-}" || test "$$(uname)" = Darwin; then "$(PYTHON)" -m webbrowser "file://$$page" > /dev/null; fi
+
+results: setup  ## Rewrite the numbers and pictures of README and docs from the published experiments
+	python -m fedprint.reports.results
 
 docs-screenshots: setup  ## Make the screenshots of docs/mlflow.md (needs Chromium)
 	python docs/screenshots.py

@@ -1,0 +1,229 @@
+"""Numbers and pictures of README and docs, written by ``make results`` from published experiments alone.
+
+A block begins with ``<!-- results: KIND NAME ... -->`` and ends with ``<!-- end -->``. An experiment is published when
+git holds ``experiments/<name>/`` and its ``dvc.lock`` names the same measurements; other names leave no row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fedprint.evaluation.planes import over_seeds
+from fedprint.evaluation.rows import NUMBERS, POOLED, Row, read_measurements
+from fedprint.lab.project import find_root
+from fedprint.reports.figures.drawing import INK, MARKERS, SERIES, finish, percent_axis, style
+from fedprint.reports.numbers.plane import NO_DEFENCE
+from fedprint.reports.wording import LINKAGES, METRIC_TITLES, estimate, interval, people, with_unit
+from fedprint.types import FedprintError
+
+PICTURE = Path("docs/images/recognition.png")
+_BLOCK = re.compile(r"(<!-- results: (\w+)([^>]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_APART = ("analysis", "chosen", "protected")
+"""Columns that are set in rows about a part of the users, or by an analysis."""
+_KNOWN = {
+    "random": "a random half",
+    "chrono": "the earlier half",
+    "photoset": "whole albums",
+    "iid": "control: mixed users",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """An experiment as git holds it: the command that made it, the day of its commit, its measurements."""
+
+    name: str
+    command: str
+    date: str
+    rows: Sequence[Row]
+
+    def where(self, **wanted: Any) -> list[Row]:
+        """Return the rows with these values about all users."""
+        plain = [row for row in self.rows if row["world"] == "closed" and not any(row.get(key) for key in _APART)]
+        return [row for row in plain if all(row.get(key) == value for key, value in wanted.items())]
+
+    def number(self, **wanted: Any) -> Row:
+        """Return a number over seeds: in each seed the largest of the rows, so that of the better adversary."""
+        rows = sorted(self.where(**wanted), key=lambda row: float(row["value"]))
+        by_seed = {row["seed"]: row for row in rows if row["seed"] != POOLED}
+        if not by_seed:
+            raise FedprintError(f"experiments/{self.name}/measurements.jsonl has no row with {wanted}")
+        return over_seeds([{key: by_seed[seed][key] for key in (*NUMBERS, "seed")} for seed in sorted(by_seed)])
+
+    def ap(self, **where: Any) -> list[Row]:
+        """Return the AP of the attacker chosen on prior data: of one update, and of all updates of a device."""
+        return [self.number(metric="ap", linkage=linkage, selected=True, **where) for linkage in LINKAGES]
+
+    def utility(self, prior: str) -> tuple[Row, str]:
+        """Return the federated model's utility, and its name; with the epsilon where there is a budget."""
+        rows = self.where(training="federated", attack=None, prior=prior)
+        found = self.number(training="federated", attack=None, prior=prior, metric=rows[0]["metric"])
+        spent = next((row for row in rows if row.get("epsilon")), None)
+        budget = f" at epsilon {spent['epsilon']:.2f} of a device (delta {spent['delta']:g})" if spent else ""
+        return found, METRIC_TITLES[found["metric"]] + budget
+
+    def priors(self) -> list[str]:
+        """Return the priors in their order; the first is the headline's."""
+        return list(dict.fromkeys(row["prior"] for row in self.where()))
+
+    def places(self) -> list[dict[str, Any]]:
+        """Return strategy and strength of each defended point of a plane; nothing of other experiments."""
+        pairs = dict.fromkeys((row.get("strategy"), row.get("strength")) for row in self.where())
+        return [{"strategy": name, "strength": x} for name, x in pairs if name not in (None, NO_DEFENCE)]
+
+    def source(self, row: Row) -> str:
+        """Return what stands with every number: command, day, n, seeds, and what the interval is over."""
+        seeds = (", 1 seed", "") if row["n_seeds"] == 1 else (f", {row['n_seeds']} seeds", " and seeds")
+        n = f"{row['n_questions']:,} updates of {people(row['n_users'])}"
+        return f"`{self.command}`, {self.date}, {n}{seeds[0]}, 95 % intervals over users{seeds[1]}"
+
+
+def find_published(root: Path, name: str) -> Published | None:
+    """Return an experiment, None where git has none; FedprintError where its lock names other measurements."""
+    path = Path("experiments", name, "measurements.jsonl")
+    git = ["git", "log", "-1", "--format=%cs", "--", str(path)]
+    date = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
+    if not date or not (root / path).is_file():
+        return None
+    own = root / path.with_name("dvc.lock")
+    stages = yaml.safe_load((own if own.is_file() else root / "dvc.lock").read_text(encoding="utf-8"))["stages"]
+    recorded = {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", ())}
+    if recorded.get(str(path)) != hashlib.md5((root / path).read_bytes(), usedforsecurity=False).hexdigest():
+        raise FedprintError(f"{path} is not what its dvc.lock names: publish '{name}' again")
+    command = next(iter(stages.values()))["cmd"] if own.is_file() else f"fedprint run {name}"
+    return Published(name=name, command=command, date=date, rows=read_measurements(root / path))
+
+
+def _attacks(found: Sequence[Published]) -> str:
+    rows = [("experiment", "prior", "utility", "AP of one update", "AP of all updates of a device", "measured by")]
+    for one in found:
+        for prior in one.priors():
+            (use, name), (single, pooled) = one.utility(prior), one.ap(prior=prior)
+            cells = f"{name} {_against(use)}", _against(single), _against(pooled), one.source(single)
+            rows.append((one.name, prior, *cells))
+    return _table(rows)
+
+
+def _planes(found: Sequence[Published]) -> str:
+    return "\n\n".join(_plane(one) for one in found)
+
+
+def _plane(one: Published) -> str:
+    single, pooled = one.ap(strategy=NO_DEFENCE)
+    linked = f"AP of all {single['n_questions'] / pooled['n_questions']:.0f} updates of a device"
+    rows = [("defence", "strength", "utility over no defence", "AP of one update", linked)]
+    rows.append((NO_DEFENCE, "", "", _against(single), _against(pooled)))
+    for place in one.places():
+        use = one.number(metric="normalised_utility", **place)
+        rows.append((place["strategy"], f"{place['strength']:g}", _number(use), *map(_against, one.ap(**place))))
+    return f"**{one.name}** ({one.source(single)}; the better adversary in each seed):\n\n{_table(rows)}"
+
+
+def _lines(found: Sequence[Published]) -> str:
+    return "\n".join(_plane_line(one) if one.places() else _line(one) for one in found)
+
+
+def _line(one: Published) -> str:
+    prior = one.priors()[0]
+    (use, name), (single, pooled) = one.utility(prior), one.ap(prior=prior)
+    pair = f"AP of one update is {_against(single)}, of all updates of a device {_against(pooled)}"
+    return f"Result: {pair}; {name}: {_against(use)}. ({one.source(single)}; {prior} prior.)"
+
+
+def _plane_line(one: Published) -> str:
+    single, pooled = one.ap(strategy=NO_DEFENCE)
+    best = min(one.places(), key=lambda place: float(one.ap(**place)[1]["value"]))
+    left, use = one.ap(**best), one.number(metric="normalised_utility", **best)
+    return (
+        f"Result: without a defence AP of one update is {_against(single)}, of all updates of a device "
+        f"{_against(pooled)}. {best['strategy']} {best['strength']:g} leaves the least: {_number(left[0])} and "
+        f"{_number(left[1])}, at {_number(use)} the utility. ({one.source(single)}.)"
+    )
+
+
+def _picture(found: Sequence[Published]) -> str:
+    image = f"![Average precision of the chosen attacker, by what the adversary knows of a user's data]({PICTURE})"
+    (one,) = found
+    return (
+        f"{image}\n\n*Average precision (AP) with which the chosen attacker names the sender, by what it knows of a "
+        f"user's data. Upright lines are chance. {one.source(one.ap(prior=one.priors()[0])[0])}.*"
+    )
+
+
+def recognition(one: Published) -> bytes:
+    """Return the picture as PNG: AP with interval and chance by prior, of one update and of all of a device."""
+    from matplotlib.figure import Figure
+
+    with style():
+        figure = Figure(figsize=(7.2, 2.4), layout="constrained")
+        axes = figure.subplots()
+        for position, prior in enumerate(one.priors()):
+            for which, row in enumerate(one.ap(prior=prior)):
+                y, colour = position + 0.3 * which - 0.15, SERIES[which]
+                label = ("one update", "all updates of a device")[which] if position == 0 else None
+                axes.plot([row["lo"], row["hi"]], [y, y], color=colour)
+                axes.plot(row["value"], y, MARKERS[which], color=colour, label=label)
+                axes.plot([row["chance"]] * 2, [y - 0.13, y + 0.13], color=INK, lw=1.2)
+        axes.set_yticks(range(len(one.priors())), [_KNOWN[prior] for prior in one.priors()])
+        axes.invert_yaxis()
+        axes.set_xlim(0, 1)
+        axes.grid(visible=False, axis="y")
+        percent_axis(axes, "x", "average precision")
+        figure.legend(loc="outside upper right", ncols=2)
+        return finish(figure, "recognition", "", "").png
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (rows[0], ["---"] * len(rows[0]), *rows[1:]))
+
+
+def _number(row: Row) -> str:
+    return f"{with_unit(row['value'], row['unit'])} {interval(estimate(row))}"
+
+
+def _against(row: Row) -> str:
+    return f"{_number(row)} (chance {with_unit(row['chance'], row['unit'])})"
+
+
+KINDS: Mapping[str, Callable[[Sequence[Published]], str]] = {
+    "attacks": _attacks, "planes": _planes, "lines": _lines, "picture": _picture,
+}  # fmt: skip
+
+
+def rendered(root: Path, path: Path) -> str:
+    """Return the text of a file with its blocks written anew."""
+
+    def block(match: re.Match[str]) -> str:
+        begin, kind, names, _, end = match.groups()
+        found = [one for name in names.split() if (one := find_published(root, name)) is not None]
+        body = KINDS[kind](found) if found else "Not published yet."
+        return f"{begin}{body.replace(str(PICTURE), os.path.relpath(root / PICTURE, path.parent))}\n{end}"
+
+    return _BLOCK.sub(block, path.read_text(encoding="utf-8"))
+
+
+def documents(root: Path) -> list[Path]:
+    """Return the files that may hold blocks."""
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
+def main() -> None:
+    """Write the blocks of README and docs, and the picture, anew."""
+    root = find_root()
+    for path in documents(root):
+        path.write_text(rendered(root, path), encoding="utf-8")
+    if (quickstart := find_published(root, "quickstart")) is not None:
+        (root / PICTURE).write_bytes(recognition(quickstart))
+
+
+if __name__ == "__main__":
+    main()

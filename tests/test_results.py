@@ -1,0 +1,154 @@
+"""Numbers of README and docs: as `make results` writes them, and in README nowhere else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from fedprint.errors import FedprintError
+from fedprint.reports import results
+
+ROOT = Path(__file__).parents[1]
+RESULT = re.compile(
+    r"\d[\d.,]*\s*(?:%|×|times\b|points?\b|min(?:utes?)?\b|s\b|seconds?\b|h(?:ours?)?\b|[GM]i?B\b)"
+    r"|\b(?:AP|AUC|CAP|epsilon|accuracy|utility)(?: \w+)? (?:is |of )?\.?\d"
+    r"|\[\s*-?\.?\d[\d.]*,\s*-?\.?\d[\d.]*\s*\]"
+)
+"""A number with the unit or the name of a result, or an interval."""
+ALLOWED = {"100 %": "the definition of AP, measured by nobody"}
+
+
+def full_history() -> bool:
+    """Return whether git can say when an experiment was committed; a shallow clone and an archive cannot."""
+    asked = subprocess.run(
+        ["git", "rev-parse", "--is-shallow-repository"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() == "false"
+
+
+needs_history = pytest.mark.skipif(not full_history(), reason="the day of a commit needs a clone with its history")
+
+
+@needs_history
+@pytest.mark.parametrize("path", results.documents(ROOT), ids=lambda path: path.name)
+def test_blocks_are_as_the_command_writes_them(path: Path) -> None:
+    assert results.rendered(ROOT, path) == path.read_text(encoding="utf-8"), "run `make results`"
+
+
+@needs_history
+def test_picture_is_as_the_command_draws_it() -> None:
+    quickstart = results.find_published(ROOT, "quickstart")
+    assert quickstart is not None
+    drawn = results.recognition(quickstart)
+    assert drawn == results.recognition(quickstart)
+    new, old = (
+        np.asarray(Image.open(source).convert("L"), dtype=float) for source in (BytesIO(drawn), ROOT / results.PICTURE)
+    )
+    assert new.shape == old.shape and np.abs(new - old).mean() < 1, "run `make results`"
+
+
+def unexplained(text: str) -> list[str]:
+    """Return what looks like a result outside generated blocks, code and names of files."""
+    plain = re.sub(r"<!-- results:.*?<!-- end -->|```.*?```|`[^`]*`|\]\([^)]*\)", "", text, flags=re.DOTALL)
+    return [found for found in RESULT.findall(plain) if found not in ALLOWED]
+
+
+def test_no_result_stands_in_readme_outside_a_block() -> None:
+    assert unexplained((ROOT / "README.md").read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "recognised with AP 74 here",
+        "90 % of it",
+        "takes 5 minutes",
+        "AP of 0.7",
+        "15 times chance",
+        "the interval [60.3, 64.7]",
+    ],
+)
+def test_a_result_outside_a_block_is_seen(text: str) -> None:
+    assert unexplained(text)
+    assert not unexplained(f"<!-- results: lines quickstart -->\n{text}\n<!-- end -->")
+
+
+def row(seed: int, adversary: str, strategy: str, strength: float | None, **numbers: object) -> dict[str, object]:
+    value = float(str(numbers["value"]))
+    keys = {"prior": "random", "world": "closed", "training": "federated", "unit": "fraction", "attack": None}
+    numbers = {"lo": value - 0.1, "hi": value + 0.1, "chance": 0.02, "n_questions": 300, "n_users": 10, **numbers}
+    return {**keys, **numbers, "seed": seed, "adversary": adversary, "strategy": strategy, "strength": strength}
+
+
+def plane_rows() -> list[dict[str, object]]:
+    rows = []
+    for seed, (naive, adaptive) in enumerate([(0.5, 0.6), (0.4, 0.3)]):
+        for strategy, strength, less in [("no defence", None, 0.0), ("noise", 0.01, 0.2)]:
+            place = (strategy, strength)
+            rows += [row(seed, "naive", *place, metric="accuracy", value=0.9, chance=0.1)]
+            rows += [row(seed, "naive", *place, metric="normalised_utility", value=1 - less, unit="ratio")]
+            for adversary, ap in [("naive", naive), ("adaptive", adaptive)]:
+                for linkage, n in [("update", 300), ("device", 10)]:
+                    attack = {"metric": "ap", "linkage": linkage, "selected": True, "attack": "ridge", "n_questions": n}
+                    rows.append(row(seed, adversary, *place, value=ap - less + 0.1 * (linkage == "device"), **attack))
+    return rows
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A repository that published a plane."""
+    folder = tmp_path / "experiments" / "tiny-plane"
+    folder.mkdir(parents=True)
+    measured = "".join(json.dumps(one) + "\n" for one in plane_rows())
+    (folder / "measurements.jsonl").write_text(measured)
+    md5 = hashlib.md5(measured.encode()).hexdigest()
+    out = {"path": "experiments/tiny-plane/measurements.jsonl", "hash": "md5", "md5": md5}
+    lock = {"stages": {"run": {"cmd": "fedprint run tiny-plane", "outs": [out]}}}
+    (folder / "dvc.lock").write_text(yaml.safe_dump(lock))
+    for command in (
+        ["init", "-q"],
+        ["add", "."],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "plane"],
+    ):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True, env={"GIT_COMMITTER_DATE": "2026-01-02T00:00:00Z"})
+    return tmp_path
+
+
+def written(project: Path, block: str) -> str:
+    path = project / "page.md"
+    path.write_text(f"before\n<!-- results: {block} -->\nold\n<!-- end -->\nafter\n")
+    return results.rendered(project, path)
+
+
+def test_a_plane_sets_one_update_beside_all_of_a_device(project: Path) -> None:
+    text = written(project, "planes tiny-plane not-yet")
+    assert text.startswith("before\n") and text.endswith("<!-- end -->\nafter\n") and "old" not in text
+    assert "`fedprint run tiny-plane`, 2026-01-02, 600 updates of 10 users, 2 seeds" in text
+    assert "AP of all 30 updates of a device" in text
+    # the better adversary of each seed: .6 and .4, noise takes .2
+    line = next(line for line in text.splitlines() if line.startswith("| noise"))
+    assert re.findall(r"([\d.]+)\u00a0% \[", line) == ["30.0", "40.0"]
+    assert "0.80×" in line and "chance 2.0" in line
+    assert "noise 0.01 leaves the least: 30.0" in written(project, "lines tiny-plane")
+
+
+def test_what_is_not_published_leaves_no_number(project: Path) -> None:
+    (project / "experiments" / "draft").mkdir()
+    (project / "experiments" / "draft" / "measurements.jsonl").write_text("{}\n")
+    assert "\nNot published yet.\n" in written(project, "attacks draft missing")
+
+
+def test_measurements_other_than_the_locks_are_refused(project: Path) -> None:
+    with (project / "experiments" / "tiny-plane" / "measurements.jsonl").open("a") as file:
+        file.write("\n")
+    with pytest.raises(FedprintError, match="publish 'tiny-plane' again"):
+        written(project, "planes tiny-plane")
