@@ -181,13 +181,8 @@ def _plan(
         for mode, options in users.items():
             for user in (questions.options[option] for option in options):
                 if user in examples:
-                    name = f"{tag}-mode-{mode}"
-                    yield (
-                        ShadowDevice(
-                            user_id=user, examples=examples[user], round=t, tag=name, defended=True, mode=mode
-                        ),
-                        0,
-                    )
+                    held, name = examples[user], f"{tag}-mode-{mode}"
+                    yield ShadowDevice(user_id=user, examples=held, round=t, tag=name, defended=True, mode=mode), 0
 
 
 def _with(problem: Problem, shadows: ShadowTable, asked: Ints) -> Problem:

@@ -1,9 +1,10 @@
-"""Rehearsals inside the prior: what the adversary uses to choose an attack, its layers and its hyper-parameters.
+"""Shadow validation: how the adversary chooses an attack, its layers and its hyper-parameters on prior data alone.
 
-Cross-validation over the recorded prior updates alone rewards what is peculiar to a *device* (its number of examples,
+Cross-validation over the recorded prior updates would reward what is peculiar to a *device* (its number of examples,
 the pixels it never lights), because one prior device sends all updates of its user. The anonymous device is another
-device with other data. So the adversary cuts each user's prior examples into two halves, trains both off line from
-the recorded global models, and validates from one half to the other: another device of the same user, as in the attack.
+device with other data. So the adversary cuts each user's prior examples into two halves and trains a shadow device on
+each, from the recorded global models. It learns from one half and validates on the other: another device of the same
+user, as in the attack.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from fedprint.types import Doubles, Examples, FedprintError, Ints, Questions, Sc
 Progress = Callable[[int], None]
 
 CLEAN, DEFENDED, NUISANCE, SUMMED = 0, 1, 2, 3
-"""Kinds of devices off line: as if nobody were defended, defended, with nothing but background, and defended devices as
-secure aggregation shows them."""
+"""Kinds of shadow devices: without a defence, defended, with background data alone, and defended devices as secure
+aggregation shows them (sums)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShadowTable:
-    """Updates (n, d) made off line, and (n,) ``labels``, ``kind`` of device, ``side``: which half of a prior it has.
+    """Updates (n, d) of shadow devices with their ``labels``, ``kind`` and ``side`` (the half of a prior): all (n,).
 
     Devices of one ``turn`` (n,) are of different users and trained from one global model: they could form a cohort.
-    ``mode`` (n,) is that from which the adversary gave a device background, if it chose one.
+    ``mode`` (n,) is the mode from which the adversary gave a device background, if it chose one.
     """
 
     updates: MemoryUpdates
@@ -60,13 +61,13 @@ class ShadowTable:
 
 
 DevicePlan = Iterable[tuple[ShadowDevice, int]]
-"""Devices and the half of the prior that each has, -1 for neither."""
+"""Shadow devices, each with the half of the prior that it has (-1: neither)."""
 
 
 def train_plan(
     view: AttackerView, questions: Questions, plan: DevicePlan, progress: Progress = lambda done: None
 ) -> ShadowTable:
-    """Train the devices of a plan."""
+    """Train the devices of a plan and return their updates."""
     devices, sides = zip(*plan, strict=True)
     position = {user: i for i, user in enumerate(questions.options)}
     return ShadowTable(
@@ -79,34 +80,34 @@ def train_plan(
     )
 
 
-def with_sums(made: ShadowTable, view: AttackerView) -> ShadowTable:
-    """Return the updates and, behind them, what secure aggregation would show of the defended ones, if there is any.
+def with_sums(shadows: ShadowTable, view: AttackerView) -> ShadowTable:
+    """Return the updates and, after them, what secure aggregation, if it is used, would show of the defended ones.
 
-    A row per device: the mean of its group. Half of a group's devices are the adversary's own, so as in the federation
-    the rows have half as many devices in them.
+    One row per device: the mean of its group. Half of a group's devices are the adversary's own prior devices, so
+    that a mean holds half as many anonymous devices as the group has, as in the federation.
     """
     secure = secure_aggregation(view.defences or ())
     hidden = 1 if secure is None else len(secure.groups(view.store.layout.cohort)[0]) // 2
     if hidden < 2:
-        return made
+        return shadows
     rng, groups = numpy_rng(view.seed, "rehearsed-groups"), []
-    for turn in np.unique(made.turn[made.kind == DEFENDED]):
-        members = rng.permutation(np.flatnonzero(made.turn == turn))
+    for turn in np.unique(shadows.turn[shadows.kind == DEFENDED]):
+        members = rng.permutation(np.flatnonzero(shadows.turn == turn))
         groups += np.array_split(members, max(1, len(members) // hidden))
-    means = [made.updates.values[group].mean(0, keepdims=True).repeat(len(group), 0) for group in groups]
+    means = [shadows.updates.values[group].mean(0, keepdims=True).repeat(len(group), 0) for group in groups]
     rows = np.concatenate(groups)
     return ShadowTable(
-        updates=replace(made.updates, values=np.concatenate([made.updates.values, *means])),
-        labels=np.concatenate([made.labels, made.labels[rows]]),
-        kind=np.concatenate([made.kind, np.full(len(rows), SUMMED)]),
-        side=np.concatenate([made.side, made.side[rows]]),
-        turn=np.concatenate([made.turn, made.turn[rows]]),
-        mode=np.concatenate([made.mode, made.mode[rows]]),
+        updates=replace(shadows.updates, values=np.concatenate([shadows.updates.values, *means])),
+        labels=np.concatenate([shadows.labels, shadows.labels[rows]]),
+        kind=np.concatenate([shadows.kind, np.full(len(rows), SUMMED)]),
+        side=np.concatenate([shadows.side, shadows.side[rows]]),
+        turn=np.concatenate([shadows.turn, shadows.turn[rows]]),
+        mode=np.concatenate([shadows.mode, shadows.mode[rows]]),
     )
 
 
 def whole_priors(view: AttackerView, *, rounds: int, defended: int, draws: int) -> DevicePlan:
-    """Yield a clean device per prior from ``rounds`` spread models, and from ``defended`` of these ``draws`` more."""
+    """Yield a clean device per prior from each of ``rounds`` models, and ``draws`` defended ones from ``defended``."""
     turns = spread_rounds(view, rounds)
     beside = set(spread(turns, defended))
     for t in turns:
@@ -116,8 +117,9 @@ def whole_priors(view: AttackerView, *, rounds: int, defended: int, draws: int) 
 
 
 def half_priors(view: AttackerView, *, rounds: int, draws: int) -> DevicePlan:
-    """Yield the same for the halves of every prior, first halves at even turns: fit and ask share no global model.
+    """Yield clean and defended devices of the halves of every prior.
 
+    First halves train at even turns and second halves at odd ones, so that fit and asked rows share no global model.
     Where most priors have a single example, both halves are that example.
     """
     _two_rounds(view)
@@ -129,30 +131,30 @@ def half_priors(view: AttackerView, *, rounds: int, draws: int) -> DevicePlan:
                 yield device, side
 
 
-def validation_folds(made: ShadowTable, learn: Sequence[int], asked: int, options: int) -> tuple[Validation, ...]:
-    """Return both problems that learn from devices of kinds ``learn`` and ask for ``asked`` ones of the other half."""
+def validation_folds(shadows: ShadowTable, learn: Sequence[int], asked: int, options: int) -> tuple[Validation, ...]:
+    """Return two problems: learn from one half of the kinds ``learn`` and name the other half of the kind ``asked``."""
     folds = []
     for side in (0, 1):
-        fit, ask = made.rows(learn, side), made.rows((asked,), 1 - side)
+        fit, ask = shadows.rows(learn, side), shadows.rows((asked,), 1 - side)
         problem = Problem(
-            updates=made.updates,
+            updates=shadows.updates,
             fit=fit,
-            labels=made.labels[fit],
+            labels=shadows.labels[fit],
             ask=ask,
             options=options,
-            nuisance=made.rows((NUISANCE,)),
+            nuisance=shadows.rows((NUISANCE,)),
         )
-        folds.append(Validation(problem=problem, answers=made.labels[ask]))
+        folds.append(Validation(problem=problem, answers=shadows.labels[ask]))
     return tuple(folds)
 
 
 def validations(
     view: AttackerView, questions: Questions, *, rounds: int, progress: Progress = lambda done: None
 ) -> tuple[Validation, ...]:
-    """Return two validation problems on undefended devices (first half names second half, and back).
+    """Return two validation problems on undefended devices: learn from first halves and name second ones, and back.
 
-    ``rounds`` recorded global models are used, spread evenly over training; the halves are trained at alternating ones.
-    Where most priors have a single example no half exists: then recorded prior updates of even and odd rounds.
+    Halves train from ``rounds`` recorded global models, spread evenly over training, in turn. Where most priors have a
+    single example there are no halves: then the problems are recorded prior updates of even and of odd rounds.
     Raises FedprintError when too few rounds were recorded.
     """
     _two_rounds(view)
@@ -162,7 +164,7 @@ def validations(
 
 
 def undefended(view: AttackerView, questions: Questions, halves: ShadowTable) -> tuple[Validation, ...]:
-    """Return the validation problems of :func:`validations` on the clean devices among halves already made."""
+    """Return the problems of :func:`validations` on the clean devices among ``halves``, which are trained already."""
     if _halves(view) is None:
         return _round_folds(view, questions)
     return validation_folds(halves, (CLEAN,), CLEAN, len(questions.options))
@@ -176,14 +178,14 @@ def validation_scores(
     return [log_softmax(tuned.temperature * scores, axis=1) for scores in scored]
 
 
-def validation_ap(told: Sequence[Scores], validations: Sequence[Validation]) -> Doubles:
-    """Return each user's AP (m,) in rankings of the validation problems, their mean; NaN for one never asked about.
+def validation_ap(scored: Sequence[Scores], validations: Sequence[Validation]) -> Doubles:
+    """Return each user's mean AP (m,) over the validation problems; NaN for a user that none of them asks about.
 
     Raises FedprintError for scores that are not finite: their AP would mean nothing.
     """
-    if not all(np.isfinite(scores).all() for scores in told):
-        raise FedprintError("an attack's scores of rehearsed updates hold NaN or infinity; lower federation.lr")
-    aps = np.array([average_precision(scores, v.answers) for scores, v in zip(told, validations, strict=True)])
+    if not all(np.isfinite(scores).all() for scores in scored):
+        raise FedprintError("an attack's scores in shadow validation hold NaN or infinity; lower federation.lr")
+    aps = np.array([average_precision(scores, v.answers) for scores, v in zip(scored, validations, strict=True)])
     known = (~np.isnan(aps)).sum(0)
     means: Doubles = np.where(known > 0, np.nansum(aps, axis=0) / np.maximum(known, 1), np.nan)
     return means
@@ -195,12 +197,12 @@ def _two_rounds(view: AttackerView) -> None:
 
 
 def prior_halves(view: AttackerView) -> dict[int, tuple[Examples, Examples]]:
-    """Return both halves of every prior by user id: the prior twice where most cannot be cut."""
+    """Return both halves of every prior by user id; where most priors cannot be cut, the whole prior twice."""
     return _halves(view) or {user.user_id: (user.examples, user.examples) for user in view.prior_users}
 
 
 def _halves(view: AttackerView) -> dict[int, tuple[Examples, Examples]] | None:
-    """Return the halves of all priors, None where most cannot be cut."""
+    """Return the halves of the priors that can be cut, None where most cannot."""
     halves = cut_halves(view, view.prior_users)
     return halves if len(halves) >= max(2, len(view.prior_users) // 2) else None
 
