@@ -20,7 +20,7 @@ FREE = {
     "component.py": "the base of settings",
     "kinds/components.py": "the names of components; settings choose among them, and lists name their folders",
     "kinds/jobs.py": "digests of settings",
-    "kinds/named_files.py": "places and digests of files; what they hold is in the key",
+    "kinds/federation/named_files.py": "places and digests of files; what they hold is in the key",
     "data/formats/files.py": "reads and writes",
     "data/formats/locate.py": "places",
     "data/formats/checks.py": "refuses tables that are not as they are declared",

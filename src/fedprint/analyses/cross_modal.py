@@ -14,9 +14,9 @@ from fedprint.analyses.matching import paper_layers, rows_of
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.matching.cross_modal import CrossProblem, bridges, choose_bridges, two_towers
 from fedprint.attacks.matching.match import numpy_like
+from fedprint.attacks.matching.open_set import folds_of
 from fedprint.attacks.matching.pairs import balanced_pairs
 from fedprint.attacks.matching.sentences import Encode, Encoder, captions_of, sentence_transformer, tfidf, user_features
-from fedprint.attacks.reidentification.open_set import folds_of
 from fedprint.data.text_columns import CAPTION
 from fedprint.rng import numpy_rng
 from fedprint.types import Floats, Ints, Scores

@@ -24,8 +24,8 @@ from fedprint.attacks.matching.metric import (
     similarity,
     taught_rows,
 )
+from fedprint.attacks.matching.open_set import ByMetric, ByRidge, World, answer_open, calibrate, folds_of
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentification.open_set import ByMetric, ByRidge, World, answer_open, calibrate, folds_of
 from fedprint.attacks.reidentification.reidentify import Ridge, Tuned, Workspace, answer
 from fedprint.rng import numpy_rng
 from fedprint.types import FedprintError, Ints, Scores

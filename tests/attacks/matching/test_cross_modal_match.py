@@ -21,10 +21,10 @@ from fedprint.attacks.matching.cross_modal import (
     two_towers,
 )
 from fedprint.attacks.matching.metric import Gram, grams
+from fedprint.attacks.matching.open_set import folds_of
 from fedprint.attacks.matching.pairs import balanced_pairs
 from fedprint.attacks.matching.sentences import captions_of, sentence_transformer, tfidf, user_features
 from fedprint.attacks.problem import Validation
-from fedprint.attacks.reidentification.open_set import folds_of
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.data.text_columns import encode_captions
 from fedprint.rng import torch_rng

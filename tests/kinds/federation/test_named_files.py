@@ -13,7 +13,7 @@ from fedprint.component import Component
 from fedprint.defences.on_data import MmAug
 from fedprint.kinds.federation.config import Experiment, check_experiment
 from fedprint.kinds.federation.jobs import job_of
-from fedprint.kinds.named_files import NO_FILES, data_places, files_sha256, named_files
+from fedprint.kinds.federation.named_files import NO_FILES, data_places, files_sha256, named_files
 from fedprint.lab.keys import stage_key
 
 NAMING: dict[str, dict[str, Any]] = {

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedprint.data.formats.files import read_json
+from fedprint.data.formats.locate import located
 from fedprint.errors import FedprintError
 from fedprint.kinds.federation.config import Experiment, read_resolved
 from fedprint.kinds.federation.graph import FEDERATION, FEDERATION_WORK, POINT_WORK
-from fedprint.kinds.named_files import located, named_files
+from fedprint.kinds.federation.named_files import named_files
 from fedprint.lab.cache import Cache
 from fedprint.lab.graph import Job, Settings, Work
 from fedprint.lab.versions.cleaning import JOBS

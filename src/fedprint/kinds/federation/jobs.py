@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedprint.data.formats.locate import data_root
+from fedprint.data.formats.locate import data_root, located
 from fedprint.data.splits import Prior
 from fedprint.kinds.federation.config import Experiment, ReportConfig
 from fedprint.kinds.federation.graph import FEDERATION_WORK, POINT_WORK
-from fedprint.kinds.named_files import data_places, files_sha256, located, named_files
+from fedprint.kinds.federation.named_files import data_places, files_sha256, named_files
 from fedprint.lab.graph import Job, Work
 
 

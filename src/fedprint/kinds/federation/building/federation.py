@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from fedprint.attacks.view import ServerRule
-from fedprint.data.dataset import Task
+from fedprint.data.dataset import Meta, Task
 from fedprint.data.examples import concat
-from fedprint.data.prepared import Meta
 from fedprint.defences.points import has_guarantee
 from fedprint.defences.secret_head import secret_head
 from fedprint.defences.secure_aggregation import check_group
@@ -21,7 +20,7 @@ from fedprint.federation.cohorts import FederationPlan, check_cohort, cohort_siz
 from fedprint.federation.privacy import noise_of_sums, private_defence, rounds_allowed
 from fedprint.kinds.components import models_for
 from fedprint.kinds.federation.config import Experiment
-from fedprint.kinds.named_files import files_sha256
+from fedprint.kinds.federation.named_files import files_sha256
 from fedprint.models.base import FedModule
 from fedprint.models.dual_head import DualHead
 from fedprint.models.networks import build_network

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedprint.component import Component
 from fedprint.data.formats.files import known_sha256
-from fedprint.data.formats.locate import data_root
+from fedprint.data.formats.locate import data_root, located
 from fedprint.kinds.federation.config import Experiment
 
 NO_FILES = "none"
@@ -29,12 +29,6 @@ def files_sha256(config: Experiment) -> str:
     """
     found = {path: _contents(located(path)) for path in named_files(config)}
     return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found else NO_FILES
-
-
-def located(path: str) -> Path:
-    """Return where a named file is: as given, else inside the data folder."""
-    root = data_root(None)
-    return Path(path) if Path(path).exists() or root is None else root / path
 
 
 def data_places(source: Component) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from fedprint.attacks.matching.metric import grams, taught_rows
-from fedprint.attacks.reidentification.open_set import (
+from fedprint.attacks.matching.open_set import (
     ByMetric,
     ByRidge,
     Calibration,
