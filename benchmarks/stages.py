@@ -20,7 +20,7 @@ def task_of(base: Path, experiment: str, assignments: Sequence[str]) -> Task:
     places = {output: base / output for stage in FEDERATION.stages for output in stage.outputs}
     scratch = base / ".scratch"
     scratch.mkdir(parents=True, exist_ok=True)
-    return Task(config=config, prior="random", seed=0, item="random-0", places=places, scratch=scratch, key="benchmark")
+    return Task(config=config, prior="random", seed=0, item="random-0", paths=places, scratch=scratch, key="benchmark")
 
 
 def run_stage(stage: str, task: Task) -> None:

@@ -105,7 +105,7 @@ def run_job(job: Job, folder: Path, *, shared: Path) -> Done:
     for stage in graph.stages:
         opened = {name: places[name] for name in (*stage.inputs, *stage.outputs)}
         task = Task(
-            config=job.config, prior=job.prior, seed=job.seed, places=opened, scratch=folder, item=job.item, key="test"
+            config=job.config, prior=job.prior, seed=job.seed, paths=opened, scratch=folder, item=job.item, key="test"
         )
         if not all(opened[name].exists() for name in stage.outputs):
             stage.function()(task)

@@ -72,7 +72,7 @@ def task_of(config: Experiment, prior: str, seed: int, folder: Path) -> Task:
     scratch = folder / ".scratch"
     scratch.mkdir(parents=True, exist_ok=True)
     return Task(
-        config=config, prior=prior, seed=seed, item=f"{prior}-{seed}", places=places, scratch=scratch, key="test"
+        config=config, prior=prior, seed=seed, item=f"{prior}-{seed}", paths=places, scratch=scratch, key="test"
     )
 
 
@@ -92,8 +92,8 @@ def copy_of(task: Task, folder: Path) -> Task:
     """Return the task with its outputs copied to another folder, to change them."""
     source = task.scratch.parent
     shutil.copytree(source, folder)
-    places = {name: folder / path.relative_to(source) for name, path in task.places.items()}
-    return replace(task, places=places, scratch=folder / task.scratch.name)
+    places = {name: folder / path.relative_to(source) for name, path in task.paths.items()}
+    return replace(task, paths=places, scratch=folder / task.scratch.name)
 
 
 def make_project(root: Path) -> Project:

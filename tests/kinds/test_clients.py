@@ -169,7 +169,7 @@ def test_the_stages_draw_train_and_keep_what_is_small(tmp_path: Path, monkeypatc
 
 def task_of(settings: SweepSettings, folder: Path) -> Task:
     places = {name: folder / name for stage in CLIENTS.stages for name in stage.outputs}
-    return Task(config=settings, prior="none", seed=0, places=places, scratch=folder, item="none-0", key="test")
+    return Task(config=settings, prior="none", seed=0, paths=places, scratch=folder, item="none-0", key="test")
 
 
 @pytest.mark.parametrize("name", ["fedavg", "spn", "standalone"])

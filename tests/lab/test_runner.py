@@ -101,7 +101,7 @@ def test_what_depends_on_a_settled_stage_depends_on_its_result_alone(lab: Lab) -
 
 def test_a_job_tells_its_metrics_to_who_watches(lab: Lab, seen: Seen) -> None:
     lab.one(job(), title="toy")
-    assert {"metrics": [["total", 1.0, 0]]} in seen.told
+    assert {"metrics": [["total", 1.0, 0]]} in seen.messages
 
 
 # Failures -------------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ from toy_work import job
 class Watcher:
     def watch(self, job, *, computes):
         return self
-    def told(self, message):
+    def receive(self, message):
         pass
     def done(self, done):
         pass

@@ -35,7 +35,7 @@ class Toy:
 
 def begin(task: Task) -> None:
     """Say that a stage runs, wait, and end in the way that the settings ask for."""
-    task.tell({"ran": os.getpid()})
+    task.send({"ran": os.getpid()})
     print(f"pid {os.getpid()}", flush=True)
     time.sleep(task.config.values.get("wait", 0))
 
@@ -53,7 +53,7 @@ def pick(task: Task) -> None:
 
 def add(task: Task) -> None:
     begin(task)
-    task.tell({"metrics": [["total", 1.0, 0]]})
+    task.send({"metrics": [["total", 1.0, 0]]})
     n, seed = json.loads((task.at("numbers") / "n.json").read_text())
     task.at("total").write_text(str(n + seed + task.config.values.get("plus", 0)))
 
@@ -68,7 +68,7 @@ def grow(task: Task) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         with kept.open("a") as file:
             file.write(f"{line}\n")
-        task.tell({"progress": ["grow", line + 1, 10, ""]})
+        task.send({"progress": ["grow", line + 1, 10, ""]})
     task.at("grown").write_text(kept.read_text())
 
 
@@ -111,7 +111,7 @@ class Seen:
     """Watches jobs: who ran which stage how often, and how each job ended."""
 
     ran: list[int] = field(default_factory=list)
-    told: list[Mapping[str, Any]] = field(default_factory=list)
+    messages: list[Mapping[str, Any]] = field(default_factory=list)
     ended: dict[str, str] = field(default_factory=dict)
 
     def watch(self, job: Job, *, computes: bool) -> SeenJob:
@@ -123,11 +123,11 @@ class SeenJob:
     seen: Seen
     label: str
 
-    def told(self, message: Mapping[str, Any]) -> None:
+    def receive(self, message: Mapping[str, Any]) -> None:
         if "ran" in message:
             self.seen.ran.append(message["ran"])
         else:
-            self.seen.told.append(message)
+            self.seen.messages.append(message)
 
     def failed(self, error: FedprintError) -> None:
         self.seen.ended[self.label] = str(error)
@@ -139,36 +139,36 @@ class SeenJob:
 # Calls of a fork server -----------------------------------------------------------------------------------------------
 
 
-def double(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> Any:
-    tell({"line": f"doubling {call['n']}"})
+def double(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> Any:
+    send({"line": f"doubling {call['n']}"})
     print("written to the log", flush=True)
     return 2 * call["n"]
 
 
-def refuse(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
+def refuse(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
     error = FedprintError("not so")
     error.exit_code = call["exit_code"]
     raise error
 
 
-def crash(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
+def crash(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
     raise ZeroDivisionError("a fault")
 
 
-def die(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
+def die(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def stay(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
-    tell({"pid": os.getpid(), "server": os.getppid()})
+def stay(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
+    send({"pid": os.getpid(), "server": os.getppid()})
     time.sleep(600)
 
 
-def look(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> Any:
+def look(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> Any:
     return {"server": os.getppid(), "data": os.environ.get("FEDPRINT_DATA"), "threads": os.environ["OMP_NUM_THREADS"]}
 
 
-def stage(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> Any:
+def stage(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> Any:
     """Stand for a stage of dvc.yaml."""
     match call["stage"]:
         case "refused":
@@ -177,8 +177,8 @@ def stage(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) ->
             raise ValueError("a fault")
         case "code":
             return 7
-    tell({"line": json.dumps(call, sort_keys=True)})
+    send({"line": json.dumps(call, sort_keys=True)})
     for done in (1, 2, 3):
-        tell({"progress": ["rounds", done, 3, "fast"]})
-    tell({"metrics": [["ap", 0.5, 0]]})
+        send({"progress": ["rounds", done, 3, "fast"]})
+    send({"metrics": [["ap", 0.5, 0]]})
     return None

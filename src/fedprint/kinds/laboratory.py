@@ -153,9 +153,9 @@ class Tracked:
     closing: ExitStack
     run: Run
 
-    def told(self, message: Mapping[str, Any]) -> None:
-        """Write what a stage tells."""
-        self.run.told(message)
+    def receive(self, message: Mapping[str, Any]) -> None:
+        """Write a message of a stage."""
+        self.run.log_message(message)
 
     def failed(self, error: FedprintError) -> None:
         """Close the run as failed."""

@@ -68,7 +68,7 @@ def pipeline_of(config: Experiment) -> Pipeline:
         graph=FEDERATION,
         data=(label_of(config.data),),
         configs=("configs/defaults.yaml", f"configs/experiments/{config.name}.yaml"),
-        gathered=("evaluation",),
+        reported=("evaluation",),
         unversioned=("overhead",),
         report_code=_PAGE,
         plots=PLOTS,
@@ -176,7 +176,7 @@ def record_quickstart(root: Path, config: Experiment, findings: Findings) -> Non
     pipeline = pipeline_of(config)
     for done in findings.done:
         link_outputs(root, pipeline, done.job, done.outputs)
-    drop_others([root / pipeline.place("evaluation", done.job.item) for done in findings.done])
+    drop_others([root / pipeline.path("evaluation", done.job.item) for done in findings.done])
     (root / pipeline.folder / CONFIGURED).write_text("yes\n", encoding="utf-8")
     write_pipeline(root, config, pipeline)
     if not all(names_these(root, use.name, use.digest) for use in findings.data):
@@ -196,7 +196,7 @@ def link_outputs(root: Path, pipeline: Pipeline, job: Job, outputs: Mapping[str,
     """Link the outputs of a job to their places in the project."""
     for output, path in outputs.items():
         if output not in pipeline.unversioned:
-            versions.link_tree(path, root / pipeline.place(output, job.item))
+            versions.link_tree(path, root / pipeline.path(output, job.item))
 
 
 def drop_others(places: Sequence[Path]) -> None:
@@ -228,7 +228,7 @@ def run_stage(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]
         )
     pool = ServerPool(Path(call["address"]))
     if stage == "report":
-        places = [root / pipeline.place("evaluation", job.item) for job in jobs_of(config)]
+        places = [root / pipeline.path("evaluation", job.item) for job in jobs_of(config)]
         drop_others(places)
         with lab_in(root, pool, tracker=None, jobs=1, keep=True) as lab:
             done = [lab.one(job, title=name, want=()) for job in jobs_of(config)]
@@ -254,7 +254,7 @@ def _compute(
     The cache keeps all of it for the stages that follow; on the disk it is the same file as in the project.
     """
     places = {
-        output: root / pipeline.place(output, job.item) for each in job.work.graph.stages for output in each.outputs
+        output: root / pipeline.path(output, job.item) for each in job.work.graph.stages for output in each.outputs
     }
     brought = all(places[each].exists() for each in stage.inputs) and stage.inputs
     with lab_in(root, pool, tracker=tracker, jobs=1, keep=True) as lab:

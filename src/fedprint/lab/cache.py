@@ -1,8 +1,8 @@
 """One cache for every kind of work: ``work/cache/<stage>/<key>/<output>``, one rule for locks, one for resuming.
 
-An entry gets its name when it is complete, so that a killed stage leaves nothing that reads as finished. Who makes an
-entry holds its lock alone, who uses it shares the lock, and who drops it must get the lock alone. The operating system
-frees the lock of a process that ends, however it ends.
+An entry gets its name when it is complete, so that a killed stage leaves nothing that reads as finished. The process
+that makes an entry holds its lock alone, processes that use it share the lock, and a process that drops it must get the
+lock alone. The operating system frees the locks of a process that ends, however it ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOCKS, _PARTIAL = ".locks", ".partial"
 
 @dataclass(frozen=True)
 class Entry:
-    """What one stage made under one key: a folder that is there when it is complete."""
+    """The output of one stage under one key: a folder that exists once it is complete."""
 
     folder: Path
 
@@ -35,16 +35,16 @@ class Entry:
 
     @property
     def partial(self) -> Path:
-        """Where it grows."""
+        """The folder while its stage writes it."""
         return self.folder.with_name(f".{self.folder.name}{_PARTIAL}")
 
     @property
     def scratch(self) -> Path:
-        """What its stage keeps for itself while it grows."""
+        """The folder of temporary files of its stage."""
         return self.partial / SCRATCH
 
     def begin(self, *, resume: bool) -> None:
-        """Make the folder in which it grows: empty, or with ``resume`` as a killed stage left it."""
+        """Make the folder that the stage writes: empty, or with ``resume`` as a killed stage left it."""
         if not resume:
             shutil.rmtree(self.partial, ignore_errors=True)
         self.scratch.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class Cache:
 
     @classmethod
     def direct(cls, root: Path) -> Cache:
-        """Return the place of results that were computed from files elsewhere, which no key describes."""
+        """Return the cache of results that were computed from files elsewhere, which no key describes."""
         return cls(root.resolve() / "work" / "direct")
 
     def entry(self, stage: str, key: str) -> Entry:
@@ -90,7 +90,7 @@ class Cache:
 
     @contextmanager
     def making_if_free(self, entry: Entry) -> Iterator[bool]:
-        """Hold an entry alone if nobody makes or uses it; yields whether it is held."""
+        """Hold an entry alone if no other process makes or uses it; yields whether it is held."""
         with self._lock_file(entry) as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,26 +106,26 @@ class Cache:
             yield
 
     def drop(self, entry: Entry) -> bool:
-        """Remove an entry unless somebody makes or uses it; return whether it is gone."""
+        """Remove an entry unless another process makes or uses it; return whether it is gone."""
         with self.making_if_free(entry) as free:
             if free:
                 entry.remove()
         return free
 
     def unneeded(self, keep: Collection[Path]) -> list[Entry]:
-        """Return all entries, finished or partial, whose folders are not among ``keep`` and that nobody uses now.
+        """Return all entries, finished or partial, whose folders are not among ``keep`` and that no process uses now.
 
         Raises FedprintError while a run makes or uses one of them.
         """
         folders = {path for path in self.folder.glob("*/*") if path.parent.name != _LOCKS and path.name != _LOCKS}
         names = {path.with_name(path.name[1:].removesuffix(_PARTIAL)) for path in folders if path.name.startswith(".")}
         names |= {path for path in folders if not path.name.startswith(".")}
-        found = [Entry(path) for path in sorted(names) if path not in keep]
-        for entry in found:
+        entries = [Entry(path) for path in sorted(names) if path not in keep]
+        for entry in entries:
             with self.making_if_free(entry) as free:
                 if not free:
                     raise FedprintError("a run is using the cache: wait for it, or stop it, before cleaning")
-        return found
+        return entries
 
     @contextmanager
     def _locked(self, entry: Entry, how: int) -> Iterator[None]:

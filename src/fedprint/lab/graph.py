@@ -34,10 +34,10 @@ class Stage:
 
     ``run`` is ``module:function``, called with a :class:`Task`. ``inputs`` are outputs of stages before it;
     ``outputs`` are files or folders that it writes. ``settings`` are the sections of the configuration that it reads
-    (None: all of them), ``code`` the sources below src/fedprint that decide its numbers. ``data`` lets it open the data
-    folder, ``files`` those that settings name. A killed stage that ``resumes`` finds its unfinished outputs again. Of
-    one that is ``settled`` later stages depend on what it wrote, not on how (a choice that a trial made). ``heavy``
-    outputs are dropped after the job, unless updates are to be kept.
+    (None: all of them), ``code`` the sources below src/fedprint that its numbers depend on. ``data`` lets it open the
+    data folder, ``files`` those that settings name. A killed stage that ``resumes`` finds its unfinished outputs again.
+    Stages after a ``settled`` one depend on what it wrote, not on how (a choice that a trial made). ``heavy`` outputs
+    are dropped after the job, unless updates are to be kept.
     """
 
     name: str
@@ -55,8 +55,8 @@ class Stage:
     def function(self) -> Callable[[Task], Any]:
         """Import and return the function; late, because each stage needs other libraries."""
         module, _, name = self.run.partition(":")
-        found: Callable[[Task], Any] = getattr(import_module(module), name)
-        return found
+        function: Callable[[Task], Any] = getattr(import_module(module), name)
+        return function
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class Work:
     def named(path: str) -> Work:
         """Return the value at ``module:NAME``."""
         module, _, name = path.partition(":")
-        found: Work = getattr(import_module(module), name)
-        return found
+        work: Work = getattr(import_module(module), name)
+        return work
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class Job:
 
     ``data`` is the digest of the data and ``data_at`` where they are, ``files`` that of the files which settings name
     and ``files_at`` where those are. ``label`` is what progress and failures show. ``varies`` says, for tracking alone,
-    what tells the job from others of its kind (strategy, strength, trial).
+    how the job differs from others of its kind (strategy, strength, trial).
     """
 
     work: Work
@@ -146,7 +146,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A stage of a job while it runs: where its inputs and outputs are, and how it tells about itself.
+    """A stage of a job while it runs: where its inputs and outputs are, and how it reports on itself.
 
     ``scratch`` is a folder for what must survive a kill or is temporary; it goes when the stage has ended. ``key``
     names the result.
@@ -155,19 +155,19 @@ class Task:
     config: Any
     prior: Any
     seed: int
-    places: Mapping[str, Path]
+    paths: Mapping[str, Path]
     scratch: Path
     item: str
     key: str
-    tell: Callable[[Mapping[str, Any]], None] = field(default=lambda event: None, repr=False)
+    send: Callable[[Mapping[str, Any]], None] = field(default=lambda message: None, repr=False)
 
     def at(self, name: str) -> Path:
         """Return the path of a declared input or output."""
-        if name not in self.places:
-            raise FedprintError(f"'{name}' is not declared by this stage; it may open {', '.join(self.places)}")
-        return self.places[name]
+        if name not in self.paths:
+            raise FedprintError(f"'{name}' is not declared by this stage; it may open {', '.join(self.paths)}")
+        return self.paths[name]
 
     def metrics(self, points: Sequence[tuple[str, float, int]]) -> None:
-        """Tell the run's metrics (name, value, step) so far to whoever tracks it."""
+        """Send metrics (name, value, step) to the process that tracks the run."""
         if points:
-            self.tell({"metrics": [list(point) for point in points]})
+            self.send({"metrics": [list(point) for point in points]})

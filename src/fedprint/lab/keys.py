@@ -1,7 +1,7 @@
 """Names of results: equal only where settings, data, code and kind of machine are equal.
 
-A stage's key holds the sections of the configuration that it reads, the code that decides its numbers, what is in the
-data and files that it opens, and the keys of the stages before it.
+A stage's key holds the sections of the configuration that it reads, the code that its numbers depend on, the content of
+the data and files that it opens, and the keys of the stages before it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def stage_key(job: Job, stage: Stage, before: Mapping[str, str], device: str) ->
     """Return 16 hex digits for a stage of a job on a ``device`` (cpu, cuda).
 
     ``before`` maps each output that it opens to the key of the stage that made it or, where that one is ``settled``,
-    to the digest of what it wrote. A settled stage is one of its machine and not of prior and seed.
+    to the digest of what it wrote. The result of a settled stage belongs to its machine, and not to a prior and seed.
     """
-    whose = [machine()] if stage.settled else [job.prior, job.seed]
+    scope = [machine()] if stage.settled else [job.prior, job.seed]
     return digest_of(
         {
             "stage": stage.name,
-            "of": [*whose, device],
+            "of": [*scope, device],
             "data": job.data,
             "settings": _settings(job, stage),
             "files": job.files if stage.files else None,
@@ -65,18 +65,18 @@ def source_digest(sources: tuple[str, ...]) -> str:
 
     Read once per process, as the code is. Raises FileNotFoundError for a source that does not exist.
     """
-    places = [PACKAGE / source for source in sources]
-    files = sorted({file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])})
+    paths = [PACKAGE / source for source in sources]
+    files = sorted({file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])})
     return digest_of([(str(file.relative_to(PACKAGE)), sha256_of(file.read_bytes())) for file in files])
 
 
 def content_digest(paths: Iterable[Path]) -> str:
-    """Return a hash of what files, and all files below folders, hold, and of their names."""
-    found = []
+    """Return a hash of the names and contents of files, and of all files below folders."""
+    digests = []
     for path in paths:
         files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
-        found += [(str(file.relative_to(path.parent)), sha256_of(file.read_bytes())) for file in files]
-    return digest_of(found)
+        digests += [(str(file.relative_to(path.parent)), sha256_of(file.read_bytes())) for file in files]
+    return digest_of(digests)
 
 
 def digest_of(values: object) -> str:

@@ -1,4 +1,4 @@
-"""Progress of long work: what a stage tells of itself, and one display of all jobs."""
+"""Progress of long work: what a stage reports of itself, and one display of all jobs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _listener: list[Callable[[Mapping[str, Any]], None]] = []
 """Where this process sends its progress instead of printing it: at most one."""
 
 
-def send_progress(tell: Callable[[Mapping[str, Any]], None]) -> None:
-    """Let every :func:`meter` of this process tell what it shows."""
-    _listener[:] = [tell]
+def send_progress(send: Callable[[Mapping[str, Any]], None]) -> None:
+    """Make every :func:`meter` of this process send its progress instead of printing it."""
+    _listener[:] = [send]
 
 
 class Meter:
@@ -67,24 +67,24 @@ class Board:
         self._task = self._live.add_task(title, total=total, note="") if self._live else None
 
     def __enter__(self) -> Board:
-        """Show it."""
+        """Start the display."""
         if self._live:
             self._live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Show how it ended."""
+        """Show the final state."""
         self._show(final=True)
         if self._live:
             self._live.stop()
 
     def running(self, label: str, note: str) -> None:
-        """Say what a job is doing now."""
+        """Show what a job is doing now."""
         self._running[label] = note
         self._show()
 
     def left(self, label: str) -> None:
-        """Say that a job runs no more, without counting it: one of several that make a unit of work."""
+        """Stop showing a job without counting it, as of one of several that make up a unit of work."""
         self._running.pop(label, None)
 
     def ended(self, label: str, *, failed: bool, known: bool) -> None:

@@ -1,7 +1,7 @@
 """The one way in which work is done: jobs through their stages, several at a time, each result computed once.
 
-A job is run stage by stage. A stage whose result is in the cache is not run again; one that was killed goes on where it
-was. Every stage runs in a process of its own that can open its declared inputs and outputs alone.
+A job is run stage by stage. A stage whose result is in the cache is not run again; a killed one resumes where it
+stopped. Every stage runs in a process of its own that can open its declared inputs and outputs alone.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ RETRY_S = 0.05
 
 
 class JobFailed(FedprintError):
-    """A stage of a job failed; says which, why, and where its output is. ``reason`` is what the stage itself said."""
+    """A stage of a job failed: which, why, and where its output is. ``reason`` is the stage's own message."""
 
     def __init__(self, message: str, *, stage: str, exit_code: int, reason: str) -> None:
-        """Keep what a command line and a report need."""
+        """Keep what command lines and reports show."""
         super().__init__(message)
         self.stage, self.exit_code, self.reason = stage, exit_code, reason
 
@@ -43,7 +43,7 @@ class JobFailed(FedprintError):
 class Done:
     """A finished job: its ``outputs`` by name, the stages' ``keys``, and whether all of it was ``known``.
 
-    Who tracks the job sees all outputs that are there; afterwards those that were wanted or are kept remain.
+    The watcher sees all outputs that exist; afterwards only those that were wanted or are kept remain.
     """
 
     job: Job
@@ -53,23 +53,23 @@ class Done:
 
 
 class Watcher(Protocol):
-    """Hears of jobs while they run, to track them."""
+    """Tracks jobs while they run."""
 
     def watch(self, job: Job, *, computes: bool) -> Watch | None:
-        """Return who hears of one job: when its first stage ``computes``, or when all of it was known."""
+        """Return the tracker of one job, when its first stage ``computes`` or all of it was known, or None."""
 
 
 class Watch(Protocol):
-    """Hears of one job."""
+    """Tracks one job."""
 
-    def told(self, message: Mapping[str, Any]) -> None:
-        """Take what a stage tells: metrics, parameters."""
+    def receive(self, message: Mapping[str, Any]) -> None:
+        """Take a message of a stage: metrics, parameters, tags."""
 
     def failed(self, error: FedprintError) -> None:
-        """Hear why it failed."""
+        """Take the error of a failed job."""
 
     def done(self, done: Done) -> None:
-        """Hear what it found."""
+        """Take the results of a finished job."""
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Lab:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Let others drop what was used."""
+        """Release the results in use, so that other processes may drop them."""
         self._held.close()
 
     @property
@@ -107,8 +107,8 @@ class Lab:
         return Cache.of(self.root)
 
     @property
-    def kept(self) -> tuple[Path, ...]:
-        """Where results are that only declared stages may open."""
+    def confined(self) -> tuple[Path, ...]:
+        """The folders of results, which only stages that declare them may open."""
         return tuple(self.root / name for name in ("work", "experiments", "reports"))
 
     def run(self, jobs: Sequence[Job], *, title: str) -> list[Done | FedprintError]:
@@ -116,22 +116,22 @@ class Lab:
 
         Raises KeyboardInterrupt at once; what is finished is kept.
         """
-        found: list[Done | FedprintError | None] = [None] * len(jobs)
+        results: list[Done | FedprintError | None] = [None] * len(jobs)
         with Board(title, len(jobs)) as board, ThreadPoolExecutor(self.jobs) as threads:
             pending: dict[Future[Done], int] = {
-                threads.submit(self._run, job, title, None, board): place for place, job in enumerate(jobs)
+                threads.submit(self._run, job, title, None, board): number for number, job in enumerate(jobs)
             }
             try:
                 for future in as_completed(pending):
-                    place = pending[future]
-                    found[place] = _ended(future)
-                    known = isinstance(done := found[place], Done) and done.known
-                    board.ended(jobs[place].label, failed=isinstance(done, FedprintError), known=known)
+                    number = pending[future]
+                    results[number] = _ended(future)
+                    known = isinstance(done := results[number], Done) and done.known
+                    board.ended(jobs[number].label, failed=isinstance(done, FedprintError), known=known)
             except BaseException:
                 threads.shutdown(wait=False, cancel_futures=True)
                 self.pool.stop()
                 raise
-        return [one for one in found if one is not None]
+        return [one for one in results if one is not None]
 
     def one(self, job: Job, *, title: str, want: Sequence[str] | None = None, board: Board | None = None) -> Done:
         """Run one job, shown on a ``board`` of others if there is one; raise its error.
@@ -145,25 +145,23 @@ class Lab:
         with ExitStack() as held:
             return _Run(lab=self, job=job, title="", board=None, held=held).knows(stage)
 
-    def run_on(
-        self, job: Job, stages: Sequence[Stage], places: Mapping[str, Path], *, title: str
-    ) -> Mapping[str, Path]:
-        """Run stages on inputs that lie at ``places`` or that stages before them made, and return all outputs.
+    def run_on(self, job: Job, stages: Sequence[Stage], paths: Mapping[str, Path], *, title: str) -> Mapping[str, Path]:
+        """Run stages on inputs that lie at ``paths`` or that stages before them made, and return all outputs.
 
-        The outputs enter no cache; they stay as they are until the lab is closed. An input that is nowhere is left out.
+        The outputs enter no cache; they stay as they are until the lab is closed. A missing input is left out.
         Raises :class:`JobFailed`.
         """
         made: dict[str, Path] = {}
         with Board(title, len(stages)) as board:
             run = _Run(lab=self, job=job, title=title, board=board, held=self._held)
             for stage in stages:
-                known = {**places, **made}
+                known = {**paths, **made}
                 made |= run.on(stage, {name: known[name] for name in stage.inputs if name in known})
                 board.ended(job.label, failed=False, known=False)
         return made
 
     def say_once(self, text: str) -> None:
-        """Say something about this machine on stderr, unless it was said before."""
+        """Print a note about this machine to stderr, once."""
         with self._lock:
             new = text not in self._said
             self._said.add(text)
@@ -187,7 +185,7 @@ class Lab:
 
 @dataclass
 class _Run:
-    """One job on its way."""
+    """One job while it runs."""
 
     lab: Lab
     job: Job
@@ -248,12 +246,12 @@ class _Run:
 
     def _missing(self, wanted: Iterable[str]) -> list[Stage]:
         """Return the stages to run: those wanted and not there, and what these need."""
-        needed, found = set(wanted), []
+        needed, missing = set(wanted), []
         for stage in reversed(self.job.work.graph.stages):
             if stage.name in needed and not self._use(self.entries[stage.name]):
-                found.append(stage)
+                missing.append(stage)
                 needed |= {self.job.work.graph.maker(output).name for output in stage.inputs}
-        return found[::-1]
+        return missing[::-1]
 
     def _use(self, entry: Entry) -> bool:
         """Keep a finished entry from being dropped until the job has ended; return whether it is finished."""
@@ -281,7 +279,7 @@ class _Run:
                     self._compute(stage, entry, inputs)
 
     def on(self, stage: Stage, inputs: Mapping[str, Path]) -> dict[str, Path]:
-        """Run a stage on inputs that are anywhere; nobody else makes or removes its outputs while these are held."""
+        """Run a stage on inputs at any path; no other process makes or removes its outputs while these are held."""
         before = {name: str(path.resolve()) for name, path in inputs.items()}
         cache = Cache.direct(self.lab.root)
         entry = cache.entry(stage.name, stage_key(self.job, stage, before, self.lab.device))
@@ -298,13 +296,13 @@ class _Run:
         """Complete an entry that has begun. Raises :class:`JobFailed`."""
         if self.board:
             self.board.running(self.job.label, stage.name)
-        places = {**inputs, **{name: entry.partial / name for name in stage.outputs}}
+        paths = {**inputs, **{name: entry.partial / name for name in stage.outputs}}
         log = log_file(self.lab.root, self.title, self.job.label, stage.name)
         if known := self.lab._failed.get(entry.folder):
             raise self._failure(stage, known, log)
         try:
-            refuse_exposed([*self.lab.kept, *map(Path, self.job.data_at)])
-            self.lab.pool.run(STAGE, call_of(self.job, stage, places, entry), self._told(stage), log)
+            refuse_exposed([*self.lab.confined, *map(Path, self.job.data_at)])
+            self.lab.pool.run(STAGE, call_of(self.job, stage, paths, entry), self._receiver(stage), log)
         except Stopped:
             raise
         except FedprintError as error:
@@ -313,17 +311,17 @@ class _Run:
             raise self._failure(stage, error, log) from None
         entry.complete()
 
-    def _told(self, stage: Stage) -> Callable[[Mapping[str, Any]], None]:
-        def told(message: Mapping[str, Any]) -> None:
+    def _receiver(self, stage: Stage) -> Callable[[Mapping[str, Any]], None]:
+        def receive(message: Mapping[str, Any]) -> None:
             if "progress" in message and self.board:
                 _, done, total, note = message["progress"]
                 self.board.running(self.job.label, f"{stage.name} {done}/{total} {note}".rstrip())
             elif "unguarded" in message:
                 self.lab.say_once(message["unguarded"])
             elif "progress" not in message and self.watch:
-                self.watch.told(message)
+                self.watch.receive(message)
 
-        return told
+        return receive
 
     def _failure(self, stage: Stage, error: FedprintError, log: Path) -> FedprintError:
         crashed = isinstance(error, Crashed)
@@ -339,7 +337,7 @@ class _Run:
         return failure
 
     def _drop(self, wanted: Iterable[str]) -> None:
-        """Remove heavy results that nobody wanted; another job that uses one keeps it."""
+        """Remove heavy results that are not wanted; another job that uses one keeps it."""
         self.held.close()
         for stage in self.job.work.graph.stages:
             if stage.heavy and stage.name not in wanted:
@@ -352,7 +350,7 @@ _ONLY_PYTHON = (
 )
 
 
-def call_of(job: Job, stage: Stage, places: Mapping[str, Path], entry: Entry) -> dict[str, Any]:
+def call_of(job: Job, stage: Stage, paths: Mapping[str, Path], entry: Entry) -> dict[str, Any]:
     """Return the call that runs a stage, as JSON."""
     opened = [*(job.data_at if stage.data else ()), *(job.files_at if stage.files else ())]
     return {
@@ -362,15 +360,15 @@ def call_of(job: Job, stage: Stage, places: Mapping[str, Path], entry: Entry) ->
         "prior": job.prior,
         "seed": job.seed,
         "item": job.item,
-        "places": {name: str(path) for name, path in places.items()},
-        "read": [*opened, *(str(places[name]) for name in stage.inputs if name in places)],
-        "write": sorted({str(entry.scratch), *(str(places[name].parent) for name in stage.outputs)}),
+        "paths": {name: str(path) for name, path in paths.items()},
+        "read": [*opened, *(str(paths[name]) for name in stage.inputs if name in paths)],
+        "write": sorted({str(entry.scratch), *(str(paths[name].parent) for name in stage.outputs)}),
         "scratch": str(entry.scratch),
         "key": entry.folder.name,
     }
 
 
-def perform(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
+def perform(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
     """Run a stage in this process, which can open nothing else from then on."""
     import tempfile
 
@@ -380,26 +378,25 @@ def perform(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) 
     stage = work.graph.stage(call["stage"])
     function, config = stage.function(), work.parse(call["config"])
     keep_freed_memory()
-    send_progress(tell)
+    send_progress(send)
     tempfile.tempdir = call["scratch"]
-    places = {name: Path(path) for name, path in call["places"].items()}
     task = Task(
         config=config,
         prior=call["prior"],
         seed=call["seed"],
         item=call["item"],
         key=call["key"],
-        places=places,
+        paths={name: Path(path) for name, path in call["paths"].items()},
         scratch=Path(call["scratch"]),
-        tell=tell,
+        send=send,
     )
     if not confine([Path(path) for path in call["read"]], [Path(path) for path in call["write"]], name=stage.name):
-        tell({"unguarded": _ONLY_PYTHON})
+        send({"unguarded": _ONLY_PYTHON})
     function(task)
 
 
 def log_file(root: Path, title: str, label: str, stage: str) -> Path:
-    """Return where a stage's output goes."""
+    """Return the file of a stage's output."""
     return root / "work" / "logs" / file_name(title) / f"{file_name(label)}.{stage}.log"
 
 

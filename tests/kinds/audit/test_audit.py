@@ -122,7 +122,7 @@ def task_of(project: Project, name: str, setting: Setting = SETTING) -> Task:
     config = audited(project.task(name).config, AuditSetting(delta=setting.delta, canaries=setting.canaries))
     folder = project.root / "audits" / name
     places = {output: folder / output for each in AUDIT.stages for output in each.outputs}
-    task = Task(config=config, prior="random", seed=0, item="x", places=places, scratch=folder, key="test")
+    task = Task(config=config, prior="random", seed=0, item="x", paths=places, scratch=folder, key="test")
     for each in AUDIT.stages[:2]:
         each.function()(task)
     return task

@@ -128,7 +128,7 @@ def test_the_digits_are_learned_within_the_budget_and_the_rows_say_so(
         assert found is not None and (row["value"], row["n_questions"]) == (found.value, len(recorded))
         assert (row["view"], row["defence"], row["unit"]) == ("local", "dp-fedavg", "doublings")
     tracked, whose = FakeRun(), {"device": "", "user": "_user"}
-    done = Done(job=job_of(job.config, "random", 0, label="x"), outputs=job.places, keys={}, known=False)
+    done = Done(job=job_of(job.config, "random", 0, label="x"), outputs=job.paths, keys={}, known=False)
     log_federation(job.config, done, tracked)  # type: ignore[arg-type]
     assert {name: point for name, point in tracked.metrics.items() if name.startswith("privacy/epsilon")} == {
         f"privacy/epsilon{whose[row['protects']]}_{row['accountant']}": (row["value"], row["rounds"] - 1)

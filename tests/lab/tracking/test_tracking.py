@@ -92,8 +92,8 @@ def test_a_run_holds_what_was_logged_and_is_finished(
 
 def test_what_a_stage_tells_is_written(root: Path) -> None:
     with open_run(root, _head("told")) as run:
-        run.told({"metrics": [["loss", 1.0, 0]], "params": {"lr": 1}, "tags": {"device": "cpu"}})
-        run.told({"progress": 0.5})
+        run.log_message({"metrics": [["loss", 1.0, 0]], "params": {"lr": 1}, "tags": {"device": "cpu"}})
+        run.log_message({"progress": 0.5})
     found = run.client.get_run(run.run_id)
     assert (found.data.metrics["loss"], found.data.params["lr"], found.data.tags["device"]) == (1.0, "1", "cpu")
 
@@ -132,7 +132,7 @@ def test_the_model_is_one_and_comes_back_by_the_run(root: Path, tmp_path: Path) 
 def test_what_is_told_of_a_model_in_training_is_linked_to_it_and_stands_once(root: Path, tmp_path: Path) -> None:
     head = _head("in training", model="cnn")
     with open_run(root, head) as run:
-        run.told({"metrics": [["train/loss", 0.5, 0], ["train/loss", 0.25, 1]]})
+        run.log_message({"metrics": [["train/loss", 0.5, 0], ["train/loss", 0.25, 1]]})
         model = run.log_model(write_model(tmp_path), "cnn", {"dataset": "albums"})
         run.log_metrics([("train/loss", 0.25, 1), ("attack/ap_update", 0.5, 1)], model=model, data=DATA)
     assert _history(run, "train/loss") == [(0, 0.5), (1, 0.25)], "not twice"

@@ -17,7 +17,7 @@ CONFINED = """
 import json, os, shutil, subprocess, sys
 from pathlib import Path
 import numpy, pandas, pyarrow
-from fedprint.lab import sandbox
+from fedprint.lab.workers import sandbox
 
 given, written, hidden = map(Path, sys.argv[1:4])
 if sys.argv[4] == "no Landlock":

@@ -31,14 +31,14 @@ def train(task: Task) -> None:
 def expose(task: Task) -> None:
     """Write what the victims send, and apart from it the truth and images in the adversary's hands."""
     torch.set_num_threads(1)
-    victims.expose(task.config, read_images(task.at("images")), task.places)
+    victims.expose(task.config, read_images(task.at("images")), task.paths)
 
 
 def invert(task: Task) -> None:
     """Reconstruct images from what was observed."""
     torch.set_num_threads(1)
     seed = seed_for(task.config.seed, "attack")
-    attack.reconstruct(task.config.attack, task.at("observed"), task.places.get("public"), task.at("found"), seed)
+    attack.reconstruct(task.config.attack, task.at("observed"), task.paths.get("public"), task.at("found"), seed)
 
 
 def seek(task: Task) -> None:
@@ -46,7 +46,7 @@ def seek(task: Task) -> None:
     torch.set_num_threads(1)
     attack.seek(
         task.at("observed"),
-        task.places.get("public"),
+        task.paths.get("public"),
         task.at("candidates"),
         task.config.candidates.shadows,
         task.at("scores"),
@@ -63,5 +63,5 @@ def trace(task: Task) -> None:
 def judge(task: Task) -> None:
     """Hold what the adversary found against the truth, and keep what reports are made from."""
     torch.set_num_threads(1)
-    found = judging.judge(task.places, task.config.participants)
+    found = judging.judge(task.paths, task.config.participants)
     outcome.write_outcome(task.at("outcome"), found, task.at("truth"), task.at("found"))

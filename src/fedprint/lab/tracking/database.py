@@ -65,13 +65,13 @@ def database_lock(root: Path) -> FileLock:
 
 def experiment_id(client: MlflowClient, root: Path, name: str) -> str:
     """Return the experiment's id; created, or restored when it was deleted on MLflow's page. Call under the lock."""
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        place = (root.resolve() / "mlruns" / name).as_uri()
-        return str(client.create_experiment(name, artifact_location=place, tags=EXPERIMENT_TAGS))
-    if found.lifecycle_stage == "deleted":
-        client.restore_experiment(found.experiment_id)
-    return str(found.experiment_id)
+    experiment = client.get_experiment_by_name(name)
+    if experiment is None:
+        location = (root.resolve() / "mlruns" / name).as_uri()
+        return str(client.create_experiment(name, artifact_location=location, tags=EXPERIMENT_TAGS))
+    if experiment.lifecycle_stage == "deleted":
+        client.restore_experiment(experiment.experiment_id)
+    return str(experiment.experiment_id)
 
 
 def ui_hint(root: Path, experiment: str, group: str | None = None, view: str | None = None) -> str:

@@ -22,7 +22,7 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{key}.")
         elif isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
-            yield from flat({str(place): each for place, each in enumerate(value)}, f"{prefix}{key}.")
+            yield from flat({str(index): each for index, each in enumerate(value)}, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

@@ -1,6 +1,6 @@
 """MLflow runs: one flat run per job, found again by its key, with its data, model, metrics and load of the machine.
 
-Only the process that runs the stages writes here; the stages tell it what to write (:class:`fedprint.lab.graph.Task`).
+Only the process that runs the stages writes here; the stages send it what to write (:class:`fedprint.lab.graph.Task`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MODEL_FILES = (".safetensors", ".json")
 
 @dataclass(frozen=True, kw_only=True)
 class DataUse:
-    """A data set as a run uses it: what it is called and how much it holds, nothing of what is in it.
+    """A data set as a run uses it: its name and its counts, nothing of its content.
 
     ``digest`` is cut to MLflow's 36 characters. ``context`` says what for (``training``, ``prior``, ``evaluation``).
     """
@@ -90,18 +90,18 @@ class Run:
     resumed: bool
     """Whether it existed and had not finished."""
     model_id: str | None = None
-    """The model that is being trained, to which what stages tell belongs."""
+    """The model that is being trained, to which metrics of stages belong."""
     ends: Literal["FINISHED", "FAILED", "KILLED"] = "FINISHED"
     _logged: dict[str, set[tuple[int, str]]] = field(default_factory=dict, repr=False)
 
-    def told(self, message: Mapping[str, Any]) -> None:
-        """Write what a stage tells: ``metrics`` (lists of name, value, step), ``params`` and ``tags`` (mappings)."""
-        if found := message.get("metrics"):
-            self.log_metrics([(name, value, step) for name, value, step in found], model=self.model_id)
-        if found := message.get("params"):
-            self.log_params(found)
-        if found := message.get("tags"):
-            self.set_tags(found)
+    def log_message(self, message: Mapping[str, Any]) -> None:
+        """Write a message of a stage: ``metrics`` (lists of name, value, step), ``params`` and ``tags`` (mappings)."""
+        if metrics := message.get("metrics"):
+            self.log_metrics([(name, value, step) for name, value, step in metrics], model=self.model_id)
+        if params := message.get("params"):
+            self.log_params(params)
+        if tags := message.get("tags"):
+            self.set_tags(tags)
 
     def log_metrics(self, points: Sequence[Point], *, model: str | None = None, data: DataUse | None = None) -> None:
         """Write points, at most 1000 a call (each call takes long, however few: collect first).
@@ -144,10 +144,10 @@ class Run:
         with database_lock(self.root):
             self.client.log_inputs(self.run_id, [_dataset_input(use) for use in data])
 
-    def log_artifacts(self, place: Path, below: str | None = None) -> None:
+    def log_artifacts(self, path: Path, below: str | None = None) -> None:
         """Copy a file, or what is in a folder, to the run, replacing files of the same name."""
-        copy = self.client.log_artifacts if place.is_dir() else self.client.log_artifact
-        copy(self.run_id, str(place), below)
+        copy = self.client.log_artifacts if path.is_dir() else self.client.log_artifact
+        copy(self.run_id, str(path), below)
 
     def log_model(self, folder: Path, name: str, params: Mapping[str, object] | None = None) -> str:
         """Make what is in ``folder`` the run's one model, and return its id for :meth:`log_metrics`.
@@ -160,14 +160,14 @@ class Run:
         if wrong := [file.name for file in folder.rglob("*") if file.is_file() and file.suffix not in MODEL_FILES]:
             raise FedprintError(f"a logged model holds safetensors and JSON alone, and {folder} has {wrong[0]}")
         with database_lock(self.root):
-            found = self._model() or self._new_model(name)
-            if missing := {k: v for k, v in param_texts(params or {}).items() if k not in found.params}:
-                self.client.log_model_params(found.model_id, missing)
-            self.client.log_model_artifacts(found.model_id, str(folder))
-            self.client.finalize_logged_model(found.model_id, "READY")
-            if found.model_id not in _outputs(self.client, self.run_id):
-                self.client.log_outputs(self.run_id, [LoggedModelOutput(found.model_id, step=0)])
-        return str(found.model_id)
+            model = self._model() or self._new_model(name)
+            if missing := {k: v for k, v in param_texts(params or {}).items() if k not in model.params}:
+                self.client.log_model_params(model.model_id, missing)
+            self.client.log_model_artifacts(model.model_id, str(folder))
+            self.client.finalize_logged_model(model.model_id, "READY")
+            if model.model_id not in _outputs(self.client, self.run_id):
+                self.client.log_outputs(self.run_id, [LoggedModelOutput(model.model_id, step=0)])
+        return str(model.model_id)
 
     def expect_model(self, name: str) -> None:
         """Begin the run's one model, which waits for its files; MLflow calls it failed where they never come."""
@@ -191,8 +191,8 @@ class Run:
     def _model(self) -> LoggedModel | None:
         """Return the model of the run, also one that a killed process left unfinished."""
         experiment = self.client.get_run(self.run_id).info.experiment_id
-        found = self.client.search_logged_models([experiment], f"source_run_id = '{self.run_id}'", max_results=1)
-        return found[0] if found else None
+        models = self.client.search_logged_models([experiment], f"source_run_id = '{self.run_id}'", max_results=1)
+        return models[0] if models else None
 
     def _new_model(self, name: str) -> LoggedModel:
         run = self.client.get_run(self.run_id)
@@ -284,8 +284,8 @@ def load_model(root: Path, run_id: str) -> Path:
         raise FedprintError(f"{root / 'mlflow.db'} holds no run '{run_id}': copy its id from MLflow's page") from error
     if not models:
         raise FedprintError(f"run '{run_id}' has no model: it did not get as far, or is one of a report")
-    place = client.get_logged_model(models[0]).artifact_location
-    return Path(download_artifacts(artifact_uri=place, tracking_uri=tracking_uri(root)))
+    location = client.get_logged_model(models[0]).artifact_location
+    return Path(download_artifacts(artifact_uri=location, tracking_uri=tracking_uri(root)))
 
 
 def _outputs(client: MlflowClient, run_id: str) -> list[str]:
@@ -347,6 +347,6 @@ def _reopen(client: MlflowClient, root: Path, found: StoredRun, head: RunHead) -
 
 
 def _head_tags(root: Path, head: RunHead) -> dict[str, str]:
-    own = {GROUP_TAG: head.group, "mlflow.note.content": head.description}
-    given = {name: text for name, text in own.items() if text} | dict(head.tags)
+    about = {GROUP_TAG: head.group, "mlflow.note.content": head.description}
+    given = {name: text for name, text in about.items() if text} | dict(head.tags)
     return origin_tags(root) | tag_texts(given)

@@ -39,14 +39,14 @@ def system_metrics(run_id: str, uri: str, resumed: bool, write: Callable[[list[S
 
 
 def _monitor(run_id: str, uri: str, resumed: bool) -> Any | None:
-    """Return MLflow's monitor, or None where the system does not tell its load (some containers)."""
+    """Return MLflow's monitor, or None where the system hides its load (some containers)."""
     from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor as Monitor
 
-    logging.getLogger("mlflow.system_metrics").setLevel(logging.WARNING)  # it says of each run that there is no GPU
+    logging.getLogger("mlflow.system_metrics").setLevel(logging.WARNING)  # it logs for each run that there is no GPU
     make: Any = Monitor
     try:
         return make(run_id, sampling_interval=INTERVAL_S, resume_logging=resumed, tracking_uri=uri)
-    except Exception as error:  # whatever psutil meets in /proc
+    except Exception as error:  # psutil may fail on /proc in many ways
         logging.getLogger(__name__).warning("no system metrics: %s", error)
         return None
 

@@ -1,7 +1,7 @@
 """Views that MLflow's page lists under "Views": the runs of a group, and the charts that compare them.
 
 A view is a tag of its experiment, in the form in which the page itself saves one (MLflow 3.17): the state of the page
-as JSON, deflated, in base64. ``tests/lab/test_tracking_page.py`` opens one in a browser.
+as JSON, deflated, in base64. ``tests/lab/tracking/test_tracking_page.py`` opens one in a browser.
 """
 
 from __future__ import annotations
@@ -86,6 +86,6 @@ def _section(uuid: str, name: str) -> Mapping[str, Any]:
     return {"uuid": uuid, "name": name, "isReordered": True, "deleted": False, "isGenerated": False, **look}
 
 
-def _chart(view: View, kind: str, section: str, **own: Any) -> dict[str, Any]:
+def _chart(view: View, kind: str, section: str, **settings: Any) -> dict[str, Any]:
     common = {"type": kind, "runsCountToCompare": MOST_RUNS, "metricSectionId": section, "deleted": False}
-    return {"uuid": f"{view.key}-{kind.lower()}", "isGenerated": False, "showAllRuns": False, **common, **own}
+    return {"uuid": f"{view.key}-{kind.lower()}", "isGenerated": False, "showAllRuns": False, **common, **settings}

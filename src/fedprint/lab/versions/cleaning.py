@@ -16,9 +16,9 @@ JOBS = "jobs.json"
 def clean(root: Path, *, dry_run: bool = False) -> int:
     """Remove what no report needs, and return the bytes this frees (would free, when ``dry_run``).
 
-    Goes: results in work/cache that no report was made from, those of stages that ran on files elsewhere, what killed
-    runs left, and objects of DVC's cache that the present checkout does not name. Stays: reports, what they were made
-    from, published experiments, studies, runs in MLflow. Raises FedprintError while something runs.
+    It removes results in work/cache that no report was made from, those of stages that ran on files elsewhere, what
+    killed runs left, and objects of DVC's cache that the present checkout does not name. It keeps reports and what they
+    were made from, published experiments, studies, and runs in MLflow. Raises FedprintError while something runs.
     """
     refuse_while_dvc_runs(root)
     caches = {Cache.of(root): reported(root), Cache.direct(root): frozenset[Path]()}

@@ -48,29 +48,29 @@ class Pipeline:
     """A graph as DVC stages, once per prior and seed of params.yaml.
 
     ``data`` names the data sets, of which ``datasets/<name>.yaml`` are the manifests; as in the cache's keys, every
-    stage depends on them. ``configs`` are the files that the configuration was resolved from. ``gathered`` are the
-    outputs that the report reads: of all jobs in one folder. ``unversioned`` outputs differ between equal runs (times):
-    DVC never sees them, and no stage may read them. ``report_code`` is code of the report, as of a stage.
+    stage depends on them. ``configs`` are the files that the configuration was resolved from. ``reported`` are the
+    outputs that the report reads: those of all jobs lie in one folder. ``unversioned`` outputs differ between equal
+    runs (times): DVC never sees them, and no stage may read them. ``report_code`` is code of the report, as of a stage.
     """
 
     experiment: str
     graph: Graph
     data: tuple[str, ...]
     configs: tuple[str, ...]
-    gathered: tuple[str, ...]
+    reported: tuple[str, ...]
     unversioned: tuple[str, ...] = ()
     report_code: tuple[str, ...] = ()
     plots: tuple[Plot, ...] = ()
     client: str
 
-    def place(self, output: str, item: str = ITEM) -> str:
-        """Return where a job's output lies, from the root."""
-        parts = (output, item) if output in self.gathered else (item, output)
+    def path(self, output: str, item: str = ITEM) -> str:
+        """Return the path of a job's output below the root."""
+        parts = (output, item) if output in self.reported else (item, output)
         return "/".join((self.folder, *parts))
 
     @property
     def folder(self) -> str:
-        """Where the experiment lies, from the root."""
+        """The path of the experiment below the root."""
         return f"experiments/{self.experiment}"
 
 
@@ -134,8 +134,8 @@ def params_yaml(root: Path, configs: Sequence[str], priors: Sequence[str], seeds
 
 def configs_sha256(root: Path, configs: Sequence[str]) -> str:
     """Return a hash of the files that a configuration is resolved from."""
-    found = "".join(hashlib.sha256((root / each).read_bytes()).hexdigest() for each in configs)
-    return hashlib.sha256(found.encode()).hexdigest()
+    digests = "".join(hashlib.sha256((root / each).read_bytes()).hexdigest() for each in configs)
+    return hashlib.sha256(digests.encode()).hexdigest()
 
 
 def check_configuration(root: Path, experiment: str, configs: Sequence[str], remedy: str) -> None:
@@ -165,30 +165,30 @@ def _matrix_stage(pipeline: Pipeline, stage: Stage) -> dict[str, Any]:
     if hidden := set(stage.inputs) & set(pipeline.unversioned):
         raise FedprintError(f"stage '{stage.name}' opens {sorted(hidden)}, which differ between equal runs")
     config = f"{pipeline.folder}/config.yaml"
-    inputs = [pipeline.place(each) for each in stage.inputs] or [f"{pipeline.folder}/{CONFIGURED}"]
+    inputs = [pipeline.path(each) for each in stage.inputs] or [f"{pipeline.folder}/{CONFIGURED}"]
     whole = [config] if stage.settings is None else []
     return {
         "matrix": {"prior": "${priors}", "seed": "${seeds}"},
         "cmd": f"{pipeline.client} {stage.name} {pipeline.experiment} ${{item.prior}} ${{item.seed}}",
         **({"params": [{config: list(stage.settings)}]} if stage.settings else {}),
         "deps": [*_data(pipeline), *_sources(stage.code), *whole, *inputs],
-        "outs": [pipeline.place(each) for each in stage.outputs if each not in pipeline.unversioned],
+        "outs": [pipeline.path(each) for each in stage.outputs if each not in pipeline.unversioned],
     }
 
 
 def _report(pipeline: Pipeline) -> dict[str, Any]:
-    gathered = [f"{pipeline.folder}/{output}" for output in pipeline.gathered]
+    reported = [f"{pipeline.folder}/{output}" for output in pipeline.reported]
     return {
         "cmd": f"{pipeline.client} report {pipeline.experiment}",
         "params": ["priors", "seeds"],
-        "deps": [*_data(pipeline), *_sources(pipeline.report_code), f"{pipeline.folder}/config.yaml", *gathered],
+        "deps": [*_data(pipeline), *_sources(pipeline.report_code), f"{pipeline.folder}/config.yaml", *reported],
         **_results(pipeline.experiment, pipeline.plots),
     }
 
 
 def _data(pipeline: Pipeline) -> list[str]:
     # First, and of every stage: DVC's run cache leaves such a stage alone. Otherwise a dry run would hash outputs that
-    # nobody has made yet, and fail (github.com/treeverse/dvc/issues/9818). Our own cache does the run cache's work.
+    # do not exist yet, and fail (github.com/treeverse/dvc/issues/9818). Our own cache does the run cache's work.
     return [f"ds://{name}" for name in pipeline.data]
 
 
@@ -197,7 +197,7 @@ def _dataset(name: str) -> dict[str, str]:
 
 
 def manifest_file(name: str) -> str:
-    """Return where the manifest of a data set lies, from the root."""
+    """Return the path of the manifest of a data set below the root."""
     return f"datasets/{name}.yaml"
 
 

@@ -83,9 +83,9 @@ def root_experiment(root: Path) -> str | None:
 
 def recorded(root: Path) -> tuple[str, ...]:
     """Return the names of all experiments that DVC has a lock of."""
-    own = sorted(path.parent.name for path in (root / "experiments").glob("*/dvc.lock"))
+    published = sorted(path.parent.name for path in (root / "experiments").glob("*/dvc.lock"))
     first = root_experiment(root) if (root / "dvc.lock").is_file() else None
-    return tuple(dict.fromkeys([*([first] if first else []), *own]))
+    return tuple(dict.fromkeys([*([first] if first else []), *published]))
 
 
 def track(root: Path, path: Path, *, push: bool) -> Path:
@@ -142,8 +142,8 @@ def write_digests(root: Path, experiment: str) -> Path | None:
     if not files:
         (folder / UPDATES).unlink(missing_ok=True)
         return None
-    found = {str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in files}
-    (folder / UPDATES).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    digests = {str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in files}
+    (folder / UPDATES).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
     return folder / UPDATES
 
 
@@ -228,8 +228,8 @@ def _locked(root: Path, experiment: str) -> str:
 
 def _missing(root: Path, experiments: Sequence[str]) -> list[str]:
     """Return the outputs (of some experiments) whose content is not in DVC's cache."""
-    found: dict[str, Any] = json.loads(_dvc(root, "data", "status", "--json"))
-    paths = [path.rstrip("/") for path in found.get("not_in_cache", [])]
+    status: dict[str, Any] = json.loads(_dvc(root, "data", "status", "--json"))
+    paths = [path.rstrip("/") for path in status.get("not_in_cache", [])]
     return [path for path in paths if not experiments or Path(path).parts[1] in experiments]
 
 

@@ -11,7 +11,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc's allocator not to return large blocks at once; return whether it listens (other systems do not).
+    """Make glibc's allocator keep large freed blocks; return whether it does (other systems do not).
 
     The logits of a language model are some 10 MB, which glibc maps, and the kernel fills with zeros, anew at every
     step: a tenth to a fifth of the processor time of such a federation (benchmarks/RESULTS.md).

@@ -1,8 +1,8 @@
 """A process that has imported the code and opened nothing else: every stage runs in a fork of it.
 
 Importing takes seconds, a fork milliseconds. The server never computes, so that no fork inherits threads or data. It
-listens on a Unix socket; a connection carries one call as a line of JSON, then lines that the child tells, and at last
-its result. When the caller goes, so does the child; when its owner goes, so does the server.
+listens on a Unix socket. A connection carries one call as a line of JSON, then the messages of the child, and at last
+its result. A child ends with its caller, the server with its owner.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def serve(listener: socket.socket, idle_s: float | None = None, owner: int | None = None) -> None:
-    """Answer calls until the process ``owner`` is gone, or nobody has called for ``idle_s`` seconds."""
+    """Answer calls until the process ``owner`` is gone, or no call has come for ``idle_s`` seconds."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's; its children end with their connections
     children: dict[int, socket.socket] = {}
     last = time.monotonic()
@@ -53,11 +53,11 @@ def serve(listener: socket.socket, idle_s: float | None = None, owner: int | Non
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 last = time.monotonic()
-                _say_how_it_ended(connection, status)
+                _report_end(connection, status)
                 del children[child]
 
 
-def _say_how_it_ended(connection: socket.socket, status: int) -> None:
+def _report_end(connection: socket.socket, status: int) -> None:
     if os.WIFSIGNALED(status):
         with suppress(OSError):
             connection.sendall(_line({"died": signal.Signals(os.WTERMSIG(status)).name}))
@@ -65,42 +65,42 @@ def _say_how_it_ended(connection: socket.socket, status: int) -> None:
 
 
 def _be_a_child(connection: socket.socket) -> None:
-    """Do what the call asks, tell the result, and end."""
+    """Run the call, send its result, and end."""
     code = 1
     try:
         call = json.loads(read_line(connection))
         threading.Thread(target=_end_with_caller, args=(connection,), daemon=True).start()
-        tell = _teller(connection)
+        send = _sender(connection)
         _redirect(call.get("log"))
         os.environ.update(call.get("environment") or {})
         try:
             module, _, name = call["function"].partition(":")
-            tell({"result": getattr(import_module(module), name)(call["call"], tell)})
+            send({"result": getattr(import_module(module), name)(call["call"], send)})
             code = 0
         except FedprintError as error:
-            tell({"error": str(error), "exit_code": error.exit_code})
+            send({"error": str(error), "exit_code": error.exit_code})
         except BaseException as error:
             traceback.print_exc()
-            tell({"crash": f"{type(error).__name__}: {error}"})
+            send({"crash": f"{type(error).__name__}: {error}"})
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
         os._exit(code)  # no clean-up that the server's state would want
 
 
-def _teller(connection: socket.socket) -> Callable[[Message], None]:
+def _sender(connection: socket.socket) -> Callable[[Message], None]:
     lock = threading.Lock()
 
-    def tell(message: Message) -> None:
+    def send(message: Message) -> None:
         with lock:
             connection.sendall(_line(message))
 
-    return tell
+    return send
 
 
 def _end_with_caller(connection: socket.socket) -> None:
     with suppress(OSError):
-        connection.recv(1)  # the caller says no more: this returns when it is gone
+        connection.recv(1)  # the caller sends nothing more: this returns when it is gone
     os._exit(1)
 
 
@@ -122,13 +122,13 @@ def _line(message: Message) -> bytes:
 
 def read_line(connection: socket.socket) -> bytes:
     """Return the bytes up to the next newline, fewer where the connection ends."""
-    found = bytearray()
-    while not found.endswith(b"\n"):
+    line = bytearray()
+    while not line.endswith(b"\n"):
         part = connection.recv(1)
         if not part:
             break
-        found += part
-    return bytes(found)
+        line += part
+    return bytes(line)
 
 
 def listen(address: Path) -> socket.socket:
@@ -154,7 +154,7 @@ def main(arguments: list[str]) -> None:
     try:
         serve(listener, idle_s=float(idle) or None, owner=int(owner) or None)
         Path(address).unlink(missing_ok=True)
-        serve(listener, idle_s=2 * _LOOK_S)  # whoever called while the server made up its mind
+        serve(listener, idle_s=2 * _LOOK_S)  # calls that came while the server was ending
     finally:
         Path(address).unlink(missing_ok=True)
         with suppress(OSError):

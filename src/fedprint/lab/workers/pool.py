@@ -1,4 +1,4 @@
-"""Where stages run: a pool takes a call and returns what it ends with. This one forks processes of this machine."""
+"""Where stages run: a pool takes a call and returns its result. The pools here fork processes on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from fedprint.errors import FedprintError
 from fedprint.lab.workers.forkserver import ONE_THREAD, private_address
 
-Tell = Callable[[Mapping[str, Any]], None]
+Send = Callable[[Mapping[str, Any]], None]
 _START_S = 120.0
 PASSED = ("FEDPRINT_DATA", "DVC_STAGE", "DVC_ROOT")
 """Variables of the environment that calls take along: a server may have begun under others."""
@@ -31,14 +31,14 @@ class Crashed(FedprintError):
 
 
 class Stopped(Crashed):
-    """A call ended because all were to end: nobody's fault."""
+    """A call ended because the pool was stopped: no fault."""
 
 
 class Pool(Protocol):
-    """Something that runs calls elsewhere; a call is JSON, so that elsewhere may be another machine."""
+    """Runs calls in other processes; a call is JSON, so that it may run on another machine."""
 
-    def run(self, function: str, call: Mapping[str, Any], tell: Tell, log: Path | None = None) -> Any:
-        """Return what ``module:function(call, tell)`` returns there, handing on what it tells.
+    def run(self, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None) -> Any:
+        """Return what ``module:function(call, send)`` returns there, and pass on the messages that it sends.
 
         Raises its FedprintError, and :class:`Crashed` where it ended otherwise.
         """
@@ -49,7 +49,7 @@ class Pool(Protocol):
 
 @dataclass
 class LocalPool:
-    """A fork server of one's own; ``modules`` are imported once, before any call."""
+    """A fork server for this process; ``modules`` are imported once, before any call."""
 
     modules: Sequence[str]
     _server: subprocess.Popen[bytes] | None = None
@@ -73,7 +73,7 @@ class LocalPool:
             self._server.terminate()
             self._server.wait()
 
-    def run(self, function: str, call: Mapping[str, Any], tell: Tell, log: Path | None = None) -> Any:
+    def run(self, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None) -> Any:
         """Run one call in a fork of the server; several threads may do so at a time."""
         if self._address is None or self._server is None:
             raise FedprintError("the pool is closed: open it with `with`")
@@ -82,7 +82,7 @@ class LocalPool:
         try:
             if self._stopped:  # a job between two stages when all were to end
                 raise Stopped("it was stopped")
-            return converse(connection, function, call, tell, log)
+            return converse(connection, function, call, send, log)
         except Crashed:
             if self._stopped:
                 raise Stopped("it was stopped") from None
@@ -100,13 +100,13 @@ class LocalPool:
 
 @dataclass(frozen=True)
 class ServerPool:
-    """A fork server that somebody else started, at an ``address``."""
+    """A fork server that another process started, at an ``address``."""
 
     address: Path
 
-    def run(self, function: str, call: Mapping[str, Any], tell: Tell, log: Path | None = None) -> Any:
+    def run(self, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None) -> Any:
         """Run one call in a fork of the server."""
-        return converse(connect(self.address), function, call, tell, log)
+        return converse(connect(self.address), function, call, send, log)
 
     def stop(self) -> None:
         """Do nothing: calls end with the process that made them."""
@@ -133,9 +133,9 @@ def connect(address: Path, server: subprocess.Popen[bytes] | None = None) -> soc
 
 
 def converse(
-    connection: socket.socket, function: str, call: Mapping[str, Any], tell: Tell, log: Path | None = None
+    connection: socket.socket, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None
 ) -> Any:
-    """Send one call, hand on what is told, and return the result (:meth:`Pool.run`)."""
+    """Send one call, pass on its messages, and return its result (:meth:`Pool.run`)."""
     environment = {name: os.environ[name] for name in PASSED if name in os.environ}
     request = {"function": function, "call": call, "log": str(log) if log else None, "environment": environment}
     # A process that ends at a bad moment resets the connection.
@@ -155,5 +155,5 @@ def converse(
             if "died" in message:
                 memory = ", perhaps for lack of memory: try fewer --jobs" if message["died"] == "SIGKILL" else ""
                 raise Crashed(f"its process was ended by {message['died']}{memory}")
-            tell(message)
+            send(message)
     raise Crashed("its process ended without a result")

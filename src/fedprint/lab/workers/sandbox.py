@@ -1,7 +1,7 @@
-"""A process that can open only what it was given: the threat model of a stage, kept by the kernel and by Python.
+"""A process that can open only its given paths: the threat model of a stage, enforced by the kernel and by Python.
 
-Two guards, because neither is everywhere: Landlock (Linux 5.13), by which the kernel refuses every other path to any
-library of the process; and an audit hook, which refuses them to Python code on every system and says so in words.
+There are two guards, because neither is enough everywhere. With Landlock (Linux 5.13) the kernel refuses every other
+path to any library of the process. An audit hook refuses them to Python code on every system, with a clear error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PATHS: Mapping[str, Sequence[tuple[int, int | None]]] = {
     "os.rename": ((0, 2), (1, 3)),
     "os.link": ((0, 2), (1, 3)),
 }
-"""Python's events about files: where among their arguments a path is, and the open folder that it counts from."""
+"""Python's events about files: the index of each path among the arguments, and of the open folder it is relative to."""
 _LISTS = frozenset({"os.listdir", "os.scandir"})
 _PROGRAMS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"})
 _CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -61,7 +61,7 @@ class Trespass(PermissionError):
 def confine(read: Sequence[Path], write: Sequence[Path], *, name: str) -> bool:
     """Let this process, for the rest of its life, open only these paths, what is below them, and installed code.
 
-    Return whether the kernel holds it to that; the audit hook does in any case. ``name`` is the stage's, for the error.
+    Return whether the kernel enforces it; the audit hook does in any case. ``name`` is the stage's, for the error.
     """
     readable = [*_code(), *(path.resolve() for path in (*read, *write))]
     writable = [*_devices(), *(path.resolve() for path in write)]
@@ -70,12 +70,12 @@ def confine(read: Sequence[Path], write: Sequence[Path], *, name: str) -> bool:
     return kept
 
 
-def refuse_exposed(places: Iterable[Path]) -> None:
-    """Raise FedprintError where one of the places lies among installed code, which every stage may open."""
+def refuse_exposed(paths: Iterable[Path]) -> None:
+    """Raise FedprintError where one of the paths lies among installed code, which every stage may open."""
     code = _code()
-    for place in places:
-        if among := next((each for each in code if place.resolve().is_relative_to(each)), None):
-            raise FedprintError(f"{place} lies in {among}, which every stage may open: move it out of there")
+    for path in paths:
+        if among := next((each for each in code if path.resolve().is_relative_to(each)), None):
+            raise FedprintError(f"{path} lies in {among}, which every stage may open: move it out of there")
 
 
 def _code() -> list[Path]:
@@ -83,9 +83,8 @@ def _code() -> list[Path]:
     prefixes = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     installed = (f"{prefix}/{part}" for prefix in prefixes for part in _CODE)
     packages = (path for path in sys.path if Path(path).name in ("site-packages", "dist-packages"))
-    places = (*_SYSTEM, *installed, *packages, str(Path(fedprint.__file__).parent))
-    found = dict.fromkeys(Path(each).resolve() for each in places)
-    return [path for path in found if path.exists()]
+    folders = (*_SYSTEM, *installed, *packages, str(Path(fedprint.__file__).parent))
+    return [path for path in dict.fromkeys(Path(each).resolve() for each in folders) if path.exists()]
 
 
 def _devices() -> list[Path]:
@@ -102,7 +101,7 @@ def _audit(readable: Sequence[Path], writable: Sequence[Path], name: str, *, pro
         for path in _named(event, arguments):
             changes = _changes(event, arguments)
             if not may_read(path):
-                # What does not exist is no secret: libraries look for settings in many places.
+                # What does not exist is no secret: libraries look for settings in many folders.
                 if changes or os.path.exists(path):
                     raise Trespass(f"stage '{name}' opened {path}, which is not among its inputs and outputs")
             elif changes and not may_change(path):
@@ -112,7 +111,7 @@ def _audit(readable: Sequence[Path], writable: Sequence[Path], name: str, *, pro
 
 
 def _holding(paths: Sequence[Path]) -> Callable[[str], bool]:
-    """Return what tells whether a path is one of these, or below one."""
+    """Return a test of whether a path is one of these, or below one."""
     # Without the separator a folder would allow every other whose name begins with its own.
     exact = frozenset(map(str, paths))
     below = tuple(f"{path}{os.sep}" for path in exact)
@@ -121,8 +120,8 @@ def _holding(paths: Sequence[Path]) -> Callable[[str], bool]:
 
 def _named(event: str, arguments: Sequence[object]) -> Iterator[str]:
     """Yield the real paths that an event is about, where it is about files."""
-    for place, folder in _PATHS.get(event, ()):
-        path = "." if event in _LISTS and arguments[place] is None else arguments[place]
+    for index, folder in _PATHS.get(event, ()):
+        path = "." if event in _LISTS and arguments[index] is None else arguments[index]
         # A descriptor, of a file or of the folder that a path counts from, was checked when it was opened.
         if isinstance(path, str | bytes | os.PathLike):
             text = os.fsdecode(path)

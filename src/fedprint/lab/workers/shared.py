@@ -1,7 +1,7 @@
 """A fork server that outlives the command that started it, so that many short commands share its imports.
 
 One per project and state of the code: a server that was started from older sources is never called. It ends by itself
-when nobody has called for a while. Only the standard library is imported here: who calls must start at once.
+when no call has come for a while. Only the standard library is imported here, so that a caller starts at once.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ IDLE_S = 30.0
 def connected(root: Path, modules: Sequence[str], idle_s: float = IDLE_S) -> tuple[Path, socket.socket]:
     """Return the address of the project's server, which has imported ``modules``, and a connection for one call.
 
-    It is started where none of this code answers; who comes meanwhile waits for it. While the call runs, the server
-    stays, and the call may call it too.
+    It is started unless one of this code answers; other callers wait for it meanwhile. While the call runs, the server
+    stays, and the call may use it too.
     """
     folder = root / "work" / "forkserver"
     name = code_digest(modules)
@@ -46,11 +46,11 @@ def connected(root: Path, modules: Sequence[str], idle_s: float = IDLE_S) -> tup
 
 def code_digest(modules: Sequence[str]) -> str:
     """Return a name for the interpreter, what it is to import, and the sources as they are on disk now."""
-    found = [sys.executable, sys.version, *modules]
+    states = [sys.executable, sys.version, *modules]
     for path in sorted(PACKAGE.rglob("*.py")):
         state = path.stat()
-        found.append(f"{path} {state.st_size} {state.st_mtime_ns}")
-    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16]
+        states.append(f"{path} {state.st_size} {state.st_mtime_ns}")
+    return hashlib.sha256("\n".join(states).encode()).hexdigest()[:16]
 
 
 def _try(address: Path) -> tuple[Path, socket.socket] | None:

@@ -80,7 +80,7 @@ def _attack_as(name: AdversaryName, task: Task, devices: TrainedShadows, work: W
     scores: dict[str, np.ndarray] = {}
     with meter(f"attack {task.item}: {name}", len(task.config.attacks)) as bar:
         for i, attack in enumerate(task.config.attacks):
-            curves = Curves(tell=task.tell, name=f"{attack.name} {name}")
+            curves = Curves(send=task.send, name=f"{attack.name} {name}")
             settled[attack.name] = _run_attack(attack, task.seed, choice, exchanged, work, scores, curves)
             bar.update(i + 1, attack.name)
     selected = min(settled, key=lambda attack: (settled[attack]["log_loss"], attack))

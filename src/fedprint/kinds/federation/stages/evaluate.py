@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedprint.data.dataset import Meta
 from fedprint.data.formats.files import read_json, write_json
-from fedprint.data.prepared import Meta, load_meta, load_users
+from fedprint.data.prepared import load_meta, load_users
 from fedprint.defences.secure_aggregation import server_view
 from fedprint.evaluation.chance import expected_top_k
 from fedprint.evaluation.measure import ap_by_round, ap_by_user, measure_reidentification
@@ -59,7 +60,7 @@ def run(task: Task) -> None:
     write_analyses(
         task, meta, condition(task), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, added
     )
-    if "embedding" in task.places:
+    if "embedding" in task.paths:
         _write_tsne(task, out)
     shutil.copytree(task.at("samples"), out / "samples", dirs_exist_ok=True)
 

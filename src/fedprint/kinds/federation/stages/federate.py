@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from fedprint.data.dataset import Meta
 from fedprint.data.examples import columns, concat, num_examples, take
 from fedprint.data.formats.files import read_json, write_json
-from fedprint.data.prepared import Meta, load_meta, load_users
+from fedprint.data.prepared import load_meta, load_users
 from fedprint.federation.backends import best_device, make_backend
 from fedprint.federation.rounds import RoundReport, federate
 from fedprint.kinds.federation.building import federation as build
@@ -203,7 +204,7 @@ def _centralised(task: Task, meta: Meta, training: tuple[User, ...], test: tuple
     model = build.build_model(task.config, meta, test, seed).to(memory_format=torch.channels_last)
     cpu = {name: column.cpu() for name, column in _spaced(training).items()}
     batches = ShuffledBatches(cpu, 32, torch_rng(seed, "centralised"))
-    curve = PipeLogger(task.tell, "centralised")
+    curve = PipeLogger(task.send, "centralised")
     quiet_trainer(task.config.federation.central_epochs, logger=curve).fit(model, batches.loader())
     model.eval()
     values, _ = build.predictions(model.to(best_device()), test)

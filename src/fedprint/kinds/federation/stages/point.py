@@ -17,7 +17,7 @@ KEPT = ("rows.jsonl", "analysis_rows.jsonl", "details.json")
 def run(task: Task) -> None:
     """Evaluate, and write rows, details and the point itself: some hundred kilobytes."""
     whole, out = task.scratch / "evaluation", task.at("point")
-    evaluate.run(replace(task, places={**task.places, "evaluation": whole}))
+    evaluate.run(replace(task, paths={**task.paths, "evaluation": whole}))
     out.mkdir()
     for name in KEPT:
         shutil.copyfile(whole / name, out / name)
