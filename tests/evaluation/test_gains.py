@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from fedprint.analyses.trials import AnswerSet, Trial
-from fedprint.evaluation.gains import gain_interval, seed_half_width, top1_statistic
+from fedprint.evaluation.gains import gain_interval
+from fedprint.evaluation.intervals import student_half_width
 from fedprint.evaluation.judge import Setting, judge
+from fedprint.evaluation.statistics import top1_statistic
 from fedprint.types import FedprintError
 
 USERS, PER_USER, SEEDS = 30, 6, 5
@@ -80,8 +82,8 @@ def test_the_interval_covers_a_true_gain_of_zero_about_as_often_as_it_says() -> 
 
 
 def test_student_half_width_by_hand() -> None:
-    assert seed_half_width(np.array([0.0, 2.0]), 0.95) == pytest.approx(12.706 * 1.0, rel=1e-3)
-    assert seed_half_width(np.array([0.3]), 0.95) == 0
+    assert student_half_width(np.array([0.0, 2.0])) == pytest.approx(12.706 * 1.0, rel=1e-3)
+    assert student_half_width(np.array([0.3])) == 0
 
 
 def test_a_gain_without_a_baseline_is_an_error() -> None:

@@ -8,7 +8,8 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from fedprint.analyses.trials import UNSEEN, AnswerSet, Trial
-from fedprint.evaluation.judge import Setting, judge, weighted_auroc, weighted_tpr
+from fedprint.evaluation.judge import Setting, judge
+from fedprint.evaluation.statistics import weighted_auroc, weighted_tpr
 from fedprint.types import FedprintError, Measurement
 
 SETTING = Setting(seed=3, resamples=200)

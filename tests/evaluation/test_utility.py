@@ -2,27 +2,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
-from fedprint.evaluation.utility import (
-    IGNORED,
-    accuracy,
-    mae_gain,
-    mean_absolute_error,
-    mean_ap,
-    mean_ap_statistic,
-    top5_accuracy,
-    top5_hits,
-)
-from fedprint.types import FedprintError
+from fedprint.evaluation.outcomes import top_k_credit
+from fedprint.evaluation.statistics import mean_ap_statistic
+from fedprint.evaluation.utility import hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
+from fedprint.types import FedprintError, Measurement
 
 USERS = np.repeat(np.arange(20), 10)
+
+
+def accuracy(scores: NDArray[np.floating], targets: NDArray[np.integer]) -> Measurement:
+    return hit_rate("accuracy", top_k_credit(scores, targets, 1), USERS, 0, chance=1 / scores.shape[1])
 
 
 def test_accuracy_counts_right_answers_and_knows_chance() -> None:
     rng = np.random.default_rng(0)
     scores, targets = rng.random((200, 4)), rng.integers(0, 4, 200)
-    found = accuracy(scores, targets, USERS, 0)
+    found = accuracy(scores, targets)
     assert found.value == pytest.approx(np.mean(scores.argmax(1) == targets))
     assert (found.metric, found.unit, found.chance, found.n_questions, found.n_users) == (
         "accuracy", "fraction", 0.25, 200, 20,
@@ -32,30 +30,25 @@ def test_accuracy_counts_right_answers_and_knows_chance() -> None:
 
 def test_chance_of_accuracy_is_not_the_majority_class() -> None:
     targets = np.zeros(200, int)
-    assert accuracy(np.zeros((200, 2)), targets, USERS, 0).value == pytest.approx(0.5)
+    assert accuracy(np.zeros((200, 2)), targets).value == pytest.approx(0.5)
 
 
 def test_perfect_accuracy_keeps_an_interval() -> None:
     targets = np.arange(200) % 3
-    found = accuracy(np.eye(3)[targets], targets, USERS, 0)
+    found = accuracy(np.eye(3)[targets], targets)
     assert (found.value, found.hi) == (1.0, 1.0) and 0.8 < found.lo < 0.9
 
 
-def test_top5_ignores_padding_and_batches_add_up() -> None:
+def test_top5_leaves_out_tokens_that_do_not_count() -> None:
     rng = np.random.default_rng(1)
     scores, targets = rng.random((200, 50)), rng.integers(0, 50, 200)
-    targets[::3] = IGNORED
-    hits = np.concatenate([top5_hits(scores[i : i + 40], targets[i : i + 40]) for i in range(0, 200, 40)])
-    kept = targets != IGNORED
+    hits = top_k_credit(scores, targets, 5)
+    hits[::3] = np.nan
+    kept = np.arange(200) % 3 > 0
     slow = [t in np.argsort(-s)[:5] for s, t in zip(scores[kept], targets[kept], strict=True)]
     found = top5_accuracy(hits, USERS, 50, 0)
     assert found.value == pytest.approx(np.mean(slow))
     assert found.n_questions == kept.sum() and found.chance == pytest.approx(0.1)
-
-
-def test_top5_takes_sequences_of_tokens() -> None:
-    scores, targets = np.random.default_rng(2).random((3, 4, 9)), np.arange(12).reshape(3, 4) % 9
-    assert np.array_equal(top5_hits(scores, targets), top5_hits(scores.reshape(12, 9), targets.ravel()))
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from fedprint.evaluation.rows import Row
 
 IGNORED = ("experiment", "config_hash")
-"""Columns that differ by name alone."""
+"""Columns in which two runs of one experiment may differ: names only."""
 
 MEASURED = ("value", "lo", "hi", "chance", "n_questions", "n_users")
-"""Columns that do not say what a row is about."""
+"""Columns with what was measured. All other columns say what a row is about."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How many rows are the ``same`` to the byte, which pairs lie ``within`` each other's intervals, and the rest.
+    """The number of rows that are the ``same`` to the byte, and all other rows.
 
-    ``beyond`` are pairs of which a value lies outside the other's interval; ``missing`` are rows of the first alone,
-    ``added`` of the second alone.
+    ``within`` are pairs whose values lie within each other's intervals; ``beyond`` are the other pairs; ``missing``
+    are rows of the first run alone, ``added`` of the second alone.
     """
 
     same: int
@@ -37,9 +37,9 @@ class Agreement:
 
 
 def agreement(first: Sequence[Row], second: Sequence[Row], ignore: Collection[str] = IGNORED) -> Agreement:
-    """Compare rows that are about the same: of equal values in all columns but ``ignore`` and :data:`MEASURED`.
+    """Compare rows that are about the same: with equal values in all columns except ``ignore`` and :data:`MEASURED`.
 
-    Rows of one meaning are compared in their order. A row without an interval agrees only with an equal value.
+    Several rows about the same are compared in their order. A row without an interval agrees only with an equal value.
     """
     waiting: dict[str, deque[Row]] = defaultdict(deque)
     for row in second:
@@ -73,7 +73,7 @@ def _subject(row: Row, ignore: Collection[str]) -> str:
 
 
 def _text(row: Row, without: Collection[str]) -> str:
-    # A column that nobody fills may be left out: another row of the table decides whether it is there.
+    # An empty column may be left out: whether it exists depends on the other rows of its table.
     return json.dumps({k: v for k, v in row.items() if k not in without and v is not None}, sort_keys=True)
 
 

@@ -1,4 +1,4 @@
-"""How clients' diversity moves over training: V_c and U_s of the last third of the rounds against the first."""
+"""How the diversity of clients changes over training: V_c and U_s of the last third of the rounds over the first."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from scipy.stats import ttest_ind
 from fedprint.evaluation.intervals import Interval
 
 LEAST = 6
-"""Rounds below which a third shows no spread."""
+"""Least number of rounds: with fewer a third of them shows no spread."""
 
 
 def doublings(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
     """Return log2 of the geometric mean of the last third of ``values`` over that of the first: 1 is twice as much.
 
-    ``values`` (T,) are positive, by round. Welch's t interval of the difference of mean logs, with rounds as draws: the
-    trend within a third widens it, but rounds that resemble each other by chance are no fresh evidence, so that several
-    seeds, pooled, say more than many rounds. None below :data:`LEAST` rounds.
+    ``values`` (T,) are positive, by round. The interval is Welch's t interval of the difference of mean logs, with
+    rounds as independent draws. A trend within a third widens it. But successive rounds are alike, so that several
+    pooled seeds are better evidence than many rounds. None below :data:`LEAST` rounds.
     """
     if len(values) < LEAST:
         return None

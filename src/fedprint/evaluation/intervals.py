@@ -3,8 +3,8 @@
 Every interval is two-sided at ``confidence``. For quantities in known ``bounds`` it is a bootstrap-t (studentised) on
 the logit scale with two repairs, each for a way in which few users mislead a bootstrap:
 
-* **edges**: a resample without variance has an infinite t and so widens the interval without limit; it is then cut
-  back to exact binomial bounds (:func:`safe_bounds`). Users that are all equal get those bounds alone, not [v, v].
+* **edges**: a resample without variance has an infinite t and widens the interval without limit. The interval is then
+  cut to exact binomial bounds (:func:`safe_bounds`). Users that are all equal get these bounds, not [v, v].
 * **long tail**: when the largest deviation is on one side only, the sample has probably missed users further out
   (AP of random scores is 1/rank: most users .01, a rare one 1). On that side the standard error grows by
   ``-ln((1 - confidence) / 2)`` unseen users (the "rule of three", per side) as extreme as the excess of that deviation.
@@ -12,6 +12,7 @@ the logit scale with two repairs, each for a way in which few users mislead a bo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -82,7 +83,7 @@ def difference_interval(
     resamples: int = 2000,
     bounds: Bounds | None = (-1.0, 1.0),
 ) -> Interval:
-    """Return the interval of mean(a - b), paired: ``a`` and ``b`` (U,) speak of the same users in the same order."""
+    """Return the interval of mean(a - b), paired: ``a`` and ``b`` (U,) have the same users in the same order."""
     left, right = np.asarray(a, float), np.asarray(b, float)
     if left.shape != right.shape:
         raise FedprintError(f"paired values need the same users: {left.shape} and {right.shape}")
@@ -100,9 +101,9 @@ def ratio_interval(
 ) -> Interval:
     """Return the interval of ``sum(sums) / sum(counts)`` over users with unequal numbers of questions, both (U,).
 
-    With ``bounds`` = (low, high) every question lies in [low, high] and so does the interval. Without, the bootstrap-t
-    is taken on the plain scale, equal users give a point, one user gives (-inf, inf), and where so few users make the
-    bootstrap's t infinite Student's takes its place.
+    With ``bounds`` = (low, high) every question lies in [low, high] and so does the interval. Without bounds the
+    bootstrap-t is taken on the plain scale, equal users give a point, and one user gives (-inf, inf). Where there are
+    so few users that the bootstrap's t is infinite, Student's t replaces it.
 
     Raises:
         FedprintError: no users, a count below or equal to zero, a non-finite sum, or a value outside the bounds.
@@ -132,6 +133,24 @@ def check_clusters(sums: ArrayLike, counts: ArrayLike, bounds: Bounds | None) ->
     return h, n
 
 
+def student_half_width(values: Doubles, confidence: float = 0.95) -> float:
+    """Return half the width of Student's interval of the mean of one value per run (r,); 0 for a single run."""
+    if len(values) < 2:
+        return 0.0
+    quantile = float(student_t.ppf((1 + confidence) / 2, len(values) - 1))
+    return quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+
+
+def hit_interval(
+    hits: ArrayLike, user_ids: ArrayLike, rng: np.random.Generator, *, confidence: float = 0.95, resamples: int = 2000
+) -> Interval:
+    """Return the interval of the mean of ``hits`` (q,): Clopper-Pearson when no user is asked about twice."""
+    credit, users = np.asarray(hits, float), np.asarray(user_ids)
+    if len(np.unique(users)) == len(users):
+        return proportion_interval(float(credit.sum()), len(credit), confidence=confidence)
+    return cluster_mean_interval(credit, users, rng, confidence=confidence, resamples=resamples)
+
+
 def proportion_interval(successes: float, trials: float, *, confidence: float = 0.95) -> Interval:
     """Return the Clopper-Pearson interval of a proportion of independent trials.
 
@@ -149,9 +168,9 @@ def proportion_interval(successes: float, trials: float, *, confidence: float = 
 def safe_bounds(sums: Doubles, counts: Doubles, level: float) -> Bounds:
     """Return bounds on a [0, 1] mean that hold without any resampling; ``level`` is the error of each side.
 
-    The tighter of two arguments: Clopper-Pearson with fractional successes out of Kish's effective number of users;
-    and, with k users off the most common value c, the share p of such users is at most Clopper-Pearson's bound, so
-    that the mean lies within [c - c p, c + (1 - c) p].
+    The tighter of two bounds. The first is Clopper-Pearson with fractional successes out of Kish's effective number of
+    users. For the second, let k users differ from the most common value c: the share p of such users is at most
+    Clopper-Pearson's bound, so that the mean lies within [c - c p, c + (1 - c) p].
     """
     values = np.clip(sums / counts, 0.0, 1.0)
     effective = float(counts.sum() ** 2 / (counts**2).sum())
@@ -178,7 +197,7 @@ def _studentised_ends(
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(errors < _TINY, np.copysign(np.inf, ratios - value), (shifts - centre) / (errors * slope[1:]))
     t_lo, t_hi = np.quantile(t, [level, 1 - level], method="inverted_cdf")
-    if not bounded:  # nothing would cut an infinite t back
+    if not bounded:  # there are no bounds to cut an infinite t
         reach = float(student_t.ppf(1 - level, len(h) - 1))
         t_lo, t_hi = (end if np.isfinite(end) else np.copysign(reach, end) for end in (t_lo, t_hi))
     below, above = _tail_errors(h, n, value, error, unseen=-np.log(level))

@@ -10,17 +10,25 @@ import numpy as np
 
 from fedprint.analyses.trials import UNSEEN, AnswerSet, Trial
 from fedprint.evaluation.chance import expected_ap, expected_top_k
-from fedprint.evaluation.gains import ap_statistic, gain_interval, mean_of, top1_statistic
-from fedprint.evaluation.intervals import Interval, cluster_bootstrap_interval
-from fedprint.evaluation.measure import hit_interval, measure_outcomes
+from fedprint.evaluation.gains import gain_interval
+from fedprint.evaluation.intervals import Interval, cluster_bootstrap_interval, hit_interval
+from fedprint.evaluation.measure import measure_outcomes
 from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.outcomes import Outcomes, outcomes, top_k_credit
-from fedprint.evaluation.utility import mean_ap_statistic
+from fedprint.evaluation.statistics import (
+    Statistic,
+    ap_statistic,
+    mean_ap_statistic,
+    mean_of,
+    top1_statistic,
+    weighted_auroc,
+    weighted_tpr,
+)
 from fedprint.rng import numpy_rng
 from fedprint.types import Doubles, FedprintError, Ints, Measurement
 
 FALSE_ALARMS = 0.05
-"""The false-positive rate of ``membership_tpr``: with some dozen users none much smaller can be told from 0."""
+"""The false-positive rate of ``membership_tpr``; a dozen users could not distinguish a much smaller one from 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +42,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """A trial beside the truth: ``columns`` (q,) the right option, ``users`` (q,) to resample.
+    """A trial with the truth: ``columns`` (q,) the right options, ``users`` (q,) to resample.
 
     ``tables`` (s, q, m): the answers, once per seed of the attack's training; ``baseline`` likewise, or None.
     """
@@ -64,166 +72,135 @@ def judge(trial: Trial, answers: AnswerSet, setting: Setting) -> list[Measuremen
     unknown = set(trial.metrics) - set(_JUDGES) - set(_REIDENTIFICATION)
     if unknown:
         raise FedprintError(f"no way to judge {sorted(unknown)}; choose of {sorted({*_JUDGES, *_REIDENTIFICATION})}")
-    found = _beside_truth(trial, answers, setting)
-    named = [_JUDGES[metric](metric, found) for metric in trial.metrics if metric in _JUDGES]
+    judged = _beside_truth(trial, answers, setting)
+    named = [_JUDGES[metric](metric, judged) for metric in trial.metrics if metric in _JUDGES]
     wanted = [metric for metric in trial.metrics if metric in _REIDENTIFICATION]
     if not wanted:
         return named
-    seen = _outcomes_of_users(found)
-    measured = measure_outcomes(seen, setting.seed, confidence=setting.confidence, resamples=setting.resamples)
+    averaged = _outcomes_of_users(judged)
+    measured = measure_outcomes(averaged, setting.seed, confidence=setting.confidence, resamples=setting.resamples)
     return [m for m in measured if m.metric in wanted] + named
 
 
 def _beside_truth(trial: Trial, answers: AnswerSet, setting: Setting) -> Judged:
-    right, users = answers.answers[trial.rows], answers.users[trial.rows]
+    truth, users = answers.answers[trial.rows], answers.users[trial.rows]
     tables = trial.scores if trial.scores.ndim == 3 else trial.scores[None]
     baseline = trial.baseline
     if baseline is not None and baseline.ndim == 2:
         baseline = baseline[None]
     if baseline is not None and baseline.shape != tables.shape:
         raise FedprintError(f"scores {tables.shape} and baseline {baseline.shape} of a trial must have the same shape")
-    found = Judged(tables=tables, baseline=baseline, options=trial.options, columns=right, users=users, setting=setting)
+    judged = Judged(
+        tables=tables, baseline=baseline, options=trial.options, columns=truth, users=users, setting=setting
+    )
     if not len(trial.options):  # ``same`` and ``fits``: the one column scores the answer 1
-        return found
-    place = {int(option): i for i, option in enumerate(trial.options)}
-    missing = sorted(set(right.tolist()) - set(place))
+        return judged
+    position = {int(option): i for i, option in enumerate(trial.options)}
+    missing = sorted(set(truth.tolist()) - set(position))
     if missing:
         raise FedprintError(
             f"questions '{trial.questions}': the answer {missing[0]} is no option of the trial {dict(trial.keys)}"
         )
-    columns = np.array([place[int(answer)] for answer in right], dtype=np.int64)
-    return replace(found, columns=columns)
+    columns = np.array([position[int(answer)] for answer in truth], dtype=np.int64)
+    return replace(judged, columns=columns)
 
 
-def _outcomes_of_users(found: Judged) -> Outcomes:
+def _outcomes_of_users(judged: Judged) -> Outcomes:
     """Return the outcomes, averaged over seeds; the option "unseen" is no user and does not enter the mean AP."""
-    every = [outcomes(table, found.columns, found.users) for table in found.tables]
+    every = [outcomes(table, judged.columns, judged.users) for table in judged.tables]
     means = {name: np.mean([getattr(one, name) for one in every], axis=0) for name in ("ap", "top1", "top5")}
     all_options = replace(every[0], **means)
-    kept = found.options[all_options.columns] != UNSEEN
+    kept = judged.options[all_options.columns] != UNSEEN
     parts = {name: getattr(all_options, name)[kept] for name in ("columns", "ap", "chance_ap", "prevalence", "counts")}
     return replace(all_options, **parts)
 
 
-def _pairs(metric: str, found: Judged) -> Measurement:
+def _pairs(metric: str, judged: Judged) -> Measurement:
     """Average precision over pairs of which about half belong together, or over devices of which some fit."""
-    return _binary_ap(metric, found.scores[:, 0], found.columns == 1, found)
+    return _binary_ap(metric, judged.scores[:, 0], judged.columns == 1, judged)
 
 
-def _unseen_ap(metric: str, found: Judged) -> Measurement:
-    column = _unseen_column(found)
-    return _binary_ap(metric, found.scores[:, column], found.columns == column, found)
+def _unseen_ap(metric: str, judged: Judged) -> Measurement:
+    column = _unseen_column(judged)
+    return _binary_ap(metric, judged.scores[:, column], judged.columns == column, judged)
 
 
-def _binary_ap(metric: str, scores: Doubles, positive: np.ndarray, found: Judged) -> Measurement:
+def _binary_ap(metric: str, scores: Doubles, positive: np.ndarray, judged: Judged) -> Measurement:
     statistic = mean_ap_statistic(scores[:, None], positive[:, None])
     chance = float(expected_ap(positive.sum(), len(positive)))
-    return measurement(metric, _bootstrap(metric, statistic, found), chance, found.users)
+    return measurement(metric, _bootstrap(metric, statistic, judged), chance, judged.users)
 
 
-def _attribute_ap(metric: str, found: Judged) -> Measurement:
+def _attribute_ap(metric: str, judged: Judged) -> Measurement:
     """Average precision per class, averaged over the classes that occur and over seeds."""
-    truth = np.eye(found.tables.shape[2], dtype=bool)[found.columns]
+    truth = np.eye(judged.tables.shape[2], dtype=bool)[judged.columns]
     positives = truth.sum(0)
     chance = float(expected_ap(positives[positives > 0], len(truth)).mean())
-    statistics = [mean_ap_statistic(table, truth) for table in found.tables]
-    return measurement(metric, _bootstrap(metric, mean_of(statistics), found), chance, found.users)
+    statistics = [mean_ap_statistic(table, truth) for table in judged.tables]
+    return measurement(metric, _bootstrap(metric, mean_of(statistics), judged), chance, judged.users)
 
 
-def _attribute_top1(metric: str, found: Judged) -> Measurement:
-    hits = np.mean([top_k_credit(table, found.columns, 1) for table in found.tables], axis=0)
-    setting = found.setting
+def _attribute_top1(metric: str, judged: Judged) -> Measurement:
+    hits = np.mean([top_k_credit(table, judged.columns, 1) for table in judged.tables], axis=0)
+    setting = judged.setting
     rng = numpy_rng(setting.seed, "interval", metric)
-    interval = hit_interval(hits, found.users, rng, confidence=setting.confidence, resamples=setting.resamples)
-    return measurement(metric, interval, float(expected_top_k(1, found.tables.shape[2])), found.users)
+    interval = hit_interval(hits, judged.users, rng, confidence=setting.confidence, resamples=setting.resamples)
+    return measurement(metric, interval, float(expected_top_k(1, judged.tables.shape[2])), judged.users)
 
 
-def _gain(metric: str, found: Judged) -> Measurement:
+def _gain(metric: str, judged: Judged) -> Measurement:
     """How much better the scores are than the baseline, seed by seed: top-1, or AP averaged over options."""
-    if found.baseline is None:
+    if judged.baseline is None:
         raise FedprintError(f"'{metric}' is a paired difference; the trial needs a baseline")
     statistic_of = top1_statistic if metric == "mtl_gain" else ap_statistic
     pairs = [
-        (statistic_of(table, found.columns), statistic_of(other, found.columns))
-        for table, other in zip(found.tables, found.baseline, strict=True)
+        (statistic_of(table, judged.columns), statistic_of(other, judged.columns))
+        for table, other in zip(judged.tables, judged.baseline, strict=True)
     ]
-    setting = found.setting
+    setting = judged.setting
     rng = numpy_rng(setting.seed, "interval", metric)
     resamples = min(setting.resamples, 200)
-    interval = gain_interval(pairs, found.users, rng, confidence=setting.confidence, resamples=resamples)
-    return measurement(metric, interval, 0.0, found.users)
+    interval = gain_interval(pairs, judged.users, rng, confidence=setting.confidence, resamples=resamples)
+    return measurement(metric, interval, 0.0, judged.users)
 
 
-def _auroc(metric: str, found: Judged) -> Measurement:
+def _auroc(metric: str, judged: Judged) -> Measurement:
     """How well the option "unseen" separates users without a prior; chance is one half."""
-    column = _unseen_column(found)
-    statistic = weighted_auroc(found.scores[:, column], found.columns == column)
-    return measurement(metric, _bootstrap(metric, statistic, found), 0.5, found.users)
+    column = _unseen_column(judged)
+    statistic = weighted_auroc(judged.scores[:, column], judged.columns == column)
+    return measurement(metric, _bootstrap(metric, statistic, judged), 0.5, judged.users)
 
 
-def weighted_auroc(scores: Doubles, positive: np.ndarray) -> Callable[[Doubles], float]:
-    """Return the area under the ROC curve (ties count half) as a function of weights (n,); NaN without both classes."""
-    values, place = np.unique(scores, return_inverse=True)
-
-    def statistic(weights: Doubles) -> float:
-        p = np.bincount(place, weights=weights * positive, minlength=len(values))
-        n = np.bincount(place, weights=weights * ~positive, minlength=len(values))
-        below = np.cumsum(n) - n
-        total = p.sum() * n.sum()
-        return float((p * (below + n / 2)).sum() / total) if total else float("nan")
-
-    return statistic
-
-
-def _membership_auc(metric: str, found: Judged) -> Measurement:
+def _membership_auc(metric: str, judged: Judged) -> Measurement:
     """How well scores separate members from others; chance is one half."""
-    statistic = weighted_auroc(found.scores[:, 0], found.columns == 1)
-    return measurement(metric, _bootstrap(metric, statistic, found), 0.5, found.users)
+    statistic = weighted_auroc(judged.scores[:, 0], judged.columns == 1)
+    return measurement(metric, _bootstrap(metric, statistic, judged), 0.5, judged.users)
 
 
-def _membership_tpr(metric: str, found: Judged) -> Measurement:
+def _membership_tpr(metric: str, judged: Judged) -> Measurement:
     """Share of members above all but :data:`FALSE_ALARMS` of the others.
 
-    Of N others floor(N / 20) may be above: random scores put (that + 1) / (N + 1) of the members there.
+    Of N others floor(N / 20) may be above; random scores put (floor(N / 20) + 1) / (N + 1) of the members there.
     """
-    member = found.columns == 1
+    member = judged.columns == 1
     others = int((~member).sum())
     chance = (math.floor(FALSE_ALARMS * others) + 1) / (others + 1)
-    statistic = weighted_tpr(found.scores[:, 0], member, FALSE_ALARMS)
-    return measurement(metric, _bootstrap(metric, statistic, found), chance, found.users)
+    statistic = weighted_tpr(judged.scores[:, 0], member, FALSE_ALARMS)
+    return measurement(metric, _bootstrap(metric, statistic, judged), chance, judged.users)
 
 
-def weighted_tpr(scores: Doubles, positive: np.ndarray, most: float) -> Callable[[Doubles], float]:
-    """Return the true-positive rate at a false-positive rate of at most ``most``, as a function of weights (n,).
-
-    Calls everyone positive whose score is above a threshold, the lowest that keeps to ``most``; equal scores are called
-    together. NaN without both classes.
-    """
-    values, place = np.unique(scores, return_inverse=True)
-
-    def statistic(weights: Doubles) -> float:
-        p = np.bincount(place, weights=weights * positive, minlength=len(values))[::-1]
-        n = np.bincount(place, weights=weights * ~positive, minlength=len(values))[::-1]
-        if not (p.sum() and n.sum()):
-            return float("nan")
-        allowed = np.cumsum(n) <= most * n.sum() * (1 + 1e-9)
-        return float(p[allowed].sum() / p.sum())
-
-    return statistic
-
-
-def _unseen_column(found: Judged) -> int:
-    places = np.flatnonzero(found.options == UNSEEN)
-    if not len(places):
+def _unseen_column(judged: Judged) -> int:
+    columns = np.flatnonzero(judged.options == UNSEEN)
+    if not len(columns):
         raise FedprintError("a trial without the option 'unseen' has no unseen users to detect")
-    return int(places[0])
+    return int(columns[0])
 
 
-def _bootstrap(metric: str, statistic: Callable[[Doubles], float], found: Judged) -> Interval:
-    rng = numpy_rng(found.setting.seed, "interval", metric)
-    resamples = min(found.setting.resamples, 400)  # sorting is done once, but each resample walks all questions
+def _bootstrap(metric: str, statistic: Statistic, judged: Judged) -> Interval:
+    rng = numpy_rng(judged.setting.seed, "interval", metric)
+    resamples = min(judged.setting.resamples, 400)  # a resample costs as much as there are questions
     return cluster_bootstrap_interval(
-        statistic, found.users, rng, confidence=found.setting.confidence, resamples=resamples
+        statistic, judged.users, rng, confidence=judged.setting.confidence, resamples=resamples
     )
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedprint.evaluation.chance import expected_top_k
-from fedprint.evaluation.intervals import Interval, cluster_mean_interval, mean_interval, proportion_interval
+from fedprint.evaluation.intervals import hit_interval, mean_interval
 from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.outcomes import Outcomes, check_ranking, outcomes
 from fedprint.rng import numpy_rng
-from fedprint.types import Doubles, FedprintError, Ints, Measurement
+from fedprint.types import FedprintError, Measurement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,46 +49,36 @@ def measure_reidentification(
     behind each question. Fractions and ratios; intervals over users (5.3). The ratios divide by a constant, so their
     intervals are those of the AP, scaled.
     """
-    found = outcomes(scores, truth, user_ids)
-    return measure_outcomes(found, seed, confidence=confidence, resamples=resamples)
+    return measure_outcomes(outcomes(scores, truth, user_ids), seed, confidence=confidence, resamples=resamples)
 
 
 def measure_outcomes(
-    found: Outcomes, seed: int, *, confidence: float = 0.95, resamples: int = 2000
+    answered: Outcomes, seed: int, *, confidence: float = 0.95, resamples: int = 2000
 ) -> list[Measurement]:
     """Return the measurements of :func:`measure_reidentification` from its outcomes."""
     rng = numpy_rng(seed, "interval", "ap")
-    ap = mean_interval(found.ap, rng, confidence=confidence, resamples=resamples)
-    chance, prevalence = float(found.chance_ap.mean()), float(found.prevalence.mean())
+    ap = mean_interval(answered.ap, rng, confidence=confidence, resamples=resamples)
+    chance, prevalence = float(answered.chance_ap.mean()), float(answered.prevalence.mean())
     intervals = {
         "ap": (ap, chance),
         "ap_over_chance": (ap.scaled(1 / chance), 1.0),
         "ap_over_prevalence": (ap.scaled(1 / prevalence), chance / prevalence),
     }
-    for k, hits in ((1, found.top1), (5, found.top5)):
+    for k, hits in ((1, answered.top1), (5, answered.top5)):
         rng = numpy_rng(seed, "interval", f"top{k}")
-        hit = hit_interval(hits, found.user_ids, rng, confidence=confidence, resamples=resamples)
-        intervals[f"top{k}"] = (hit, float(expected_top_k(k, found.n_options)))
-    return [measurement(name, interval, level, found.user_ids) for name, (interval, level) in intervals.items()]
-
-
-def hit_interval(
-    hits: Doubles, user_ids: Ints, rng: np.random.Generator, *, confidence: float, resamples: int
-) -> Interval:
-    """Return the interval of the mean of ``hits`` (q,): exact (Clopper-Pearson) when no user is asked about twice."""
-    if len(np.unique(user_ids)) == len(user_ids):
-        return proportion_interval(float(hits.sum()), len(hits), confidence=confidence)
-    return cluster_mean_interval(hits, user_ids, rng, confidence=confidence, resamples=resamples)
+        hit = hit_interval(hits, answered.user_ids, rng, confidence=confidence, resamples=resamples)
+        intervals[f"top{k}"] = (hit, float(expected_top_k(k, answered.n_options)))
+    return [measurement(name, interval, level, answered.user_ids) for name, (interval, level) in intervals.items()]
 
 
 def ap_by_user(scores: ArrayLike, truth: ArrayLike, options: Sequence[int]) -> list[UserAp]:
     """Return one row per user with a question, in column order; ``options`` (m,) are the columns' user ids."""
-    found = outcomes(scores, truth, truth)
-    if len(options) != found.n_options:
-        raise FedprintError(f"{len(options)} options were named for {found.n_options} columns of scores")
+    users = outcomes(scores, truth, truth)
+    if len(options) != users.n_options:
+        raise FedprintError(f"{len(options)} options are named for {users.n_options} columns of scores")
     return [
         UserAp(user_id=int(options[column]), ap=float(ap), n_updates=int(count), chance=float(chance))
-        for column, ap, count, chance in zip(found.columns, found.ap, found.counts, found.chance_ap, strict=True)
+        for column, ap, count, chance in zip(users.columns, users.ap, users.counts, users.chance_ap, strict=True)
     ]
 
 
@@ -117,7 +107,7 @@ def ap_by_round(
         inside = (when >= span[0]) & (when <= span[-1])
         rows.append(RoundBin(first=int(span[0]), last=int(span[-1]), ap=None))
         if inside.any():
-            found = outcomes(ranked[inside], answers[inside], answers[inside])
-            ap = measure_outcomes(found, seed, confidence=confidence, resamples=resamples)[0]
+            answered = outcomes(ranked[inside], answers[inside], answers[inside])
+            ap = measure_outcomes(answered, seed, confidence=confidence, resamples=resamples)[0]
             rows[-1] = RoundBin(first=int(span[0]), last=int(span[-1]), ap=ap)
     return rows

@@ -17,9 +17,9 @@ from fedprint.types import Doubles, FedprintError, Ints
 
 @dataclass(frozen=True, kw_only=True)
 class Outcomes:
-    """How one attack did, before any averaging.
+    """The outcomes of one attack before any averaging.
 
-    ``columns`` (U,) names the option each per-user array speaks of: ``ap``, ``chance_ap``, ``prevalence`` and
+    ``columns`` (U,) are the options that the per-user arrays refer to: ``ap``, ``chance_ap``, ``prevalence`` and
     ``counts`` (its questions) are all (U,). ``top1`` and ``top5`` (q,) are expected hits in [0, 1]; ``user_ids`` (q,)
     is the user behind each question, the unit that is resampled. All fractions.
     """
@@ -38,8 +38,8 @@ class Outcomes:
 def outcomes(scores: ArrayLike, truth: ArrayLike, user_ids: ArrayLike) -> Outcomes:
     """Return the outcomes of ``scores`` (q, m) against the true option column ``truth`` (q,).
 
-    ``user_ids`` (q,) is who each question is about; it differs from the option only where several users share one
-    (the "unseen" option of the open world).
+    ``user_ids`` (q,) are the users that the questions are about. They differ from the option only where several users
+    share one (the "unseen" option of the open world).
 
     Raises:
         FedprintError: shapes disagree, a score is not finite, or a truth is no column.
@@ -62,17 +62,17 @@ def outcomes(scores: ArrayLike, truth: ArrayLike, user_ids: ArrayLike) -> Outcom
     )
 
 
-def outcomes_of(found: Outcomes, columns: ArrayLike) -> Outcomes:
-    """Return the part of ``found`` about some of its ``columns`` (k,), each still ranked among all questions.
+def outcomes_of(whole: Outcomes, columns: ArrayLike) -> Outcomes:
+    """Return the part of the outcomes about some ``columns`` (k,), each still ranked among all questions.
 
-    For outcomes whose ``user_ids`` are the right columns. Raises FedprintError when nobody of them is asked about.
+    For outcomes whose ``user_ids`` are the right columns. Raises FedprintError when no question is about these columns.
     """
     wanted = np.asarray(columns, np.int64)
-    kept, asked = np.isin(found.columns, wanted), np.isin(found.user_ids, wanted)
+    kept, asked = np.isin(whole.columns, wanted), np.isin(whole.user_ids, wanted)
     if not asked.any():
         raise FedprintError(f"no question is about any of {wanted.tolist()}; ask about more users")
-    per_user = {name: getattr(found, name)[kept] for name in ("columns", "ap", "chance_ap", "prevalence", "counts")}
-    return replace(found, **per_user, **{name: getattr(found, name)[asked] for name in ("top1", "top5", "user_ids")})
+    per_user = {name: getattr(whole, name)[kept] for name in ("columns", "ap", "chance_ap", "prevalence", "counts")}
+    return replace(whole, **per_user, **{name: getattr(whole, name)[asked] for name in ("top1", "top5", "user_ids")})
 
 
 def check_ranking(scores: ArrayLike, truth: ArrayLike) -> tuple[Doubles, Ints]:
@@ -92,7 +92,7 @@ def top_k_credit(scores: Doubles, truth: Ints, k: int) -> Doubles:
 
     Expected credit rather than a draw: constant scores give exactly k/m, and the result needs no seed.
     """
-    own = scores[np.arange(len(truth)), truth][:, None]
-    better, tied = (scores > own).sum(1), (scores == own).sum(1)
+    right = scores[np.arange(len(truth)), truth][:, None]
+    better, tied = (scores > right).sum(1), (scores == right).sum(1)
     credit: Doubles = np.clip((k - better) / tied, 0.0, 1.0)
     return credit

@@ -1,4 +1,4 @@
-"""The points of several seeds as one place on the plane: values with intervals over seeds and users.
+"""A point of a plane: the runs of several seeds, as values with intervals over seeds and users.
 
 ``points`` are one configuration under different seeds; ``undefended`` maps each seed to its point without a defence.
 """
@@ -12,14 +12,14 @@ from typing import Any
 from fedprint.evaluation.intervals import ratio_interval
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import POOLED, Row, pool_seeds
-from fedprint.evaluation.tradeoff import AttackNumber, Point, normalised_utility, relative
+from fedprint.evaluation.tradeoff import AttackNumber, Point, relative
 from fedprint.rng import numpy_rng
 from fedprint.types import Linkage
 
 STRONGEST = "strongest"
-"""In place of an adversary's name: in each seed the adversary and the configured attack with the largest AP."""
+"""Instead of an adversary's name: in each seed the adversary and the configured attack with the largest AP."""
 BEST = "best"
-"""In place of an adversary's name: in each seed the adversary whose chosen attack has the largest AP."""
+"""Instead of an adversary's name: in each seed the adversary whose chosen attack has the largest AP."""
 
 
 def attack_row(points: Sequence[Point], adversary: str = STRONGEST) -> Row:
@@ -32,11 +32,6 @@ def ratio_row(points: Sequence[Point], adversary: str = STRONGEST) -> Row:
     return over_seeds([_over_chance(_attack(point, adversary)) for point in points])
 
 
-def utility_row(points: Sequence[Point]) -> Row:
-    """Return the mean utility in the task's own metric."""
-    return over_seeds([_numbers(point, asdict(point.utility), point.utility.metric) for point in points])
-
-
 def normalised_row(points: Sequence[Point], undefended: Mapping[int, Point]) -> Row:
     """Return the mean normalised utility; the undefended utility of a seed counts as exact."""
     return over_seeds([_normalised(point, undefended[point.seed]) for point in points])
@@ -47,19 +42,20 @@ def reduction_row(
 ) -> Row | None:
     """Return ``1 - AP / others' AP``, paired user by user within each seed; None without values per user.
 
-    The others' AP is that of the adversary ``against``; by default they are undefended and it is the strongest there,
-    who has no defence to adapt to: of what it chose, or of any configured attack where ``adversary`` is the strongest.
+    The others' AP is that of the adversary ``against``. By default the others are undefended, and it is the strongest
+    adversary there, because there is no defence to adapt to: with the attack that it chose, or, where ``adversary`` is
+    the strongest, with any configured attack.
     """
-    right = against or (STRONGEST if adversary == STRONGEST else BEST)
-    rows = [_reduction(point, others[point.seed], adversary, right) for point in points if point.seed in others]
+    other = against or (STRONGEST if adversary == STRONGEST else BEST)
+    rows = [_reduction(point, others[point.seed], adversary, other) for point in points if point.seed in others]
     known = [row for row in rows if row is not None]
     return over_seeds(known) if known and len(known) == len(rows) else None
 
 
 def linked_row(points: Sequence[Point], adversary: str) -> Row | None:
-    """Return the mean AP where all updates of a device are known to be one device's, and read together.
+    """Return the mean AP where the adversary links all updates of a device and attacks them together.
 
-    None where a seed has no such number, as where only sums of updates are seen.
+    None where a seed has no such number, for example where the server sees only sums of updates.
     """
     rows = [row for point in points if (row := _linked(point, number_of(point, adversary))) is not None]
     return over_seeds(rows) if rows and len(rows) == len(points) else None
@@ -68,7 +64,7 @@ def linked_row(points: Sequence[Point], adversary: str) -> Row | None:
 def strongest_row(points: Sequence[Point], linkage: Linkage) -> Row | None:
     """Return the mean over seeds of the largest AP of any adversary and attack; None where a seed has no such number.
 
-    ``device`` takes the largest among linked APs, which another attack may have than the one best at single updates.
+    For ``device`` it is the largest AP of linked updates; that may be another attack than the best on single updates.
     """
     numbers = [number for point in points if (number := point.strongest_by(linkage)) is not None]
     if not numbers or len(numbers) < len(points):
@@ -79,12 +75,12 @@ def strongest_row(points: Sequence[Point], linkage: Linkage) -> Row | None:
 def _linked(point: Point, number: AttackNumber) -> Row | None:
     wanted = {"linkage": "device", "adversary": number.adversary, "view": number.view, "attack": number.attack}
     wanted |= {"metric": "ap", "world": "closed"}
-    found = [row for row in point.rows if all(row.get(key) == value for key, value in wanted.items())]
-    return _numbers(point, found[0], "ap") if found else None
+    rows = [row for row in point.rows if all(row.get(key) == value for key, value in wanted.items())]
+    return _numbers(point, rows[0], "ap") if rows else None
 
 
 def over_seeds(rows: Sequence[Row]) -> Row:
-    """Return one row for rows that differ in their seed only, pooled as every report pools seeds."""
+    """Return one row for rows that differ in their seed only, pooled as in every report."""
     if len(rows) == 1:
         return {**rows[0], "n_seeds": 1}
     (pooled,) = [row for row in pool_seeds(rows) if row["seed"] == POOLED]
@@ -92,7 +88,7 @@ def over_seeds(rows: Sequence[Row]) -> Row:
 
 
 def number_of(point: Point, adversary: str) -> AttackNumber:
-    """Return a point's number of an adversary, of the strongest, or the largest that was chosen."""
+    """Return a point's number of an adversary, or of :data:`STRONGEST` or :data:`BEST`."""
     if adversary == STRONGEST:
         return point.strongest
     return point.chosen if adversary == BEST else point.attack(adversary)
@@ -108,12 +104,12 @@ def _over_chance(row: Row) -> Row:
 
 
 def _normalised(point: Point, undefended: Point) -> Row:
-    found = point.utility
-    normalised_utility(point, undefended)  # raises where the two cannot be compared
+    utility = point.utility
     value, one, two, chance = (
-        relative(number, undefended.utility, found.metric) for number in (found.value, found.lo, found.hi, found.chance)
+        relative(number, undefended.utility, utility.metric)
+        for number in (utility.value, utility.lo, utility.hi, utility.chance)
     )
-    numbers = {**asdict(found), "value": value, "lo": min(one, two), "hi": max(one, two), "chance": chance}
+    numbers = {**asdict(utility), "value": value, "lo": min(one, two), "hi": max(one, two), "chance": chance}
     return _numbers(point, numbers, "normalised_utility")
 
 
@@ -122,9 +118,9 @@ def _reduction(point: Point, other: Point, adversary: str, against: str) -> Row 
     users = sorted(set(left.by_user) & set(right.by_user))
     if not users:
         return None
-    # not the key, which code changes: equal points have equal intervals
-    place = (point.dataset, point.prior, point.defence, point.defence_params)
-    rng = numpy_rng(point.seed, "interval", "ap_reduction", *map(str, place), adversary)
+    # without the key, which changes with the code: equal points have equal intervals
+    about = (point.dataset, point.prior, point.defence, point.defence_params)
+    rng = numpy_rng(point.seed, "interval", "ap_reduction", *map(str, about), adversary)
     kept = ratio_interval(
         [left.by_user[user] for user in users], [right.by_user[user] for user in users], rng, bounds=None
     )

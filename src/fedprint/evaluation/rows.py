@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student_t
 
+from fedprint.evaluation.intervals import student_half_width
 from fedprint.evaluation.metrics import METRICS
 from fedprint.types import FedprintError, Measurement
 
@@ -38,10 +38,11 @@ GUARANTEE = (
     "epsilon", "epsilon_user", "delta", "accountant", "sampling", "adjacency", "rounds", "communication",
     "not_covered",
 )  # fmt: skip
-"""Extra keys of what was reached within a privacy budget, part of the condition.
+"""Extra keys of numbers under a privacy budget; they are part of the condition.
 
-``epsilon`` protects a device, ``epsilon_user`` (always by pld; None where nothing prices it) a user with both.
-``communication`` sums up m_t; ``not_covered`` says what the guarantee is silent about, joined by semicolons.
+``epsilon`` protects a device, ``epsilon_user`` a user with two devices (always by pld; None where no accountant can
+compute it). ``communication`` is the sum of m_t; ``not_covered`` lists what the guarantee does not cover, joined by
+semicolons.
 """
 
 _VARYING = ("seed", "value", "lo", "hi", "chance", "n_questions", "n_users")
@@ -69,7 +70,7 @@ def columns_of(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def write_measurements(path_jsonl: Path, path_csv: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write ``rows`` in their order to both files; a reader sees the old file or the new one, never half of one.
+    """Write ``rows`` in their order to both files; a reader sees either the old file or the new one, never a part.
 
     Equal rows give equal bytes. Numbers that are not finite become null (JSON) or empty (CSV).
     """
@@ -112,12 +113,12 @@ def pool_seeds(
     """Return ``rows`` and, after them, one row of ``seed: "all"`` per condition that has ``least`` seeds or more.
 
     Rows belong together when they agree in everything but the seed, the numbers, and the extra keys in ``varying`` (a
-    run id, say; None in the pooled row). The value and chance are means over the seeds. The interval reaches as far
-    as the *larger* of two: the mean half width within a seed (users were sampled; the seeds share users, so averaging
-    does not shrink it) and Student's t interval of the seeds' values (training differed). Not the root of their
-    squares, as the spread between seeds already holds part of the noise within. Clipped to the metric's range. A
-    single seed keeps its numbers. ``n_questions`` is the sum, ``n_users`` the largest; the key ``n_seeds`` is added.
-    Pooled rows in the input are made anew.
+    run id, say; None in the pooled row). The value and chance are means over the seeds. Each half width of the interval
+    is the *larger* of two: the mean half width within a seed (users were sampled; the seeds share users, so averaging
+    does not shrink it) and Student's t interval of the seeds' values (training differed). It is not the root of their
+    squares, because the spread between seeds already contains part of the noise within a seed. The interval is clipped
+    to the metric's range. A single seed keeps its numbers. ``n_questions`` is the sum, ``n_users`` the largest, and the
+    key ``n_seeds`` is added. Pooled rows in the input are computed again.
     """
     single = [dict(row) for row in rows if row.get("seed") != POOLED]
     groups: dict[str, list[Row]] = {}
@@ -135,8 +136,7 @@ def _pooled(group: Sequence[Row], varying: Collection[str], confidence: float) -
     if len(group) == 1:
         return {**shared, "seed": POOLED, "n_seeds": 1}
     value, lo, hi = (np.array([_number(row[name]) for row in group]) for name in ("value", "lo", "hi"))
-    quantile = float(student_t.ppf((1 + confidence) / 2, len(group) - 1))
-    between = quantile * float(value.std(ddof=1)) / math.sqrt(len(group))
+    between = student_half_width(value, confidence)
     mean = float(value.mean())
     info = METRICS.get(group[0]["metric"])
     low, high = (info.low, info.high) if info else (-math.inf, math.inf)

@@ -1,11 +1,11 @@
-"""The bench's own sanity check: does an attack that cannot know anything score as if it knew nothing?
+"""A sanity check of the platform: does an attack that cannot know anything score like one that knows nothing?
 
-Why a permutation test and not :func:`~fedprint.evaluation.chance.expected_ap`. A device's updates resemble one
-another, so an attack gives them similar scores and they land together in every ranking, link or no link. With n
-positives in one clump at a uniformly random place among N, the precision at the j-th of them is about j / (r + j) for
-a clump after r others, and a clump near the top lifts the AP to almost 1 where scattered positives never do: for
-n = 10, N = 1000 the mean is .029 against .016 for independent scores. Honest code would fail a test against the
-latter. Permuting which user a column stands for keeps the clumps and removes the link only, so the test is exact.
+Why a permutation test and not :func:`~fedprint.evaluation.chance.expected_ap`. A device's updates resemble one another,
+so an attack gives them similar scores and they are neighbours in every ranking, with or without a link to their user.
+With n positives in one clump at a uniformly random position among N, the precision at the j-th of them is about j / (r
++ j) for a clump after r others, and a clump near the top lifts the AP to almost 1 where scattered positives never do:
+for n = 10, N = 1000 the mean is .029 against .016 for independent scores. Correct code would fail a test against the
+latter. Permuting the users of the columns keeps the clumps and removes only the link, so the test is exact.
 
 In the open world leave the "unseen" option out: it is not exchangeable with users.
 """
@@ -56,8 +56,8 @@ class PermutationTest:
 class Verdict:
     """``passed`` unless a check's Bonferroni-adjusted two-sided p is below ``alpha``; ``text`` is for the report.
 
-    ``adjusted`` maps each check to its adjusted p, ``failed`` lists the guilty, ``powerless`` the checks that could not
-    have failed (too few permutations or users).
+    ``adjusted`` maps each check to its adjusted p. ``failed`` lists the checks that failed, ``powerless`` those that
+    could not have failed (too few permutations or users).
     """
 
     passed: bool
@@ -110,8 +110,8 @@ def null_means(table: Doubles, rng: np.random.Generator, permutations: int) -> D
 def judge_jointly(checks: Mapping[str, PermutationTest], alpha: float = 0.05) -> Verdict:
     """Judge all checks (attacks x linkages x seeds) at once, Bonferroni: a clean bench fails at most at rate ``alpha``.
 
-    Two-sided: far *below* chance is a leak too, since it takes knowledge of the truth to avoid it (a flipped sign, or
-    a fold that left the answer out). No checks at all do not pass.
+    Two-sided: an AP far *below* chance is a leak too, since only knowledge of the truth can avoid the right answer (a
+    flipped sign, or a fold that left the answer out). Without any check the result is not passed.
     """
     adjusted = {name: min(1.0, len(checks) * test.p_two_sided) for name, test in checks.items()}
     failed = tuple(name for name, p in adjusted.items() if p < alpha)

@@ -1,4 +1,4 @@
-"""Privacy against utility: what one run under one defence yields, and the scale on which defences are compared."""
+"""Privacy against utility: the point of one run under one defence, and the scale on which defences are compared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedprint.evaluation.rows import Row
 from fedprint.types import FedprintError, Linkage
 
 LINKAGE: Linkage = "update"
-"""A point's attack is re-identification from single updates, the papers' strongest setting (papers.md 2.6)."""
+"""A point's AP is that of re-identification from single updates, the papers' strongest setting (papers.md 2.6)."""
 
 _NUMBERS = ("value", "lo", "hi", "chance", "n_questions", "n_users")
 
@@ -33,7 +33,7 @@ class UtilityNumber:
 class AttackNumber:
     """AP (fraction) of one adversary's attack under one view; ``by_user`` is user id -> AP.
 
-    ``selected`` says that the adversary chose it, on prior data; others were configured and answered too.
+    ``selected``: the adversary chose this attack, on prior data. Other configured attacks are measured too.
     """
 
     adversary: str
@@ -51,11 +51,11 @@ class AttackNumber:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One place on the plane: one configuration, prior and seed, federated, attacked and judged.
+    """One point of a plane: one configuration, prior and seed, trained, attacked and evaluated.
 
-    ``key`` names the configuration together with the code that computed it. ``overhead`` holds examples before and
-    after the defence, and seconds; ``rows`` are all measurements of the evaluate stage, ``analyses`` those of analyses
-    and the epsilons.
+    ``key`` names the configuration together with the code that computed it. ``overhead`` holds the number of examples
+    before and after the defence, and seconds. ``rows`` are all measurements of the evaluate stage, ``analyses`` those
+    of analyses and the epsilons.
     """
 
     key: str
@@ -72,36 +72,39 @@ class Point:
     analyses: tuple[Row, ...] = ()
 
     def attack(self, adversary: str) -> AttackNumber:
-        """Return what one adversary chose, the strongest over its views; FedprintError when it did not attack."""
-        found = [number for number in self.attacks if number.adversary == adversary and number.selected]
-        if not found:
+        """Return the attack that one adversary chose, the strongest over its views.
+
+        Raises FedprintError when it did not attack.
+        """
+        chosen = [number for number in self.attacks if number.adversary == adversary and number.selected]
+        if not chosen:
             known = ", ".join(sorted({number.adversary for number in self.attacks}))
             raise FedprintError(f"adversary '{adversary}' did not attack this point; choose of {known}")
-        return max(found, key=lambda number: number.value)
+        return max(chosen, key=lambda number: number.value)
 
     @property
     def strongest(self) -> AttackNumber:
-        """The largest AP of any adversary with any configured attack, chosen or not: what a ceiling is about."""
+        """The largest AP of any adversary with any configured attack, chosen or not: an AP ceiling limits this one."""
         return max(self.attacks, key=lambda number: number.value)
 
     def strongest_by(self, linkage: Linkage) -> AttackNumber | None:
-        """Return :attr:`strongest` from single updates, or from all of a device as one (``device``).
+        """Return :attr:`strongest` for single updates, or for all updates of a device together (``device``).
 
         None where that was not measured.
         """
         if linkage == LINKAGE:
             return self.strongest
-        found = [_attack_number(row, {}) for row in _answered(self.rows, linkage)]
-        return max(found, key=lambda number: number.value, default=None)
+        linked = [_attack_number(row, {}) for row in _answered(self.rows, linkage)]
+        return max(linked, key=lambda number: number.value, default=None)
 
     @property
     def chosen(self) -> AttackNumber:
-        """The largest AP of what the adversaries chose."""
+        """The largest AP among the attacks that the adversaries chose."""
         return max((number for number in self.attacks if number.selected), key=lambda number: number.value)
 
     @property
     def data_factor(self) -> float:
-        """Examples on defended devices after the defence over those before; 1 without one."""
+        """Examples on defended devices after the defence over those before; 1 without a defence."""
         before, after = self.overhead.get("examples_before"), self.overhead.get("examples_after")
         return after / before if before and after else 1.0
 
@@ -109,8 +112,8 @@ class Point:
 def point_of(key: str, rows: Sequence[Row], by_user: Mapping[str, Any], overhead: Mapping[str, float | None]) -> Point:
     """Return the point of an evaluation's ``rows``.
 
-    ``by_user`` is details.json's ``ap_by_user``: adversary -> attack -> user -> AP. Random scores count where nothing
-    else was configured.
+    ``by_user`` is details.json's ``ap_by_user``: adversary -> attack -> user -> AP. Random scores count only where no
+    other attack was configured.
     Raises FedprintError when a number is missing.
     """
     utility = next((row for row in rows if row["attack"] is None and _is_utility(row)), None)
@@ -128,7 +131,7 @@ def point_of(key: str, rows: Sequence[Row], by_user: Mapping[str, Any], overhead
 
 
 def point_json(point: Point) -> dict[str, Any]:
-    """Return the point without its rows, which stand in files of their own."""
+    """Return the point without its rows, which are written to separate files."""
     values = asdict(point)
     del values["rows"], values["analyses"]
     return values
@@ -148,7 +151,7 @@ def point_from_json(values: Mapping[str, Any], rows: Sequence[Row], analyses: Se
 
 
 def normalised_utility(point: Point, undefended: Point) -> float:
-    """Return the utility as a fraction of what is reached without a defence (papers.md 2.6).
+    """Return the utility as a fraction of the utility without a defence (papers.md 2.6).
 
     ``value / undefended``, which may exceed 1; for an error, where lower is better,
     ``(chance - error) / (chance - error undefended)``, which can be negative. ``undefended`` has the same data
@@ -173,15 +176,15 @@ def relative(value: float, undefended: UtilityNumber, metric: str) -> float:
     return gain / whole
 
 
-def pareto_front(places: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the positions of the (attack, utility) places that no other beats, least attack first.
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the positions of the (attack, utility) points that no other beats, least attack first.
 
-    One beats another with less attack and no less utility, or with more utility and no more attack; of equal places
-    the first stays.
+    One point beats another with less attack and no less utility, or with more utility and no more attack. Of equal
+    points the first stays.
     """
     best: list[int] = []
-    for position in sorted(range(len(places)), key=lambda i: (places[i][0], -places[i][1])):
-        if not best or places[position][1] > places[best[-1]][1]:
+    for position in sorted(range(len(points)), key=lambda i: (points[i][0], -points[i][1])):
+        if not best or points[position][1] > points[best[-1]][1]:
             best.append(position)
     return best
 
@@ -202,5 +205,5 @@ def _attack_number(row: Row, by_user: Mapping[str, float]) -> AttackNumber:
 
 
 def _users_of(by_user: Mapping[str, Any], adversary: str, attack: str) -> dict[str, float]:
-    found = by_user.get(adversary, {}).get(attack, {})
-    return {str(user): float(ap) for user, ap in found.items()}
+    aps = by_user.get(adversary, {}).get(attack, {})
+    return {str(user): float(ap) for user, ap in aps.items()}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
-from fedprint.evaluation.inversion import membership
 from fedprint.evaluation.inversion.membership import membership_outcome
 from fedprint.evaluation.inversion.tracing import participants_of, tracing_by_participants
 from fedprint.types import FedprintError
@@ -77,18 +75,6 @@ def test_members_of_one_update_are_drawn_together() -> None:
     found = membership_outcome(scores, truth, np.concatenate([update, np.arange(2000) % 20]), np.random.default_rng(0))
     assert found.tpr.value == 0.5 and found.tpr.hi - found.tpr.lo > 0.3
     assert found.tpr_chance == pytest.approx(3 / 2001), "two false positives allowed, the third is the threshold"
-
-
-def test_the_area_under_the_curve_is_that_of_sklearn_ties_and_weights_included() -> None:
-    rng = np.random.default_rng(0)
-    score, truth, times = (
-        rng.integers(0, 9, 80).astype(float),
-        rng.random(80) < 0.4,
-        rng.integers(0, 3, 80).astype(float),
-    )
-    found = membership._area(score, truth)
-    assert found(times) == pytest.approx(roc_auc_score(truth, score, sample_weight=times))
-    assert np.isnan(found(truth.astype(float))), "members alone have no curve"
 
 
 def test_random_scores_cover_one_half() -> None:

@@ -9,9 +9,15 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import t as student_t
 
-from fedprint.evaluation.intervals import Bounds, Interval, cluster_mean_interval, mean_interval, proportion_interval
+from fedprint.evaluation.intervals import (
+    Bounds,
+    Interval,
+    cluster_mean_interval,
+    mean_interval,
+    proportion_interval,
+    student_half_width,
+)
 from fedprint.types import Doubles, FedprintError
 
 Region = Literal["green", "white", "red"]
@@ -38,24 +44,16 @@ class Setting:
 def accuracy_of_runs(hits: Doubles) -> Interval:
     """Return the accuracy of test hits (t,), or (r, t) of r runs of one training, on the same images.
 
-    The interval joins two sources as the root of their squares: test images, and runs where there are several. Of one
-    run it knows nothing of how another would end.
+    The interval joins two sources of error as the root of their squares: test images, and runs where there are several.
+    With a single run it does not contain the differences between runs.
     """
     runs = np.atleast_2d(np.asarray(hits, float))
-    images, half = proportion_interval(float(runs.mean(0).sum()), runs.shape[1]), between_runs(runs.mean(1))
+    images, half = proportion_interval(float(runs.mean(0).sum()), runs.shape[1]), student_half_width(runs.mean(1))
     return Interval(
         value=images.value,
         lo=max(images.value - math.hypot(images.value - images.lo, half), 0.0),
         hi=min(images.value + math.hypot(images.hi - images.value, half), 1.0),
     )
-
-
-def between_runs(values: Doubles, confidence: float = 0.95) -> float:
-    """Return half the width of Student's interval of the mean of one value per run (r,), 0 of a single run."""
-    if len(values) < 2:
-        return 0.0
-    quantile = float(student_t.ppf((1 + confidence) / 2, len(values) - 1))
-    return quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def calibration(ratio: float) -> float:
@@ -66,8 +64,8 @@ def calibration(ratio: float) -> float:
 def region(ratio: float, error: float) -> Region:
     """Return where an attacked gradient lies: a label of the figure and no theorem (erratum 6).
 
-    green: the perturbation is larger than the gradient, ``ratio`` < 1; red: not, and the image leaked, ``error`` <
-    :data:`LEAKED`; white: not, and what was found is an artefact.
+    green: the perturbation is larger than the gradient, ``ratio`` < 1; red: it is smaller, and the image leaked,
+    ``error`` < :data:`LEAKED`; white: it is smaller, and the reconstruction is an artefact.
     """
     if ratio < 1:
         return "green"
@@ -86,9 +84,9 @@ def performance(settings: Sequence[Setting]) -> Doubles:
 def cap(settings: Sequence[Setting], victims: ArrayLike, rng: np.random.Generator, top: float | None) -> Interval:
     """Return ``CAP = mean_m Acc(m) dist(m)`` (spn, eq. 1), higher is better.
 
-    The interval joins two sources as the root of their squares: images, drawn with their ``victims`` (n,), and the
-    accuracies, which share a test set and so are taken to err together. ``top`` is the largest distance there can be,
-    None where there is none.
+    The interval joins two sources of error as the root of their squares: images, drawn with their ``victims`` (n,), and
+    the accuracies, which share a test set, so that their errors are taken as fully dependent. ``top`` is the largest
+    possible distance, None where there is no limit.
     """
     over_images = _mean(performance(settings), victims, rng, None if top is None else (0.0, top))
     value = over_images.value
@@ -107,9 +105,9 @@ def cap_difference(
 ) -> Interval:
     """Return CAP of ``one`` minus CAP of ``other``, in [-``top``, ``top``].
 
-    The interval joins three sources as the root of their squares, all paired: attacked images, drawn with their
-    ``victims`` (n,), test images, on which all models are tested, and runs, which start alike. Raises FedprintError for
-    other test sets.
+    The interval joins three sources of error as the root of their squares, all paired: attacked images, drawn with
+    their ``victims`` (n,), test images, on which all models are tested, and runs, which start alike. Raises
+    FedprintError for different test sets.
     """
     over_images = _mean(performance(one) - performance(other), victims, rng, None if top is None else (-top, top))
     tested = [_by_test_image(settings) for settings in (one, other)]
@@ -117,7 +115,7 @@ def cap_difference(
         raise FedprintError(f"CAP: models of one difference must share test images; got {[len(t) for t in tested]}")
     bounds = (-float(tested[1].max()), float(tested[0].max()))
     over_tests = mean_interval(tested[0] - tested[1], rng, bounds=bounds if bounds[0] < bounds[1] else None)
-    value, runs = over_images.value, between_runs(_by_run(one) - _by_run(other))
+    value, runs = over_images.value, student_half_width(_by_run(one) - _by_run(other))
     return Interval(
         value=value,
         lo=value - math.hypot(value - over_images.lo, over_tests.value - over_tests.lo, runs),
@@ -126,7 +124,7 @@ def cap_difference(
 
 
 def _by_test_image(settings: Sequence[Setting]) -> Doubles:
-    """Return what each test image (t,) adds to CAP, t times over: whether it was hit times the mean distance."""
+    """Return each test image's contribution (t,), times t, to CAP: whether it was hit, times the mean distance."""
     result: Doubles = np.mean([np.atleast_2d(s.hits).mean(0) * np.mean(s.distances) for s in settings], axis=0)
     return result
 

@@ -19,29 +19,29 @@ SSIM_SIGMA, SSIM_TRUNCATE = 1.5, 3.5
 SSIM_CONSTANTS = (0.01**2, 0.03**2)
 
 
-def relative_errors(found: ArrayLike, truth: ArrayLike) -> Doubles:
+def relative_errors(images: ArrayLike, truth: ArrayLike) -> Doubles:
     """Return ``|x* - x| / |x|`` in index order: the rMSE of spn, section 4.2, a ratio of norms and no square."""
-    a, x = _flat(found), _flat(truth)
+    a, x = _flat(images), _flat(truth)
     result: Doubles = np.linalg.norm(a - x, axis=2) / np.linalg.norm(x, axis=2)
     return result
 
 
-def assignment(found: ArrayLike, truth: ArrayLike) -> Ints:
-    """Return for every true image (v, b) the place of the reconstruction that belongs to it.
+def assignment(images: ArrayLike, truth: ArrayLike) -> Ints:
+    """Return for every true image (v, b) the position of the reconstruction that belongs to it.
 
     Of all ways to pair the images of a victim it has the smallest sum of relative errors. There may be more
-    reconstructions than true images: a device whose data were added to sends updates of more than its own.
+    reconstructions than true images: a defence of the data can add images to a device.
     """
-    a, x = _flat(found), _flat(truth)
+    a, x = _flat(images), _flat(truth)
     size = np.linalg.norm(x, axis=2)
     cost = np.linalg.norm(x[:, :, None] - a[:, None], axis=3) / size[:, :, None]
     return np.stack([linear_sum_assignment(one)[1] for one in cost]).astype(np.int64)
 
 
-def rearranged(found: ArrayLike, places: Ints) -> Doubles:
-    """Return what was found (v, b, ...) in the order of ``places`` (v, b)."""
-    array = np.asarray(found, np.float64)
-    return array[np.arange(len(array))[:, None], places]
+def rearranged(values: ArrayLike, order: Ints) -> Doubles:
+    """Return the victims' values (v, b, ...) in the ``order`` (v, b) of :func:`assignment`."""
+    array = np.asarray(values, np.float64)
+    return array[np.arange(len(array))[:, None], order]
 
 
 def largest_errors(truth: ArrayLike) -> Doubles:
@@ -51,19 +51,19 @@ def largest_errors(truth: ArrayLike) -> Doubles:
     return result
 
 
-def psnr(found: ArrayLike, truth: ArrayLike) -> Doubles:
+def psnr(images: ArrayLike, truth: ArrayLike) -> Doubles:
     """Return the peak signal-to-noise ratio in dB, at most 100: ``-10 log10`` of the mean squared error."""
-    error = np.square(_flat(found) - _flat(truth)).mean(2)
+    error = np.square(_flat(images) - _flat(truth)).mean(2)
     result: Doubles = -10 * np.log10(np.maximum(error, 1e-10))
     return result
 
 
-def ssim(found: ArrayLike, truth: ArrayLike) -> Doubles:
+def ssim(images: ArrayLike, truth: ArrayLike) -> Doubles:
     """Return the structural similarity (Wang et al. 2004), the mean over pixels and channels.
 
     A Gaussian window of standard deviation 1.5 cut at 11 pixels; images are mirrored at their edges.
     """
-    a, x = np.asarray(found, np.float64), np.asarray(truth, np.float64)
+    a, x = np.asarray(images, np.float64), np.asarray(truth, np.float64)
     mean_a, mean_x = _blurred(a), _blurred(x)
     var_a, var_x = _blurred(a * a) - mean_a**2, _blurred(x * x) - mean_x**2
     cov = _blurred(a * x) - mean_a * mean_x
@@ -73,19 +73,19 @@ def ssim(found: ArrayLike, truth: ArrayLike) -> Doubles:
     return result
 
 
-def label_hits(found: ArrayLike, truth: ArrayLike) -> Doubles:
-    """Return 1 for every true label (v, b) that is among the ``found`` (v, b) of its victim, each found one used once.
+def label_hits(guessed: ArrayLike, truth: ArrayLike) -> Doubles:
+    """Return 1 for every true label (v, b) that is among the ``guessed`` ones (v, b) of its victim, each used once.
 
-    The order is left aside: a gradient of several images holds none.
+    The order does not matter: a gradient of several images has none.
     """
-    guesses, labels = np.asarray(found, np.int64), np.asarray(truth, np.int64)
+    guesses, labels = np.asarray(guessed, np.int64), np.asarray(truth, np.int64)
     hits = np.zeros(labels.shape)
     for row, (mine, theirs) in enumerate(zip(guesses, labels, strict=True)):
         left = list(mine)
-        for place, label in enumerate(theirs):
+        for i, label in enumerate(theirs):
             if label in left:
                 left.remove(label)
-                hits[row, place] = 1.0
+                hits[row, i] = 1.0
     return hits
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from fedprint.data.formats.files import read_json
 from fedprint.data.prepared import load_users
 from fedprint.evaluation.diversity import doublings
-from fedprint.evaluation.metrics import METRICS
+from fedprint.evaluation.metrics import measured
 from fedprint.lab.graph import Task
 from fedprint.types import Measurement
 
@@ -26,22 +26,13 @@ def measure_diversity(task: Task) -> Iterator[Measurement]:
     know it: it is read off raw updates), ``training``.
     """
     rounds = read_json(task.at("utility") / "history.json")["rounds"]
-    found = {
+    recorded = {
         metric: [float(entry[name]) for entry in rounds if entry.get(name, 0) > 0] for metric, name in RECORDED.items()
     }
-    if not any(found.values()):
+    if not any(recorded.values()):
         return
     clients = task.config.federation.device_count(len(load_users(task.at("private"))))
-    for metric, values in found.items():
+    for metric, values in recorded.items():
         if (moved := doublings(values, task.config.evaluation.confidence)) is not None:
-            yield Measurement(
-                metric=metric,
-                unit=METRICS[metric].unit,
-                value=moved.value,
-                lo=moved.lo,
-                hi=moved.hi,
-                chance=None,
-                n_questions=len(values),
-                n_users=clients,
-                keys={"analysis": ANALYSIS, "training": "federated", "view": "local"},
-            )
+            keys = {"analysis": ANALYSIS, "training": "federated", "view": "local"}
+            yield measured(metric, moved, None, n_questions=len(values), n_users=clients, keys=keys)
