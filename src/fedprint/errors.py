@@ -1,10 +1,10 @@
-"""The error of everything that a user can mend; apart from the nouns, because those import torch."""
+"""The error for everything that a user can correct. It is not in types.py, because that imports torch."""
 
 
 class FedprintError(Exception):
-    """Bad input or a state that the user can mend; the message is one line that names the value and the remedy.
+    """Bad input or a state that the user can correct; the message is one line that names the value and the remedy.
 
-    ``exit_code`` is what a command ends with.
+    ``exit_code`` is the exit status of the command.
     """
 
     exit_code = 2

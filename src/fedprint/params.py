@@ -34,7 +34,7 @@ def clip(a: Params, max_norm: float) -> dict[str, Tensor]:
 def weighted_mean(updates: Iterable[Params], weights: Sequence[float], total: float | None = None) -> dict[str, Tensor]:
     """Return ``sum_k (n_k / n) update_k`` with n the sum of the weights (papers.md, section 1, erratum 1).
 
-    Where ``total`` is given it is n. The mean of no updates is empty.
+    ``total``, where given, replaces n. The mean of no updates is empty.
     """
     total = float(sum(weights)) if total is None else total
     mean: dict[str, Tensor] = {}

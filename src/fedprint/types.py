@@ -19,11 +19,11 @@ from fedprint.errors import FedprintError as FedprintError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
-"""What updates and kernels are kept in."""
+"""The type in which updates and kernels are stored."""
 Doubles = NDArray[np.float64]
-"""What is solved, scored and measured in."""
+"""The type in which scores and measurements are computed."""
 Scores = Doubles
-"""What an attack thinks of each option for each question (q, m), higher = more likely."""
+"""An attack's score of each option for each question: (q, m), higher = more likely."""
 
 Examples = Mapping[str, Tensor]
 """Columns of a user or a batch: ``x`` (n, ...), ``y`` (n, ...), optional ``t`` (n,) time or order, ``album`` (n,).
@@ -42,8 +42,8 @@ AdversaryName = Literal["naive", "adaptive"]
 Aggregation = Literal["fedavg", "mean", "round-robin"]
 """How a round's updates are applied: their mean weighted by examples, their plain mean, or one after another.
 
-In round robin each device of the cohort starts from what the one before it sent (spn, algorithm 4): the observed
-updates of a round, in the order of their slots, lead from its global model to the next.
+In round robin the server applies each update before the next device of the cohort trains (spn, algorithm 4). The
+observed updates of a round, in the order of their slots, lead from its global model to the next.
 """
 
 LocalOptimiser = Literal["sgd", "momentum", "adam"]
@@ -73,8 +73,8 @@ class Device:
 class LocalTraining:
     """What a client does in one round. ``batch_size`` is examples per batch, never batches per client.
 
-    ``noise`` is the standard deviation of what a client adds to every entry of every gradient that it steps along; the
-    gradients of its private parameters stay as they are.
+    ``noise`` is the standard deviation of the Gaussian noise that a client adds to every entry of each gradient. The
+    gradients of its private parameters get no noise.
     """
 
     epochs: int
@@ -88,7 +88,7 @@ class LocalTraining:
 class ClientJob:
     """One client's work in one round: its examples (n, ...) and the seed of its batch order.
 
-    ``private`` are parameters that this client alone has, in the model's order behind the shared ones.
+    ``private`` are the parameters that only this client has; in the model they come after the shared ones.
     """
 
     device_id: str
@@ -99,9 +99,9 @@ class ClientJob:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientResult:
-    """What local training gives: ``update`` = trained minus received parameters, ``loss`` = mean over the steps.
+    """The result of local training: ``update`` = trained minus received parameters, ``loss`` = mean over the steps.
 
-    ``private`` are the client's own parameters after training: they stay with it.
+    ``private`` are the client's private parameters after training; they never leave it.
     """
 
     device_id: str
@@ -174,7 +174,7 @@ class Truth:
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """What the attack is asked: ``subjects`` (q,) observation ids or pseudonyms, ``options`` (m,) user ids."""
+    """The questions for an attack: ``subjects`` (q,) observation ids or pseudonyms, ``options`` (m,) user ids."""
 
     kind: Literal["user"]
     linkage: Linkage
@@ -191,7 +191,7 @@ class Ranking:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One number with everything needed to read it; ``keys`` are the columns of measurements.jsonl."""
+    """One number with its interval, chance level and counts; ``keys`` are the columns of measurements.jsonl."""
 
     metric: str
     unit: str

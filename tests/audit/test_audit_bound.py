@@ -72,5 +72,5 @@ def test_guessing_bounds_nothing() -> None:
 @pytest.mark.parametrize("counts", [(10, 11, 5), (10, 5, 6), (10, 5, -1)])
 def test_counts_that_cannot_be_are_refused(counts: tuple[int, int, int]) -> None:
     m, r, v = counts
-    with pytest.raises(FedprintError, match="cannot be; check the counts"):
+    with pytest.raises(FedprintError, match="impossible; check the counts"):
         p_value(1.0, 0.0, canaries=m, guesses=r, correct=v)

@@ -1,8 +1,8 @@
 """Accountants side by side: what (epsilon, delta) a composition of sampled Gaussians satisfies.
 
 ``prv`` (numerical, tight) and ``rdp`` are Opacus'; ``pld`` (numerical, tight) and ``rdp-wor`` are dp-accounting's, the
-last one also for samples of fixed size; ``moments`` is that of client-dp's time. All are upper bounds. Gaussian DP
-is left out: its central limit underestimates (6.01 where the truth is 7.05), and an epsilon must never be too small.
+last one also for samples of fixed size; ``moments`` is the accountant that client-dp used. All are upper bounds.
+Gaussian DP is left out because its central limit theorem underestimates epsilon (6.01 where the truth is 7.05).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fedprint.accounting.moments import Moments
 from fedprint.types import FedprintError
 
 _UNHELPFUL = 50.0
-"""Above this epsilon ``prv`` answers with the RDP bound: its grid would not fit any memory, and nobody is protected."""
+"""Above this epsilon ``prv`` and ``pld`` return the RDP bound: their grids would not fit in memory."""
 
 
 class Accountant(Protocol):
-    """Prices compositions of sampled Gaussian mechanisms; never below the truth."""
+    """Bounds the epsilon of compositions of sampled Gaussian mechanisms from above."""
 
     @property
     def name(self) -> str:
@@ -30,10 +30,10 @@ class Accountant(Protocol):
 
     @property
     def samplings(self) -> tuple[Sampling, ...]:
-        """What kinds of sampling it has a theorem for."""
+        """The kinds of sampling for which the accountant has a theorem."""
 
     def epsilon(self, mechanisms: Mapping[SampledGaussian, int], delta: float) -> float:
-        """Return epsilon at ``delta`` when each mechanism (noise above 0) runs as often as it says."""
+        """Return epsilon at ``delta``; ``mechanisms`` maps each mechanism (noise above 0) to how often it runs."""
 
 
 class OpacusPrv:
@@ -96,7 +96,8 @@ class DpAccountingRdp:
 
 
 ACCOUNTANTS: Mapping[str, Accountant] = {
-    found.name: found for found in (OpacusPrv(), OpacusRdp(), DpAccountingPld(), DpAccountingRdp(), Moments())
+    accountant.name: accountant
+    for accountant in (OpacusPrv(), OpacusRdp(), DpAccountingPld(), DpAccountingRdp(), Moments())
 }
 """By name, in the order of tables."""
 
@@ -118,7 +119,7 @@ def accountant_named(name: str) -> Accountant:
 
 
 def refused_sampling(accountant: Accountant, sampling: Sampling) -> str | None:
-    """Return why an accountant cannot price this kind of sampling, and who can; None where it can."""
+    """Return why an accountant cannot handle this kind of sampling, and which ones can; None where it can."""
     if sampling in accountant.samplings:
         return None
     able = ", ".join(name for name, other in ACCOUNTANTS.items() if sampling in other.samplings)
@@ -132,9 +133,7 @@ def epsilon_of(accountant: Accountant, event: Event | None, delta: float) -> flo
     accountant has no theorem for.
     """
     if not 0 < delta < 1:
-        raise FedprintError(
-            f"delta={delta} is no probability of failure; choose between 0 and 1, far below 1 / clients"
-        )
+        raise FedprintError(f"delta={delta} is not between 0 and 1; choose a delta far below 1 / clients")
     mechanisms = counted(event)
     if mechanisms is None:
         return math.inf
@@ -165,7 +164,7 @@ def load_dp_accounting() -> Any:
         raise FedprintError(
             f"accountants pld and rdp-wor need the package dp-accounting ({error}); install what constraints.txt pins"
         ) from None
-    logging.set_verbosity(logging.ERROR)  # it tells of every order that it leaves out
+    logging.set_verbosity(logging.ERROR)  # it logs every order that it leaves out
     return dp_accounting
 
 
@@ -176,7 +175,7 @@ def _composed(library: Any, accountant: Any, mechanisms: Mapping[SampledGaussian
 
 
 def _translated(library: Any, event: SampledGaussian) -> Any:
-    """Return an event of ours as dp-accounting's; sizes stand for rates, as only their ratio enters."""
+    """Return our event as an event of dp-accounting, which takes sizes instead of rates; only their ratio matters."""
     noise = library.GaussianDpEvent(event.noise_multiplier)
     if event.sampling == "poisson":
         return library.PoissonSampledDpEvent(event.q, noise)

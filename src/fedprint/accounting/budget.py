@@ -12,7 +12,7 @@ AccountantName = Literal["prv", "rdp", "pld", "rdp-wor", "moments"]
 
 
 class Budget(Component):
-    """(epsilon, delta) and who counts. ``delta`` is far below 1 / clients; without ``epsilon`` nothing stops training.
+    """(epsilon, delta) and accountant. ``delta`` is far below 1 / clients; without ``epsilon`` training is not limited.
 
     ``accountant`` None is prv where sampling is Poisson and rdp-wor where cohorts have a fixed size.
     """

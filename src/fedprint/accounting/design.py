@@ -1,4 +1,4 @@
-"""Design questions of a private federation: epsilon as a record, rounds for a noise, noise for an epsilon, delta."""
+"""Designing a private federation: the epsilon of given rounds, the rounds or the noise for a given epsilon."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ MOST_ROUNDS = 100_000
 """Where the search for a number of rounds ends."""
 
 TUNING = "the choice of the settings"
-"""Never covered: settings are chosen by runs that nobody accounted for."""
+"""Never covered: settings are chosen by runs whose privacy loss is not counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Epsilon:
-    """An epsilon with everything without which it means nothing.
+    """An epsilon with everything that its guarantee refers to.
 
     ``value`` may be infinite; ``sampling`` and ``adjacency`` are None where no mechanism ran. ``not_covered`` names
-    what the guarantee is silent about. ``protects`` is what is added, removed or exchanged: a device (a client), or a
+    what the guarantee does not cover. ``protects`` is what is added, removed or exchanged: a device (a client), or a
     user with all devices (accounting/users.py).
     """
 
@@ -50,7 +50,7 @@ class Epsilon:
 
 
 def measured(accountant: Accountant, rounds: Sequence[Event], delta: float, not_covered: Sequence[str] = ()) -> Epsilon:
-    """Return what these rounds cost at ``delta``."""
+    """Return the epsilon of these rounds at ``delta``."""
     whole = Composition(events=tuple(rounds))
     kinds = {(event.sampling, event.adjacency) for event in counted(whole) or ()}
     sampling, adjacency = kinds.pop() if len(kinds) == 1 else (None, None)
@@ -115,7 +115,7 @@ def sigma_for(
 
 
 def _most(within: Callable[[int], bool], limit: int) -> int:
-    """Return the greatest t in 0 ... ``limit`` with ``within(t)``, which holds up to some t and then no more."""
+    """Return the greatest t in 0 ... ``limit`` with ``within(t)``, which is true up to some t and false after it."""
     low, high = 0, limit + 1
     while high - low > 1:
         middle = (low + high) // 2

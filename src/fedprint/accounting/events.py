@@ -1,6 +1,6 @@
-"""What a round of training reveals, as frozen values that an accountant prices.
+"""What a round of training reveals, as frozen values from which an accountant computes epsilon.
 
-An event says what was done, never what it costs. An unknown event is an error, no event is an infinite epsilon.
+An event says what was done, not what epsilon it has. An unknown event is an error, no event is an infinite epsilon.
 """
 
 from __future__ import annotations
@@ -18,22 +18,27 @@ Adjacency = Literal["add-remove", "replace-one"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonGaussian:
-    """A sum of contributions of norm at most S over a Poisson sample, plus N(0, sigma^2 S^2) per coordinate.
-
-    Every client is in the sample with probability ``q``, independently of all others, and who is stays secret. Adding
-    or removing one client moves the sum by S at most, so ``sigma`` is the noise multiplier.
-    """
-
-    sampling: ClassVar[Sampling] = "poisson"
-    adjacency: ClassVar[Adjacency] = "add-remove"
-
+class _SampledGaussian:
     q: float
     sigma: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no such mechanism."""
-        _check(self)
+        """Refuse a rate outside (0, 1] and noise that is negative or not finite."""
+        if not 0 < self.q <= 1:
+            raise FedprintError(f"q={self.q} is no sampling rate; choose more than 0 and at most 1")
+        if not (math.isfinite(self.sigma) and self.sigma >= 0):
+            raise FedprintError(f"sigma={self.sigma} is no noise multiplier; choose 0 or more")
+
+
+class PoissonGaussian(_SampledGaussian):
+    """A sum of contributions of norm at most S over a Poisson sample, plus N(0, sigma^2 S^2) per coordinate.
+
+    Every client is in the sample with probability ``q``, independently of all others, and the sample stays secret.
+    Adding or removing one client moves the sum by S at most, so ``sigma`` is the noise multiplier.
+    """
+
+    sampling: ClassVar[Sampling] = "poisson"
+    adjacency: ClassVar[Adjacency] = "add-remove"
 
     @property
     def noise_multiplier(self) -> float:
@@ -41,8 +46,7 @@ class PoissonGaussian:
         return self.sigma
 
 
-@dataclass(frozen=True, kw_only=True)
-class FixedSizeGaussian:
+class FixedSizeGaussian(_SampledGaussian):
     """The same sum over a sample of fixed size m = q K without replacement, plus N(0, sigma^2 S^2) per coordinate.
 
     Exchanging one client's data for any other moves the sum by 2 S at most: the noise multiplier is ``sigma / 2``.
@@ -51,13 +55,6 @@ class FixedSizeGaussian:
 
     sampling: ClassVar[Sampling] = "fixed"
     adjacency: ClassVar[Adjacency] = "replace-one"
-
-    q: float
-    sigma: float
-
-    def __post_init__(self) -> None:
-        """Refuse what is no such mechanism."""
-        _check(self)
 
     @property
     def noise_multiplier(self) -> float:
@@ -74,7 +71,7 @@ class Infinite:
 
 @dataclass(frozen=True, kw_only=True)
 class Composition:
-    """Several events one after another on the same clients, each chosen in the knowledge of what came before."""
+    """Several events one after another on the same clients; each may depend on the results of those before it."""
 
     events: tuple[Event, ...]
 
@@ -105,20 +102,13 @@ def counted(event: Event | None) -> Mapping[SampledGaussian, int] | None:
 
 
 def _collect(event: object, counts: Counter[SampledGaussian]) -> bool:
-    """Add the mechanisms of ``event`` to ``counts``; False where something in it has no bound."""
+    """Add the mechanisms of ``event`` to ``counts``; return False where a part of it has no bound."""
     if isinstance(event, Composition):
-        bounded = [_collect(part, counts) for part in event.events]  # all of them: any may be unknown
+        bounded = [_collect(part, counts) for part in event.events]  # a list: every part is checked
         return all(bounded)
     if isinstance(event, PoissonGaussian | FixedSizeGaussian):
         counts[event] += 1
         return event.sigma > 0
     if isinstance(event, Infinite):
         return False
-    raise FedprintError(f"{event!r} is no privacy event that is known here; use one of fedprint.accounting.events")
-
-
-def _check(event: SampledGaussian) -> None:
-    if not 0 < event.q <= 1:
-        raise FedprintError(f"q={event.q} is no sampling rate; choose more than 0 and at most 1")
-    if not (math.isfinite(event.sigma) and event.sigma >= 0):
-        raise FedprintError(f"sigma={event.sigma} is no noise multiplier; choose 0 or more")
+    raise FedprintError(f"{event!r} is no privacy event; use one of fedprint.accounting.events")

@@ -1,7 +1,7 @@
 """The moments accountant of 2016/17 (Abadi et al. 2016, theorem 2), as the code released with it computed it.
 
-It is kept because client-dp's published budgets were spent by it. Its integer orders and its conversion to epsilon are
-looser than those of later accountants: never below them.
+It is kept because client-dp's published budgets were computed with it. Its integer orders and its conversion to epsilon
+make it looser than later accountants: its epsilon is never below theirs.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def log_moments(mechanisms: Mapping[SampledGaussian, int]) -> list[float]:
 
 
 class Moments:
-    """``moments``: the accountant of client-dp's time; Poisson sampling, add/remove."""
+    """``moments``: the accountant that client-dp used; Poisson sampling, add/remove."""
 
     name = "moments"
     samplings: tuple[Sampling, ...] = ("poisson",)
 
     def epsilon(self, mechanisms: Mapping[SampledGaussian, int], delta: float) -> float:
         """Return ``min over lambda of (alpha(lambda) - log delta) / lambda`` (theorem 2.2)."""
-        found = zip(ORDERS, log_moments(mechanisms), strict=True)
-        return min((alpha - math.log(delta)) / order for order, alpha in found)
+        by_order = zip(ORDERS, log_moments(mechanisms), strict=True)
+        return min((alpha - math.log(delta)) / order for order, alpha in by_order)

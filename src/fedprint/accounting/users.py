@@ -1,8 +1,8 @@
-"""Privacy of a user who owns several clients: what a round reveals of all of them together, and its price.
+"""Privacy of a user who owns several clients: what a round reveals of all of them together, and its epsilon.
 
-An epsilon protects a client. A user with two clients is in a round twice, once, or not at all, each client drawn by
-itself: the sum moves by up to 2 S, S, or 0. That is a mixture of Gaussians (Choquette-Choo et al. 2023,
-arXiv:2310.15526), and cheaper than group privacy, which knows of no rounds without them.
+The usual epsilon protects a client. Clients are sampled independently, so a user with two clients is in a round twice,
+once, or not at all, and the sum moves by up to 2 S, S, or 0. That is a mixture of Gaussians (Choquette-Choo et al.
+2023, arXiv:2310.15526). Its epsilon is smaller than that of group privacy, which counts both clients in every round.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from fedprint.accounting.design import Epsilon
 from fedprint.accounting.events import Composition, Event, SampledGaussian, counted
 
 PLD = "pld"
-"""Who prices a user; the other accountants have no theorem for mixtures."""
+"""The accountant of a user; the others have no theorem for mixtures."""
 
 DEVICES = 2
-"""A user's: one for each half of the data (papers.md, section 1)."""
+"""Devices of a user: one for each half of the data (papers.md, section 1)."""
 
 FIXED_SIZE = "two devices of one user in samples of fixed size, which no accountant here can price"
 NOT_INSTALLED = "two devices of one user, which only the missing package dp-accounting can price"
 
 _STEP, _MOST_STEPS = 5e-3, 10_000
-"""A round's losses are rounded up to multiples of a step: 18.8936 where 1e-4 finds 18.8934, in a thirtieth of the time.
+"""A round's privacy losses are rounded up to multiples of a step. A step of 1e-4 takes thirty times longer and gives
+18.8934 instead of 18.8936.
 
-Where the noise is so small that a round had more steps they are longer.
+Where the noise is so small that a round would have more steps than ``_MOST_STEPS``, steps are longer.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class UserRound:
-    """One round as it sees a user: device i is in the Poisson sample with probability ``rates[i]``, by itself.
+    """A user's part in one round: device i is in the Poisson sample with probability ``rates[i]``, independently.
 
     Each sends a contribution of norm at most S; the noise is N(0, sigma^2 S^2) per coordinate, ``sigma`` above 0.
-    Contributions of full length in one direction are the worst: the likelihood ratio is a sum of log-normal variables,
-    which is largest in convex order where all of them rise and fall together.
+    The worst case is that all contributions have full length in one direction: the likelihood ratio is a sum of
+    log-normal variables, which is largest in convex order where all of them rise and fall together.
     """
 
     rates: tuple[float, ...]
@@ -48,14 +49,14 @@ class UserRound:
     @property
     def in_sample(self) -> tuple[float, ...]:
         """Return the probabilities that none, one, ... of the devices is in the sample."""
-        found = np.ones(1)
+        chances = np.ones(1)
         for rate in self.rates:
-            found = np.convolve(found, [1 - rate, rate])
-        return tuple(found.tolist())
+            chances = np.convolve(chances, [1 - rate, rate])
+        return tuple(chances.tolist())
 
     @property
     def greatest_loss(self) -> float:
-        """Return about how much a round with all devices in it can tell, in nats."""
+        """Return about the largest privacy loss of a round with all devices in it, in nats."""
         shift = len(self.rates) / self.sigma
         return shift**2 / 2 + 10 * shift
 
@@ -78,10 +79,10 @@ def epsilon_of_user(rounds: Mapping[UserRound, int], delta: float) -> float:
 
 
 def of_user(device: Epsilon, rounds: Sequence[Event], not_covered: Sequence[str]) -> Epsilon:
-    """Return, beside the epsilon of a ``device`` after ``rounds``, that of a user with :data:`DEVICES` such devices.
+    """Return the epsilon after ``rounds`` of a user with :data:`DEVICES` devices, given the epsilon of one ``device``.
 
-    Each is sampled and clipped like any client. Infinite where the device's is, and where nothing here prices it:
-    ``not_covered`` then says so first.
+    Each device is sampled and clipped like any client. Infinite where the device's epsilon is, and where no accountant
+    here can compute it: ``not_covered`` then begins with the reason.
     """
     mechanisms = counted(Composition(events=tuple(rounds)))
     user = replace(device, protects="user", accountant=PLD, not_covered=tuple(not_covered))
@@ -89,12 +90,12 @@ def of_user(device: Epsilon, rounds: Sequence[Event], not_covered: Sequence[str]
         return replace(user, value=math.inf)
     if unpriced := _unpriced(mechanisms):
         return replace(user, value=math.inf, accountant="none", not_covered=(unpriced, *not_covered))
-    seen = {UserRound(rates=(event.q,) * DEVICES, sigma=event.sigma): n for event, n in mechanisms.items()}
-    return replace(user, value=epsilon_of_user(seen, device.delta))
+    user_rounds = {UserRound(rates=(event.q,) * DEVICES, sigma=event.sigma): n for event, n in mechanisms.items()}
+    return replace(user, value=epsilon_of_user(user_rounds, device.delta))
 
 
 def _unpriced(mechanisms: Collection[SampledGaussian]) -> str | None:
-    """Return why these rounds have no price for a user, None where they have one."""
+    """Return why no accountant here can compute a user's epsilon for these rounds, None where one can."""
     if any(event.sampling != "poisson" for event in mechanisms):
         return FIXED_SIZE
     return NOT_INSTALLED if PLD in accountants_for("poisson")[1] else None

@@ -1,4 +1,4 @@
-"""Canary clients: what they send is crafted, whether they take part is decided by a coin each."""
+"""Canary clients: they send crafted updates, and a coin decides for each whether it takes part."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ _PREFIX = "canary-"
 class Canaries:
     """m orthogonal directions with a coin each.
 
-    Each canary has ``size`` coordinates of its own, drawn at random, with random signs: ``owner`` (d,) names the canary
-    of a coordinate, m for nobody's, and ``signs`` (d,) are +-1. ``included`` (m,) are the coins, the audit's truth.
+    Each canary owns ``size`` coordinates, drawn at random, with random signs: ``owner`` (d,) is the canary of each
+    coordinate, m for a coordinate without one, and ``signs`` (d,) are +-1. ``included`` (m,) are the coins, the audit's
+    truth.
     """
 
     owner: Tensor
@@ -39,18 +40,17 @@ class Canaries:
 
     def direction(self, canary: int) -> Tensor:
         """Return the unit vector (d,) of one canary."""
-        own = (self.owner == canary).double()
-        return own * self.signs / math.sqrt(self.size)
+        return (self.owner == canary).double() * self.signs / math.sqrt(self.size)
 
     def components(self, vector: Tensor) -> Doubles:
         """Return the components (m,) of ``vector`` (d,) along all directions."""
         sums = torch.zeros(self.count + 1, dtype=torch.float64)
         sums.index_add_(0, self.owner, self.signs * vector.double())
-        found: Doubles = (sums[:-1] / math.sqrt(self.size)).numpy()
-        return found
+        components: Doubles = (sums[:-1] / math.sqrt(self.size)).numpy()
+        return components
 
     def devices(self) -> tuple[Device, ...]:
-        """Return a device for each canary, taking part or not: a coin must not change who else is drawn."""
+        """Return a device for each canary, included or not: its coin must not change which other devices are drawn."""
         nothing = {"x": torch.zeros(1), "y": torch.zeros(1)}
         return tuple(
             Device(device_id=f"{_PREFIX}{i:06d}", user_id=-1 - i, role="anonymous", examples=nothing)
@@ -61,11 +61,11 @@ class Canaries:
 def draw_canaries(count: int, parameters: int, seed: int) -> Canaries:
     """Draw directions and coins. Raises FedprintError for more canaries than parameters."""
     if not 1 <= count <= parameters:
-        raise FedprintError(f"audit: {count} canaries need a parameter each and there are {parameters}; use fewer")
+        raise FedprintError(f"audit: {count} canaries for {parameters} parameters; choose 1 to {parameters} canaries")
     size = parameters // count
-    places = torch.randperm(parameters, generator=torch_rng(seed, "canaries", "places"))[: count * size]
+    positions = torch.randperm(parameters, generator=torch_rng(seed, "canaries", "places"))[: count * size]
     owner = torch.full((parameters,), count)
-    owner[places] = torch.arange(count).repeat_interleave(size)
+    owner[positions] = torch.arange(count).repeat_interleave(size)
     signs = 2.0 * torch.randint(2, (parameters,), generator=torch_rng(seed, "canaries", "signs")).double() - 1
     coins = numpy_rng(seed, "canaries", "coins").random(count) < 0.5
     return Canaries(owner=owner, signs=signs, size=size, included=coins)
@@ -73,10 +73,10 @@ def draw_canaries(count: int, parameters: int, seed: int) -> Canaries:
 
 @dataclass(kw_only=True)
 class WithCanaries:
-    """A backend that trains clients with ``inner`` and answers for canaries: ``norm`` times their direction.
+    """A backend that trains clients with ``inner``; a canary sends ``norm`` times its direction.
 
-    One whose coin says no stands for a client that is not there: it sends nothing but zeros (add-remove), or the
-    opposite (replace-one). ``norm`` far above the clipping norm also tests the clipping.
+    A canary that is not included stands for a client that is absent: it sends zeros (add-remove), or the opposite
+    direction (replace-one). A ``norm`` far above the clipping norm also tests the clipping.
     """
 
     canaries: Canaries
@@ -87,8 +87,8 @@ class WithCanaries:
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Yield what each client sends, in job order."""
-        own = [job for job in jobs if not job.device_id.startswith(_PREFIX)]
-        trained = iter(self.inner.run(own, params, training)) if self.inner is not None else iter(())
+        clients = [job for job in jobs if not job.device_id.startswith(_PREFIX)]
+        trained = iter(self.inner.run(clients, params, training)) if self.inner is not None else iter(())
         for job in jobs:
             yield self._crafted(job, params) if job.device_id.startswith(_PREFIX) else next(trained)
 

@@ -1,4 +1,4 @@
-"""Audit a federation: canaries join it, the true clipping, summing and noising treat them, and guesses judge it."""
+"""Audit a federation: canaries pass through its real clipping, sum and noise, and guesses about them bound epsilon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedprint.accounting.design import Epsilon, measured, sampled_gaussian
 from fedprint.accounting.events import Infinite, SampledGaussian
 from fedprint.audit.bound import epsilon_lower_bound
 from fedprint.audit.canaries import Canaries, WithCanaries, draw_canaries
-from fedprint.audit.guesses import as_seen, count_right, guessed, log_likelihood_ratio
+from fedprint.audit.guesses import count_right, guess_coins, log_likelihood_ratio, with_estimated_noise
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.points import ROLES
 from fedprint.federation.cohorts import FederationPlan, largest_cohort
@@ -23,12 +23,12 @@ from fedprint.federation.rounds import federate
 from fedprint.types import Backend, Device, Doubles, FedprintError, Observation, Params, Truth
 
 LOUD = 10.0
-"""Canaries send this multiple of the clipping norm: what clipping lets through counts against the mechanism."""
+"""Canaries send this multiple of the clipping norm, so that clipping that lets too much through is noticed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How an audit is done: how many ``canaries``, which ``delta``, and the ``confidence`` of the bound."""
+    """Settings of an audit: the number of ``canaries``, ``delta``, and the ``confidence`` of the bound."""
 
     delta: float
     canaries: int = 1000
@@ -38,7 +38,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What an audit found: with ``confidence``, epsilon at ``accounted.delta`` is at least ``bound``.
+    """The result of an audit: with ``confidence``, epsilon at ``accounted.delta`` is at least ``bound``.
 
     ``q`` is the least and the greatest sampling rate of its rounds.
     """
@@ -55,12 +55,12 @@ class Audit:
 
     @property
     def holds(self) -> bool:
-        """Whether the bound leaves the accounted epsilon standing; a mechanism that breaks its promise does not."""
+        """Whether the bound is at most the accounted epsilon; if not, the mechanism breaks its guarantee."""
         return self.bound <= self.accounted.value
 
 
 class ReleasedModels:
-    """A writer for ``federate`` that keeps what the audit reads: each released step along the canaries' directions."""
+    """A writer for ``federate`` that keeps each released step along the canaries' directions, which the audit reads."""
 
     def __init__(self, initial: Params, canaries: Canaries, momentum: float) -> None:
         self._canaries, self._momentum = canaries, momentum
@@ -109,16 +109,16 @@ def audit(
 ) -> Audit:
     """Run the federation once with canaries among its ``devices`` (which ``backend`` trains) and bound epsilon.
 
-    The sampling rate stays what the plan has for its own devices, or its ``cohort`` of the canaries where there are
-    none, to the rounding of a cohort. Only what is released is read (view central). Raises FedprintError for a
-    mechanism without noise, which promises nothing.
+    The cohort grows so that the sampling rate stays that of the plan for ``devices`` (or for the canaries where there
+    are none), up to rounding. The audit reads only what is released (view central). Raises FedprintError for a
+    mechanism without noise, which has no guarantee.
     """
     canaries = draw_canaries(setting.canaries, len(algebra.flatten(initial)), setting.seed)
     population = (*devices, *canaries.devices())
     plan = _with_room(plan, len(devices) or len(population), len(population))
     claimed = _claims(defence, plan, len(population))
     norm = defence.clip if isinstance(defence.clip, float) else getattr(defence.clip, "start", 1.0)
-    writer: Any = ReleasedModels(initial, canaries, plan.momentum)  # has the methods of a StoreWriter that count here
+    writer: Any = ReleasedModels(initial, canaries, plan.momentum)  # has what federate calls of a StoreWriter
     federate(
         devices=population,
         plan=plan,
@@ -129,8 +129,8 @@ def audit(
         report=lambda report: None,
     )
     steps = _over_norm(writer, plan, norm)
-    scores = log_likelihood_ratio(steps, as_seen(_update_noise(claimed, defence, plan), steps))
-    guesses = guessed(scores, setting.confidence)
+    scores = log_likelihood_ratio(steps, with_estimated_noise(_update_noise(claimed, defence, plan), steps))
+    guesses = guess_coins(scores, setting.confidence)
     counts = {
         "canaries": canaries.count,
         "guesses": int(np.count_nonzero(guesses)),
@@ -148,7 +148,7 @@ def audit(
 
 
 def _with_room(plan: FederationPlan, before: int, after: int) -> FederationPlan:
-    """Return the plan for ``after`` devices at the rate that it has for ``before``."""
+    """Return the plan for ``after`` devices with the sampling rate that it has for ``before`` devices."""
     cohort = max(1, round(plan.cohort * after / before))
     larger = replace(plan, cohort=cohort, slots=0, diagnostics=False)
     return replace(larger, slots=largest_cohort(after, larger))
@@ -159,7 +159,7 @@ def _claims(defence: DpFedAvg, plan: FederationPlan, devices: int) -> tuple[Samp
     for event in events:
         if isinstance(event, Infinite):
             raise FedprintError(
-                f"audit: {event.reason} means an infinite epsilon, nothing to check; raise dp-fedavg's z"
+                f"audit: epsilon is infinite ({event.reason}), so there is nothing to check; raise dp-fedavg's z"
             )
     return tuple(event for event in events if isinstance(event, SampledGaussian))
 
@@ -167,7 +167,7 @@ def _claims(defence: DpFedAvg, plan: FederationPlan, devices: int) -> tuple[Samp
 def _update_noise(
     claimed: Sequence[SampledGaussian], defence: DpFedAvg, plan: FederationPlan
 ) -> tuple[SampledGaussian, ...]:
-    """Return the events with the noise of the sum alone: a private quantile's bit is not read here."""
+    """Return the events with the noise of the sum alone: the audit does not read the bits of a private quantile."""
     return tuple(
         sampled_gaussian(event.sampling, event.q, defence.z * defence.z_schedule.factor(t, plan.planned))
         for t, event in enumerate(claimed)
@@ -176,6 +176,6 @@ def _update_noise(
 
 def _over_norm(writer: ReleasedModels, plan: FederationPlan, norm: float) -> Doubles:
     """Return every round's sum over its clipping norm along every direction: (T, m)."""
-    factors = [plan.expected(t) / found.get(CLIP, norm) for t, found in enumerate(writer.metrics())]
+    factors = [plan.expected(t) / metrics.get(CLIP, norm) for t, metrics in enumerate(writer.metrics())]
     steps: Doubles = np.array(factors)[:, None] * np.stack(writer.steps)
     return steps
