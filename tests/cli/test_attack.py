@@ -38,9 +38,10 @@ def test_recorded_updates_are_attacked_again_without_retraining(
 
 
 def test_other_settings_of_an_attack_have_a_folder_of_their_own(ran: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    for k in (1, 2):
-        assert _fedprint(monkeypatch, "attack", "tiny/random-0", "--set", f"attacks.1.k={k}") == 0
-    assert len(list((ran.root / "work" / "attacks").iterdir())) == 2
+    """The report is given by name, file or folder."""
+    for k, report in enumerate(("tiny", str(ran.root / "tiny.yaml"), "reports/tiny"), 1):
+        assert _fedprint(monkeypatch, "attack", f"{report}/random-0", "--set", f"attacks.1.k={k}") == 0
+    assert len(list((ran.root / "work" / "attacks").iterdir())) == 3
 
 
 @pytest.mark.parametrize("assignment", ["federation.rounds=3", "data.bias=0", "seeds=[1]", "name=other"])

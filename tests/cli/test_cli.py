@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,13 @@ def test_config_prints_the_resolved_settings_and_their_hash(
         hashes.append(shown.splitlines()[-1])
     assert hashes[0].startswith("# config hash ")
     assert hashes[0] != hashes[1]
+
+
+def test_the_version_is_the_package_s(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _fedprint(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"fedprint {version('fedprint')}\n"
 
 
 COMMANDS = (

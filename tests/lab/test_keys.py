@@ -58,7 +58,7 @@ def test_what_is_settled_belongs_to_the_machine_and_to_no_seed(monkeypatch: pyte
     here = key(job(), PICK)
     monkeypatch.setattr("platform.node", lambda: "started-again")
     assert key(job(), PICK) == here, "a container has a new name whenever it starts"
-    monkeypatch.setattr("os.cpu_count", lambda: 999)
+    monkeypatch.setattr("fedprint.lab.machine.cores", lambda: 999)
     assert key(job(), PICK) != here
     assert key(job(), PICK, device="cuda") != key(job(), PICK)
 

@@ -1,4 +1,4 @@
-"""``fedprint audit``: whether a promised epsilon holds."""
+"""``fedprint audit``: whether an accounted epsilon holds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from fedprint.cli.options import Assignments, DataDir, DryRun, Fast, Jobs, Json, Name, Renew, use_data
+from fedprint.cli.options import (
+    Assignments,
+    Clients,
+    Cohort,
+    DataDir,
+    DryRun,
+    Fast,
+    Jobs,
+    Json,
+    Name,
+    Renew,
+    Rounds,
+    Sampling,
+    use_data,
+)
 from fedprint.errors import FedprintError
 
 if TYPE_CHECKING:
     from fedprint.audit.run import Audit
-    from fedprint.kinds.audit.mechanism import Asked
+    from fedprint.kinds.audit.mechanism import Options
     from fedprint.kinds.base import Source
 
 EPILOG = (
@@ -27,26 +41,28 @@ def audit(
     experiment: Annotated[
         Optional[str],
         typer.Argument(
-            help="Experiment with dp-fedavg to train once more, canaries among its devices; or an audit's own file."
+            help="Experiment with dp-fedavg, trained once more with canaries among its devices; or an audit's file."
         ),
     ] = None,
-    clients: Annotated[Optional[int], typer.Option("--clients", min=1, help="K, for a mechanism by numbers.")] = None,
-    cohort: Annotated[Optional[int], typer.Option("--cohort", min=1, help="m: how many of them in a round.")] = None,
-    rounds: Annotated[Optional[int], typer.Option("--rounds", min=1, help="T: how many rounds.")] = None,
+    clients: Clients = None,
+    cohort: Cohort = None,
+    rounds: Rounds = None,
     sigma: Annotated[Optional[float], typer.Option("--sigma", help="Noise on the sum over the clipping norm.")] = None,
     delta: Annotated[
         Optional[float], typer.Option("--delta", help="Delta of both epsilons (default: the experiment's budget).")
     ] = None,
-    sampling: Annotated[
-        Optional[str], typer.Option("--sampling", help="poisson (add/remove; the default) or fixed (replace one).")
-    ] = None,
+    sampling: Sampling = None,
     canaries: Annotated[
-        Optional[int], typer.Option("--canaries", min=10, help="More show more and take longer (default: 1000).")
+        Optional[int],
+        typer.Option("--canaries", min=10, help="How many; more give a tighter bound and take longer (default: 1000)."),
     ] = None,
     confidence: Annotated[
-        Optional[float], typer.Option("--confidence", help="That the bound is no higher than the truth (default: .95).")
+        Optional[float],
+        typer.Option("--confidence", help="Probability that the bound is not above the truth (default: .95)."),
     ] = None,
-    seed: Annotated[Optional[int], typer.Option("--seed", help="Of coins, canaries and training (default: 0).")] = None,
+    seed: Annotated[
+        Optional[int], typer.Option("--seed", help="Seed of coins, canaries and training (default: 0).")
+    ] = None,
     as_json: Json = False,
     fast: Fast = False,
     assign: Assignments = None,
@@ -56,32 +72,32 @@ def audit(
     renew: Renew = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Bound epsilon from below: canary clients join by the toss of a coin, and released models betray who did.
+    """Bound epsilon from below: canary clients join by the toss of a coin, and the released models show which did.
 
-    Runs the code that federations run. Exit code 1 when the bound exceeds the accounted epsilon.
+    It runs the code of real federations. The exit code is 1 when the bound exceeds the accounted epsilon.
     """
     from rich.console import Console
 
-    from fedprint.kinds.audit import found as audits
-    from fedprint.kinds.audit.mechanism import Asked, check_named
+    from fedprint.kinds.audit import results
+    from fedprint.kinds.audit.mechanism import Options, check_named
     from fedprint.reports.pages.budget import sampling_named
 
     use_data(data_dir)
-    said = Asked(
+    options = Options(
         clients=clients, cohort=cohort, rounds=rounds, sigma=sigma, delta=delta,
         sampling=None if sampling is None else sampling_named(sampling),
     )  # fmt: skip
     if experiment is None:
         if fast or assign or name or dry_run or renew:
             raise FedprintError(
-                "audit: --fast, --set, --name, --dry-run, --renew are about an experiment; name one, or leave them out"
+                "audit: --fast, --set, --name, --dry-run, --renew need an experiment; name one, or leave them out"
             )
-        found = [_of_mechanism(said, {"canaries": canaries, "confidence": confidence, "seed": seed})]
+        audits = [_of_mechanism(options, {"canaries": canaries, "confidence": confidence, "seed": seed})]
     else:
         from fedprint.kinds.audit.config import audit_of
         from fedprint.lab.project import find_root
 
-        check_named(experiment, said)
+        check_named(experiment, options)
         seeds = None if seed is None else (seed,)
         given = {"canaries": canaries, "confidence": confidence, "delta": delta, "seeds": seeds}
         source = audit_of(find_root(), experiment, given, fast=fast, assignments=assign or (), name=name)
@@ -90,35 +106,35 @@ def audit(
 
             show_costs(source, jobs)
             return
-        found = _of_experiment(source, jobs=jobs, renew=renew)
+        audits = _of_experiment(source, jobs=jobs, renew=renew)
     if as_json:
-        print(audits.as_json(found))
+        print(results.as_json(audits))
     else:
-        for one in found:
-            Console().print(audits.table(one, f"audit of {experiment or 'the aggregation alone'}"))
-    if not all(one.holds for one in found):
+        for one in audits:
+            Console().print(results.table(one, f"audit of {experiment or 'the aggregation alone'}"))
+    if not all(one.holds for one in audits):
         raise typer.Exit(1)
 
 
-def _of_mechanism(said: Asked, given: Mapping[str, Any]) -> Audit:
+def _of_mechanism(options: Options, given: Mapping[str, Any]) -> Audit:
     from fedprint.audit.run import Setting
     from fedprint.kinds.audit.mechanism import audit_mechanism, mechanism_of
 
-    mechanism, delta = mechanism_of(said)
+    mechanism, delta = mechanism_of(options)
     setting = Setting(delta=delta, **{key: value for key, value in given.items() if value is not None})
     return audit_mechanism(mechanism, setting)
 
 
 def _of_experiment(source: Source, *, jobs: int | None, renew: bool) -> list[Audit]:
-    """Run the audit as any experiment is run; its report holds what was found at each seed."""
+    """Run the audit as any experiment is run, and return the audits of its report, one for each seed."""
     from fedprint.data.formats.files import read_json
     from fedprint.kinds import driver
-    from fedprint.kinds.audit.found import audit_from
+    from fedprint.kinds.audit.results import audit_from
     from fedprint.kinds.versioned import named_by_data
 
     source = named_by_data(source)
-    # Progress is no part of what --json prints; what does not hold is said with all that was found.
+    # Progress must not mix with the output of --json. An audit that does not hold is reported with all the others.
     with redirect_stdout(sys.stderr), suppress(driver.SomeFailed):
         driver.run(source, jobs=jobs, renew=renew)
-    told = read_json(source.root / "reports" / source.name / "summary.json")["audits"]
-    return [audit_from({key: each[key] for key in each if key not in ("holds", "verdict")}) for each in told]
+    reported = read_json(source.root / "reports" / source.name / "summary.json")["audits"]
+    return [audit_from({key: each[key] for key in each if key not in ("holds", "verdict")}) for each in reported]

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from fedprint.cli.options import Assignments, DataDir, Fast, Json, asked, use_data
+from fedprint.cli.options import (
+    Assignments,
+    Clients,
+    Cohort,
+    DataDir,
+    Fast,
+    Json,
+    Rounds,
+    Sampling,
+    source_of,
+    use_data,
+)
 from fedprint.errors import FedprintError
 
 if TYPE_CHECKING:
@@ -25,23 +36,20 @@ EPILOG = (
 
 def budget(
     experiment: Annotated[
-        Optional[str], typer.Argument(help="Experiment with dp-fedavg, by name or file: what would a run of it spend?")
+        Optional[str], typer.Argument(help="Experiment with dp-fedavg, by name or file, whose run is priced.")
     ] = None,
-    clients: Annotated[Optional[int], typer.Option("--clients", min=1, help="K: how many clients there are.")] = None,
-    cohort: Annotated[
-        Optional[int], typer.Option("--cohort", min=1, help="m: how many take part in a round (on average).")
-    ] = None,
-    rounds: Annotated[Optional[int], typer.Option("--rounds", min=1, help="T: how many rounds are planned.")] = None,
+    clients: Clients = None,
+    cohort: Cohort = None,
+    rounds: Rounds = None,
     delta: Annotated[Optional[float], typer.Option("--delta", help="Far below 1 / clients.")] = None,
     epsilon: Annotated[
-        Optional[float], typer.Option("--epsilon", help="A budget: how much noise does it need?")
+        Optional[float], typer.Option("--epsilon", help="A budget, for which the noise is computed.")
     ] = None,
     sigma: Annotated[
-        Optional[float], typer.Option("--sigma", help="Noise on the sum over the clipping norm: what does it cost?")
+        Optional[float],
+        typer.Option("--sigma", help="Noise on the sum over the clipping norm, for which epsilon is computed."),
     ] = None,
-    sampling: Annotated[
-        Optional[str], typer.Option("--sampling", help="poisson (add/remove; the default) or fixed (replace one).")
-    ] = None,
+    sampling: Sampling = None,
     as_json: Json = False,
     plot: Annotated[
         Optional[Path], typer.Option("--plot", help="Draw epsilon by rounds, and sigma for --epsilon, to .png or .svg.")
@@ -52,13 +60,13 @@ def budget(
 ) -> None:
     """Price client-level differential privacy: noise for a budget, epsilon of a noise, or with both the rounds.
 
-    Of one noise and cohort in all rounds, by numbers; or of an experiment, with all its schedules.
+    Numbers describe a mechanism with the same noise and cohort in all rounds; an experiment has all its schedules.
     """
     use_data(data_dir)
     if experiment is not None:
-        said = {"--clients": clients, "--cohort": cohort, "--rounds": rounds, "--delta": delta, "--epsilon": epsilon,
+        options = {"--clients": clients, "--cohort": cohort, "--rounds": rounds, "--delta": delta, "--epsilon": epsilon,
                 "--sigma": sigma, "--sampling": sampling, "--plot": plot}  # fmt: skip
-        _price_experiment(asked(experiment, fast, assign), said, as_json)
+        _price_experiment(source_of(experiment, fast, assign), options, as_json)
         return
     from fedprint.reports.pages import budget as design
 
@@ -72,32 +80,32 @@ def budget(
     )  # fmt: skip
     if plot is not None:
         design.check_plot(plot)  # before minutes of computing
-    found = design.answer(question)
+    prices = design.answer(question)
     if plot is not None:
-        design.write_plot(found, plot)
+        design.write_plot(prices, plot)
     if as_json:
-        print(design.as_json(found))
+        print(design.as_json(prices))
         return
-    _show(design.table(found), found.absent)
+    _show(design.table(prices), prices.absent)
 
 
-def _price_experiment(source: Source, said: Mapping[str, object], as_json: bool) -> None:
+def _price_experiment(source: Source, options: Mapping[str, object], as_json: bool) -> None:
     from fedprint.kinds.federation import budget as run_budget
     from fedprint.kinds.federation.config import load_experiment
     from fedprint.kinds.registry import kind_of
 
-    run_budget.check_alone(source.path.stem, said)
+    run_budget.check_alone(source.path.stem, options)
     kind = kind_of(source.values)
     if kind.mark is not None:
         raise FedprintError(
             f"budget: '{source.path.stem}' is no single experiment (its kind is {kind.name}); name one with dp-fedavg, "
             "as client-dp-100"
         )
-    found = run_budget.price(load_experiment(source))
+    price = run_budget.price(load_experiment(source))
     if as_json:
-        print(run_budget.as_json(found))
+        print(run_budget.as_json(price))
     else:
-        _show(run_budget.table(found), found.absent)
+        _show(run_budget.table(price), price.absent)
 
 
 def _show(table: Table, absent: Sequence[str]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib.metadata import version
 from types import FrameType
+from typing import Annotated
 
 import typer
 
@@ -14,14 +16,30 @@ from fedprint.errors import FedprintError
 
 app = typer.Typer(
     name="fedprint",
-    help="How recognisable is a user from the model updates that federated learning calls anonymous?",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"fedprint {version('fedprint')}")
+        raise typer.Exit
+
+
+@app.callback()
+def fedprint(
+    shown: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """How recognisable is a user from the model updates that federated learning calls anonymous?"""
+
+
 app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=tune.EPILOG)(tune.tune)
-app.command(epilog=config.EPILOG)(config.config)
+app.command("config", epilog=config.EPILOG)(config.print_config)
 app.command(epilog=summary.EPILOG)(summary.summary)
 app.command(epilog=compare.EPILOG)(compare.compare)
 app.command(epilog=attack.EPILOG)(attack.attack)
@@ -34,7 +52,7 @@ app.command(epilog=clean.EPILOG)(clean.clean)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """End as Ctrl-C does: what a scheduler stops is tracked as killed, and goes on where it was."""
+    """End as Ctrl-C does: a run that a scheduler stops is tracked as killed, and resumes where it stopped."""
     raise KeyboardInterrupt
 
 

@@ -1,4 +1,4 @@
-"""Options that mean the same in every command, and what commands do with them."""
+"""Options that mean the same in every command, and functions that read them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Name = Annotated[
     Optional[str],
     typer.Option("--name", help="Name of the report (default: the file's, and what --fast and --set change)."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say how many jobs, how much time, memory and disk, and stop.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of jobs, time, memory and disk, and stop.")]
 Jobs = Annotated[Optional[int], typer.Option("--jobs", min=1, help="Jobs that run at a time (default: one per core).")]
 KeepUpdates = Annotated[
     bool,
@@ -39,25 +39,35 @@ What = Annotated[
 ]
 Recorded = Annotated[
     Path,
-    typer.Argument(help="An experiment whose updates are kept, with /<prior>-<seed> for one of several."),
+    typer.Argument(
+        help="<report>, by name, file or folder, or <report>/<job>, as quickstart/random-0; its updates are kept."
+    ),
+]
+Clients = Annotated[Optional[int], typer.Option("--clients", min=1, help="K: how many clients there are.")]
+Cohort = Annotated[
+    Optional[int], typer.Option("--cohort", min=1, help="m: how many take part in a round (on average).")
+]
+Rounds = Annotated[Optional[int], typer.Option("--rounds", min=1, help="T: how many rounds are planned.")]
+Sampling = Annotated[
+    Optional[str], typer.Option("--sampling", help="poisson (add/remove; the default) or fixed (replace one).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def use_data(folder: Path | None) -> None:
-    """Make ``--data-dir`` count everywhere, in the stages' processes too."""
+    """Make ``--data-dir`` hold everywhere, in the stages' processes too."""
     if folder is not None:
         os.environ["FEDPRINT_DATA"] = str(folder.resolve())
 
 
 def data_folder() -> Path | None:
-    """Return the folder of the data sets, None where none was named."""
+    """Return the folder of the data sets, None without ``--data-dir``."""
     value = os.environ.get("FEDPRINT_DATA")
     return Path(value) if value else None
 
 
-def asked(what: str, fast: bool, assign: list[str] | None, name: str | None = None) -> Source:
-    """Return what a command is about, in the project that it is called in."""
+def source_of(what: str, fast: bool, assign: list[str] | None, name: str | None = None) -> Source:
+    """Return the source that a command names, in the project of the current folder."""
     from fedprint.kinds.sources import source
     from fedprint.lab.project import find_root
 

@@ -14,7 +14,7 @@ from fedprint.cli.options import (
     Name,
     Renew,
     What,
-    asked,
+    source_of,
     use_data,
 )
 
@@ -40,14 +40,14 @@ def run(
 ) -> None:
     """Run an experiment of any kind end to end and write its report to reports/<name>/.
 
-    What is finished is kept: a repeated command goes on where it was stopped.
+    Finished work is kept: a repeated command resumes where it was stopped.
     """
     use_data(data_dir)
-    carry_out(asked(what, fast, assign, name), dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)
+    run_source(source_of(what, fast, assign, name), dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)
 
 
-def carry_out(source: Source, *, dry_run: bool, jobs: int | None, keep: bool, renew: bool) -> None:
-    """Run and print the summary, of a part too where jobs failed; or print what it would cost."""
+def run_source(source: Source, *, dry_run: bool, jobs: int | None, keep: bool, renew: bool) -> None:
+    """Run and print the summary, also of the finished part where jobs failed; or print the costs."""
     from fedprint.cli.summary import show_summary
     from fedprint.kinds import PRELOADED
     from fedprint.lab.workers.pool import LocalPool
@@ -69,12 +69,12 @@ def carry_out(source: Source, *, dry_run: bool, jobs: int | None, keep: bool, re
 
 
 def show_costs(source: Source, jobs: int | None) -> None:
-    """Print what a run would cost; nothing is written."""
+    """Print the costs of a run; nothing is written."""
     from rich.console import Console
     from rich.table import Table
 
     from fedprint.kinds.registry import kind_of
-    from fedprint.lab.runner import cores
+    from fedprint.lab.machine import cores
 
     kind = kind_of(source.values)
     costs = kind.costs(kind.load(source))

@@ -32,21 +32,21 @@ def tune(
     renew: Renew = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Find the highest utility under a ceiling on the attack; a repeated command goes on where it was stopped."""
-    from fedprint.cli.run import carry_out
+    """Find the highest utility under a ceiling on the attack; a repeated command resumes where it was stopped."""
+    from fedprint.cli.run import run_source
     from fedprint.kinds.sources import source
     from fedprint.lab.project import find_root
 
     use_data(data_dir)
-    # A search that is cut short shares the study's trials, but its report is another.
-    limits = {"trials": trials, "timeout_minutes": timeout}
+    # A search with other limits shares the study's trials, but has a report of its own.
+    limits = {"trials": trials, "timeout_minutes": timeout and f"{timeout:g}"}
     given = source(
         find_root(),
         study,
         fast=fast,
-        assignments=[*(assign or []), *(f"{key}={value:g}" for key, value in limits.items() if value)],
+        assignments=[*(assign or []), *(f"{key}={value}" for key, value in limits.items() if value)],
         strategies=strategy or (),
         name=name,
         folders=("studies",),
     )
-    carry_out(given, dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)
+    run_source(given, dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)

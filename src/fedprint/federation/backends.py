@@ -1,10 +1,9 @@
-"""Three ways to run the same client jobs, which agree; and a trial that finds the fastest."""
+"""Three backends that run client jobs with equal results, and a timing that finds the fastest."""
 
 from __future__ import annotations
 
 import copy
 import math
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from fedprint.data.examples import INPUTS, num_examples, take
 from fedprint.federation.client import batch_schedule, noise_rng, noised, train_client
 from fedprint.federation.local_optimisers import Stepper
+from fedprint.lab.machine import cores
 from fedprint.models.base import FedModule
 from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, LocalTraining, Params
 
@@ -27,8 +27,8 @@ from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, Loca
 def best_device() -> str:
     """Return ``cuda`` where there is a GPU, else ``cpu``.
 
-    A GPU rounds as a CPU does from then on: cuDNN's default for convolutions, TF32, keeps 10 bits of a factor, with
-    which gradient matching has 19 % of images below .1 where float32 has 98 % (benchmarks/RESULTS.md).
+    It also switches off TF32, cuDNN's default for convolutions, which keeps 10 bits of a factor: with TF32 gradient
+    matching has 19 % of images below an error of .1, with float32 98 % (benchmarks/RESULTS.md).
     """
     if not torch.cuda.is_available():
         return "cpu"
@@ -37,7 +37,7 @@ def best_device() -> str:
 
 
 def default_block() -> int:
-    """Return how many clients ``vectorised`` stacks unless told: a GPU has room for many (benchmarks/RESULTS.md)."""
+    """Return how many clients ``vectorised`` stacks by default: a GPU has room for many (benchmarks/RESULTS.md)."""
     return 64 if best_device() == "cuda" else 8
 
 
@@ -51,9 +51,9 @@ class Sequential:
         fabric = Fabric(accelerator="cuda" if device.type == "cuda" else "cpu", devices=1)
         # On a CPU small convolutions and max-pools are a third faster with the channels innermost.
         layout = torch.channels_last if device.type == "cpu" else torch.preserve_format
-        own = copy.deepcopy(model).to(memory_format=layout)
-        self._module = fabric.setup_module(own, move_to_device=False)
-        self._parameters: list[Tensor] = list(own.parameters())
+        copied = copy.deepcopy(model).to(memory_format=layout)
+        self._module = fabric.setup_module(copied, move_to_device=False)
+        self._parameters: list[Tensor] = list(copied.parameters())
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``, in order."""
@@ -63,7 +63,7 @@ class Sequential:
 
 
 class Threaded:
-    """As ``sequential``, ``workers`` clients at a time, each on a thread and a copy of the model of its own.
+    """As ``sequential``, but ``workers`` clients at a time, each with a thread and a copy of the model.
 
     A client's arithmetic is the same on any thread, so results equal ``sequential`` to the bit. Give torch one core per
     thread (``torch.set_num_threads(1)``); its kernels release the interpreter's lock.
@@ -109,10 +109,10 @@ class Vectorised:
         return (results[i] for i in range(len(jobs)))
 
     def _blocks(self, jobs: Sequence[ClientJob]) -> Iterator[list[int]]:
-        """Yield positions of jobs of similar size; those with private parameters stack with their like only."""
+        """Yield positions of jobs of similar size; jobs with and without private parameters are not mixed."""
         by_size = sorted(range(len(jobs)), key=lambda i: num_examples(jobs[i].examples))
-        for own in (False, True):
-            alike = [i for i in by_size if bool(jobs[i].private) is own]
+        for private in (False, True):
+            alike = [i for i in by_size if bool(jobs[i].private) is private]
             yield from (alike[start : start + self.block] for start in range(0, len(alike), self.block))
 
     def _run_block(self, jobs: list[ClientJob], params: Params, training: LocalTraining) -> list[ClientResult]:
@@ -146,13 +146,13 @@ def _masked_loss(model: FedModule) -> Callable[[Params, dict[str, Tensor], Tenso
 
 
 def _noised_rows(gradients: Params, sigma: float, rngs: Sequence[torch.Generator], active: Tensor) -> dict[str, Tensor]:
-    """Return gradients (k, ...) with each client's noise from its own generator; who has ended draws none."""
+    """Return gradients (k, ...) with noise from each client's generator; clients that have ended draw none."""
     rows = [noised([g[k] for g in gradients.values()], sigma if active[k] else 0.0, rng) for k, rng in enumerate(rngs)]
     return {name: torch.stack(column) for name, column in zip(gradients, zip(*rows, strict=True), strict=True)}
 
 
 def _pad_examples(jobs: Sequence[ClientJob]) -> dict[str, Tensor]:
-    """Stack x and y to (k, longest n, ...); the padding repeats example 0 and is never trained on (the mask)."""
+    """Stack x and y to (k, longest n, ...); the padding repeats example 0, and the mask excludes it from training."""
     longest = max(num_examples(job.examples) for job in jobs)
     padded: dict[str, Tensor] = {}
     for column in (name for name in INPUTS if name in jobs[0].examples):
@@ -199,7 +199,7 @@ def _unstack(
 def make_backend(name: str, model: FedModule) -> Backend:
     """Return the backend of a name: ``sequential``, ``threaded[:WORKERS]`` or ``vectorised[:BLOCK]``.
 
-    Workers default to the cores at hand, a block to 8 clients on a CPU, 64 on a GPU.
+    Workers default to the available cores, a block to 8 clients on a CPU and 64 on a GPU.
     """
     if name == "sequential":
         return Sequential(model)
@@ -215,13 +215,8 @@ def make_backend(name: str, model: FedModule) -> Backend:
     )
 
 
-def cores() -> int:
-    """Return the number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 TRIAL_BATCHES = 2
-"""Of each client a trial trains this many batches: enough to rank the candidates."""
+"""Number of batches that a trial trains of each client: enough to rank the candidates."""
 
 
 def trial(model: FedModule, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What a kind of experiment is: one folder here, one line in registry.py, and nothing else knows of it."""
+"""What a kind of experiment is: one folder here and one line in registry.py, which no other code names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from fedprint.data.sources.registry import may_be_shared
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking.runs import DataUse, Point, Run, RunHead
@@ -15,7 +16,7 @@ from fedprint.lab.versions.dvc_yaml import Plot
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What a user asked for: the ``values`` of a file, ``fast`` and ``assignments`` that change them, and a ``name``.
+    """The request of a user: the ``values`` of a file, ``fast`` and ``assignments`` that change them, and a ``name``.
 
     ``name`` is that of the report: the file's, or a variant's where something differs from the file.
     """
@@ -30,7 +31,7 @@ class Source:
 
 
 class Resolved(Protocol):
-    """A kind's configuration, checked and complete."""
+    """The configuration of a kind, checked and complete."""
 
     @property
     def name(self) -> str:
@@ -60,12 +61,12 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """What a kind made of its jobs: a report in its folder, and what of it is tracked and versioned.
+    """The results of a kind's jobs: a report in its folder, and what of it is tracked and versioned.
 
     ``metrics`` are the few numbers of DVC's and MLflow's tables; ``points`` what a chart shows besides. ``done`` are
-    the jobs behind it, ``failures`` say of those that are missing why. ``data`` are the data sets in use, and DVC draws
-    the ``plots``. ``compared`` are metrics that MLflow sets beside what varies between the jobs. A report that
-    ``shows_data`` holds examples, whoever may see them: it leaves this machine only where the data may.
+    the jobs behind it, ``failures`` the reasons of missing ones. ``data`` are the data sets in use, and DVC draws the
+    ``plots``. ``compared`` are metrics that MLflow plots against what varies between the jobs. A report that
+    ``shows_data`` holds examples, and leaves this machine only where the data may.
     """
 
     metrics: Mapping[str, float]
@@ -93,15 +94,23 @@ class Costs:
 
 
 class Kind(Protocol[Config]):
-    """A kind of experiment. ``mark`` is the key that only its files have (None: those without anybody's mark)."""
+    """A kind of experiment.
+
+    ``mark`` is the key that only its files have (None: files without any mark). ``code`` are the sources below
+    src/fedprint, besides those of the stages, that its numbers depend on.
+    """
 
     @property
     def name(self) -> str:
-        """Return what it is called."""
+        """Return the name of the kind."""
 
     @property
     def mark(self) -> str | None:
-        """Return its files' mark."""
+        """Return the mark of its files."""
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Return the code besides that of the stages."""
 
     def load(self, source: Source) -> Any:
         """Return the configuration. Raises FedprintError (one line) for what does not fit."""
@@ -119,7 +128,22 @@ class Kind(Protocol[Config]):
         """Return what is tracked of a job from its start."""
 
     def log(self, config: Config, done: Done, run: Run) -> None:
-        """Track what a finished job found."""
+        """Track the results of a finished job."""
 
     def shareable(self, config: Config) -> bool:
         """Return whether the data, by their own declaration, may leave this machine."""
+
+
+def data_of(config: Any) -> Any:
+    """Return the data source of a configuration, or of the experiment that it is about."""
+    return getattr(config, "config", config).data
+
+
+class OnOneSource:
+    """What kinds of experiments on one data source share."""
+
+    code: tuple[str, ...] = ()
+
+    def shareable(self, config: Any) -> bool:
+        """Return whether the data, by their own declaration, may leave this machine."""
+        return may_be_shared(data_of(config), None)

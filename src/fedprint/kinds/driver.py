@@ -32,7 +32,7 @@ def run(
     kind = kind_of(source.values)
     config = kind.load(source)
     folder: Path = source.root / "reports" / config.name
-    if is_shipped(source) and not (renew or keep) and is_published(source, kind.jobs(config), config):
+    if is_shipped(source) and not (renew or keep) and is_published(source, kind, config):
         print(f"{config.name} is published with this configuration, data and code; --renew computes it again")
         return folder
     with (

@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.formats.locate import data_root
 from fedprint.data.sources.labelled_images import LabelledImages, LabelledSet
-from fedprint.data.sources.registry import may_be_shared
 from fedprint.lab.graph import Job, Settings, Stage, Task, Work
 from fedprint.lab.tracking.runs import DataUse, Point, Run
 from fedprint.types import Doubles, Params
@@ -137,8 +136,3 @@ def images_use(source: LabelledImages, images: LabelledSet, digest: str) -> Data
     """Return which labelled images a run uses: name, digest and counts."""
     counts = {"train": len(images.y), "test": len(images.test_y), "classes": len(images.class_names)}
     return DataUse(name=source.name, digest=digest, counts=counts)
-
-
-def may_leave(source: LabelledImages) -> bool:
-    """Return whether images, by their own declaration, may leave this machine."""
-    return may_be_shared(source, None)

@@ -15,7 +15,8 @@ from fedprint.data.formats.files import write_json
 from fedprint.kinds import PRELOADED
 from fedprint.kinds.base import Findings, Kind, Resolved
 from fedprint.lab.graph import Job
-from fedprint.lab.runner import Done, Lab, cores
+from fedprint.lab.machine import cores
+from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking.origin import flat
 from fedprint.lab.tracking.runs import Run, RunHead, is_finished, open_run
 from fedprint.lab.tracking.views import View, save_view

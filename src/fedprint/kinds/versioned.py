@@ -18,7 +18,7 @@ import yaml
 from fedprint.data.catalogue.manifest import add_embedded, names_these, read_manifest
 from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.prepared import load_meta
-from fedprint.data.sources.registry import label_of
+from fedprint.data.sources.registry import folder_names, label_of
 from fedprint.data.sources.texts import joint_sha256
 from fedprint.kinds.base import Findings, Kind, Resolved, Source
 from fedprint.kinds.federation.config import Experiment, check_experiment, load_experiment
@@ -28,7 +28,6 @@ from fedprint.kinds.federation.kind import PLOTS, FederationKind, findings_of
 from fedprint.kinds.laboratory import Tracker, conclude, lab_in
 from fedprint.kinds.registry import kind_of
 from fedprint.kinds.sources import is_own, source
-from fedprint.kinds.study.config import SEARCH, Study
 from fedprint.lab.graph import Job, Stage
 from fedprint.lab.keys import digest_of, source_digest
 from fedprint.lab.project import find_root
@@ -53,12 +52,6 @@ from fedprint.types import FedprintError
 QUICKSTART = "quickstart"
 REMEDY = f"fedprint run {QUICKSTART}"
 _PAGE = ("reports", "evaluation")
-_FOLDERS: Mapping[str, tuple[str, ...]] = {
-    "albums": (),
-    "presidents": ("presidents", "background_text"),
-    "mnist_shards": ("mnist_writers",),
-}
-"""Whose folders a source reads, where it is not its own alone; the digest of invented people is one of settings."""
 
 
 def pipeline_of(config: Experiment) -> Pipeline:
@@ -98,32 +91,35 @@ def unknown_data(asked: Source) -> str | None:
 
 
 def _is_known(root: Path, config: Any, digest: str) -> bool:
-    """Return whether git names these data, or has nothing to tell them from: invented ones, and those without one."""
-    names = tuple(Path(path).name for path in config.data.reads) or _FOLDERS.get(config.data.name, (config.data.name,))
+    """Return whether git names these data, or has no manifest of them, as of generated data."""
+    names = folder_names(config.data)
     if not names or not all((root / manifest_file(name)).is_file() for name in names):
         return True
     return joint_sha256([read_manifest(root, name).sha256 for name in names]) == digest
 
 
-def fingerprint(jobs: Sequence[Job], config: Resolved) -> str:
+def fingerprint(kind: Kind[Any], jobs: Sequence[Job], config: Resolved) -> str:
     """Return a hash of configuration, data, files and code: whether a published experiment is still the same."""
-    found = [
+    work = [
         [
             job.label, job.data, job.files,
             [[stage.name, source_digest(stage.code)] for stage in job.work.graph.stages],
         ]
         for job in jobs
     ]  # fmt: skip
-    # What searches for a study runs in no stage of a job.
-    search = [source_digest(SEARCH)] if isinstance(config, Study) else []
-    return digest_of([config.digest(), found, *search])
+    beside = [source_digest(kind.code)] if kind.code else []
+    return digest_of([config.digest(), work, *beside])
 
 
-def is_published(asked: Source, jobs: Sequence[Job], config: Resolved) -> bool:
+def is_published(asked: Source, kind: Kind[Any], config: Resolved) -> bool:
     """Return whether the experiment was published with this configuration, data and code, and its page is here."""
     path = asked.root / "experiments" / asked.name / "published.json"
     page = asked.root / "reports" / asked.name / "index.html"
-    return page.is_file() and path.is_file() and read_json(path)["fingerprint"] == fingerprint(jobs, config)
+    return (
+        page.is_file()
+        and path.is_file()
+        and read_json(path)["fingerprint"] == fingerprint(kind, kind.jobs(config), config)
+    )
 
 
 def publish(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> None:
@@ -138,7 +134,7 @@ def publish(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> 
     else:
         _record(asked, kind, config, findings)
     # Last: what DVC could not record does not count as published.
-    write_json(folder / "published.json", {"fingerprint": fingerprint(kind.jobs(config), config)})
+    write_json(folder / "published.json", {"fingerprint": fingerprint(kind, kind.jobs(config), config)})
 
 
 def _record(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import platform
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
 import fedprint
 from fedprint.lab.graph import Job, Stage
+from fedprint.lab.machine import machine
 
 PACKAGE = Path(fedprint.__file__).parent
 
@@ -38,19 +37,6 @@ def stage_key(job: Job, stage: Stage, before: Mapping[str, str], device: str) ->
             "before": dict(before),
         }
     )
-
-
-def machine() -> str:
-    """Return what kind of machine this is: its processor and how many cores it has.
-
-    Not its name: a container that is started again has another one, and is as fast as before.
-    """
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:  # not Linux
-        lines = []
-    model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    return f"{platform.machine()} {model or platform.processor()} {os.cpu_count()}"
 
 
 def _settings(job: Job, stage: Stage) -> str:

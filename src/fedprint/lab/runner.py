@@ -6,7 +6,6 @@ stopped. Every stage runs in a process of its own that can open its declared inp
 
 from __future__ import annotations
 
-import os
 import re
 import resource
 import sys
@@ -417,8 +416,3 @@ def _allow_many_locks() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # macOS names a limit that it does not grant
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def cores() -> int:
-    """Return how many jobs run at a time by default: one per core."""
-    return os.cpu_count() or 1

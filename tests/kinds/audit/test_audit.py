@@ -20,14 +20,13 @@ from fedprint.data.formats.files import write_json
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.evaluation.rows import COLUMNS
 from fedprint.federation.cohorts import FederationPlan
-from fedprint.kinds.audit import found as audits
 from fedprint.kinds.audit import mechanism as auditing
-from fedprint.kinds.audit import stage
+from fedprint.kinds.audit import results, stage
 from fedprint.kinds.audit.config import AuditSetting, audit_of, audited, delta_of, load_audit
-from fedprint.kinds.audit.found import as_values, audit_from, audit_row
 from fedprint.kinds.audit.graph import AUDIT
 from fedprint.kinds.audit.kind import AuditKind
 from fedprint.kinds.audit.mechanism import mechanism_of
+from fedprint.kinds.audit.results import as_values, audit_from, audit_row
 from fedprint.kinds.laboratory import laboratory
 from fedprint.kinds.plane.config import load_plane
 from fedprint.kinds.plane.kind import audit_jobs, audit_rows
@@ -44,7 +43,7 @@ PRIVATE: dict[str, Any] = {
     "defences": [{"name": "dp-fedavg", "clip": 0.1, "z": 1.0, "budget": {"delta": 1e-3}}],
 }
 SETTING = Setting(delta=1e-3, canaries=40)
-ASKED = auditing.Asked(clients=100, cohort=25, rounds=2, sigma=2.0, delta=1e-5, sampling=None)
+ASKED = auditing.Options(clients=100, cohort=25, rounds=2, sigma=2.0, delta=1e-5, sampling=None)
 
 
 def test_json_states_everything_and_the_bound_stays_below_the_promise() -> None:
@@ -63,7 +62,7 @@ def test_json_states_everything_and_the_bound_stays_below_the_promise() -> None:
 
 
 def test_too_few_canaries_would_be_another_mechanism() -> None:
-    asked = auditing.Asked(clients=1000, cohort=7, rounds=2, sigma=2.0, delta=1e-5, sampling=None)
+    asked = auditing.Options(clients=1000, cohort=7, rounds=2, sigma=2.0, delta=1e-5, sampling=None)
     mechanism, _ = mechanism_of(asked)
     with pytest.raises(FedprintError, match=r"--canaries 100: a cohort of 1 samples at q = 0\.01, ") as stopped:
         auditing.audit_mechanism(mechanism, replace(SETTING, canaries=100))
@@ -71,14 +70,14 @@ def test_too_few_canaries_would_be_another_mechanism() -> None:
     found = auditing.audit_mechanism(mechanism, replace(SETTING, canaries=141))
     assert found.q == (1 / 141, 1 / 141) and abs(found.q[0] / 0.007 - 1) < 0.02
     shown = Console(width=150, record=True, file=StringIO())
-    shown.print(audits.table(found, "audit"))
+    shown.print(results.table(found, "audit"))
     assert "0.007092" in shown.export_text()
 
 
 def test_rates_of_a_growing_cohort_are_told_from_end_to_end() -> None:
     found = auditing.audit_mechanism(mechanism_of(ASKED)[0], replace(SETTING, canaries=40))
     shown = Console(width=150, record=True, file=StringIO())
-    shown.print(audits.table(replace(found, q=(0.25, 0.5)), "audit"))
+    shown.print(results.table(replace(found, q=(0.25, 0.5)), "audit"))
     assert "0.25 to 0.5" in shown.export_text()
 
 
@@ -103,7 +102,7 @@ def test_a_broken_mechanism_ends_with_an_error_code(monkeypatch: pytest.MonkeyPa
 
 
 def test_what_is_missing_or_makes_no_sense_is_said_in_one_line() -> None:
-    asked = auditing.Asked(clients=10, cohort=None, rounds=3, sigma=None, delta=None, sampling="poisson")
+    asked = auditing.Options(clients=10, cohort=None, rounds=3, sigma=None, delta=None, sampling="poisson")
     with pytest.raises(FedprintError, match="give --cohort, --sigma, --delta, or the name of an experiment"):
         mechanism_of(asked)
     whole = replace(asked, cohort=11, sigma=1.0, delta=1e-5)

@@ -48,8 +48,8 @@ def test_an_experiment_and_a_point_are_found_as_they_were_run(home: Path) -> Non
     assert whole == open_finished(home, "tiny/random-0") and whole.config == experiment()
     assert (point.name, point.prior, point.seed) == (f"plane {POINT}", "random", 0)
     assert point.config.federation == whole.config.federation and point.config.seeds == (0,)
-    assert point.places["observed"] == whole.places["observed"], "one federation for both"
-    assert "embedding" in whole.places and "embedding" not in point.places
+    assert point.outputs["observed"] == whole.outputs["observed"], "one federation for both"
+    assert "embedding" in whole.outputs and "embedding" not in point.outputs
 
 
 def test_what_reports_were_made_from_is_not_cleaned(home: Path) -> None:
@@ -61,7 +61,7 @@ def test_what_reports_were_made_from_is_not_cleaned(home: Path) -> None:
 def test_a_point_is_attacked_again_by_other_attacks(
     home: Path, capsys: pytest.CaptureFixture[str], asked: bool
 ) -> None:
-    questions = open_finished(home, f"plane/{POINT}").places["questions"]
+    questions = open_finished(home, f"plane/{POINT}").outputs["questions"]
     if not asked:
         shutil.rmtree(questions.parent)  # as those of a point that was finished before its updates were kept
     table, folder = reattack(f"plane/{POINT}", ["attacks=[{name: ridge, most_blocks: 1}]"], None)
@@ -73,7 +73,7 @@ def test_a_point_is_attacked_again_by_other_attacks(
 
 
 def test_a_stage_that_fails_again_is_named_with_its_log(home: Path) -> None:
-    index = open_finished(home, "tiny").places["observed"] / "index.parquet"
+    index = open_finished(home, "tiny").outputs["observed"] / "index.parquet"
     index.rename(home / index.name)
     with pytest.raises(JobFailed, match=r"^tiny random-0: stage attack: "):
         reattack("tiny", [], None)

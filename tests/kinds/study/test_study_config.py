@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 from fedprint.cli.main import app
 from fedprint.kinds import versioned
 from fedprint.kinds.base import Source
+from fedprint.kinds.federation.kind import FederationKind
 from fedprint.kinds.sources import is_own
 from fedprint.kinds.study.config import load_study
+from fedprint.kinds.study.kind import StudyKind
 from fedprint.kinds.study.search import make_plans
 from fedprint.kinds.versioned import fingerprint
 from fedprint.tuning.worker import StudyPlan
@@ -83,12 +85,12 @@ def test_a_search_that_is_cut_short_shares_trials_and_has_a_report_of_its_own(
     home: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[Source] = []
-    monkeypatch.setattr("fedprint.cli.run.carry_out", lambda source, **options: given.append(source))
-    for words in ([], ["--timeout", "30"], ["--timeout", "0.5", "--trials", "7"]):
+    monkeypatch.setattr("fedprint.cli.run.run_source", lambda source, **options: given.append(source))
+    for words in ([], ["--timeout", "30"], ["--timeout", "0.5", "--trials", "1000000"]):
         done = CliRunner().invoke(app, ["tune", "demo", *words])
         assert done.exit_code == 0, done.output
     assert [asked.name for asked in given] == [
-        "study-demo", "study-demo-timeout_minutes=30", "study-demo-trials=7-timeout_minutes=0.5",
+        "study-demo", "study-demo-timeout_minutes=30", "study-demo-trials=1000000-timeout_minutes=0.5",
     ]  # fmt: skip
     assert [is_own(asked) for asked in given] == [True, False, False]
     whole, cut = (load_study(asked) for asked in given[:2])
@@ -111,10 +113,14 @@ def test_a_study_whose_search_has_other_code_is_not_the_published_one(
     home: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = study_of(home.root)
-    before, plain, hashed = fingerprint([], study), fingerprint([], study.config), versioned.source_digest
+    before, plain, hashed = (
+        fingerprint(StudyKind(), [], study),
+        fingerprint(FederationKind(), [], study.config),
+        versioned.source_digest,
+    )
     monkeypatch.setattr(versioned, "source_digest", lambda code: "other" if "tuning" in code else hashed(code))
-    assert fingerprint([], study) != before
-    assert fingerprint([], study.config) == plain, "an experiment is searched by nobody"
+    assert fingerprint(StudyKind(), [], study) != before
+    assert fingerprint(FederationKind(), [], study.config) == plain, "an experiment is searched by nobody"
 
 
 def test_the_page_of_a_study_does_not_hold_the_password_of_its_storage(home: Project) -> None:

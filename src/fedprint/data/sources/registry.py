@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fedprint.data.dataset import Dataset
 from fedprint.data.formats.describe import read_sidecar
-from fedprint.data.formats.locate import data_root
+from fedprint.data.formats.locate import located
 from fedprint.data.sources.albums import Albums
 from fedprint.data.sources.blog_corpus import BlogCorpus
 from fedprint.data.sources.folder import Folder
@@ -25,7 +25,7 @@ from fedprint.data.sources.yelp import Yelp
 
 
 class Source(Protocol):
-    """What a pipeline needs of a source."""
+    """The methods of every source."""
 
     @property
     def name(self) -> str:
@@ -74,18 +74,24 @@ SOURCES: Mapping[str, type[Any]] = {
 
 
 def label_of(source: Any) -> str:
-    """Return what to call the data: the name of the source, or of the folder that somebody brought."""
+    """Return the name of the data: that of the source, or of the folder."""
     return Path(source.path).name if isinstance(source, Folder) else str(source.name)
 
 
-def may_be_shared(source: Any, data_dir: Path | None) -> bool:
-    """Return whether the data, by their own declaration, may leave this machine.
+def folder_names(source: Any) -> tuple[str, ...]:
+    """Return the names of the folders that a source reads: none for generated people, else by default its own name."""
+    if isinstance(source, Folder):
+        return tuple(Path(path).name for path in source.reads)
+    shared = {"albums": (), "presidents": ("presidents", "background_text"), "mnist_shards": ("mnist_writers",)}
+    return shared.get(source.name, (source.name,))
 
-    Invented people may; others where the sidecar says ``samples: shareable``. Without a sidecar they may not.
+
+def may_be_shared(source: Any, data_dir: Path | None) -> bool:
+    """Return whether the data may leave this machine.
+
+    Generated data may; other data only where their sidecar says ``samples: shareable``.
     """
     if isinstance(source, Albums):
         return True
-    root = data_root(data_dir)
-    name = source.path if isinstance(source, Folder) else source.name
-    folder = Path(name) if Path(name).is_dir() or root is None else root / name
+    folder = located(source.path if isinstance(source, Folder) else source.name, data_dir)
     return (folder / f"{folder.name}.json").is_file() and read_sidecar(folder).shareable

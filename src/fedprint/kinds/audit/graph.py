@@ -23,7 +23,7 @@ AUDIT = Graph(
             inputs=("prior", "private", "meta", "executor"),
             outputs=("audit",),
             settings=("model", "federation", "store", "defences", "threat.defended", "audit"),
-            code=(*FEDERATE.code, "kinds/audit/stage.py", "kinds/audit/config.py", "kinds/audit/found.py", "audit"),
+            code=(*FEDERATE.code, "kinds/audit/stage.py", "kinds/audit/config.py", "kinds/audit/results.py", "audit"),
             files=True,
         ),
     )

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from fedprint.data.formats.files import read_json, write_json
-from fedprint.data.sources.registry import may_be_shared
 from fedprint.evaluation.rows import write_measurements
 from fedprint.kinds.audit.config import MARK, ExperimentAudit, load_audit
-from fedprint.kinds.audit.found import as_values, audit_from, audit_row, verdict
 from fedprint.kinds.audit.graph import audit_job
+from fedprint.kinds.audit.results import as_values, audit_from, audit_row, verdict
 from fedprint.kinds.audit.stage import FILE
-from fedprint.kinds.base import Costs, Findings, Source
+from fedprint.kinds.base import Costs, Findings, OnOneSource, Source
 from fedprint.kinds.federation.plan import costs_of
 from fedprint.kinds.federation.tracked import parameters
 from fedprint.kinds.jobs import all_done
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking.runs import DataUse, Run, RunHead
-from fedprint.reports.pages.federation import fresh_folder, swap
+from fedprint.reports.pages.html import replacing
 
 EXPERIMENT = "fedprint audits"
 
 
-class AuditKind:
+class AuditKind(OnOneSource):
     """Audits of one experiment, one for each seed."""
 
     name = "audit"
@@ -48,16 +46,12 @@ class AuditKind:
         done = all_done([job.label for job in jobs], lab.run(jobs, title=config.name))
         found = [audit_from(read_json(one.outputs["audit"] / FILE)) for one in done]
         rows = [audit_row(config.config, config.prior, one.job.seed, f) for one, f in zip(done, found, strict=True)]
-        partial = fresh_folder(out)
-        try:
+        with replacing(out) as folder:
             told = [{**as_values(one), "holds": one.holds, "verdict": verdict(one)} for one in found]
             head = {"audit": config.name, "title": config.config.report.title, "fast": config.fast}
-            write_json(partial / "summary.json", {**head, "audits": told})
-            write_measurements(partial / "measurements.jsonl", partial / "measurements.csv", rows)
-            (partial / "config.yaml").write_text(config.text(), encoding="utf-8")
-            swap(partial, out)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            write_json(folder / "summary.json", {**head, "audits": told})
+            write_measurements(folder / "measurements.jsonl", folder / "measurements.csv", rows)
+            (folder / "config.yaml").write_text(config.text(), encoding="utf-8")
         metrics = {"epsilon_lower": max(one.bound for one in found)}
         promised = [one.accounted.value for one in found if as_values(one)["accounted"]["value"] is not None]
         metrics |= {"epsilon_accounted": max(promised)} if promised else {}
@@ -90,10 +84,6 @@ class AuditKind:
     def log(self, config: ExperimentAudit, done: Done, run: Run) -> None:
         """Track both epsilons and what the bound rests on."""
         log_audit(done, run)
-
-    def shareable(self, config: ExperimentAudit) -> bool:
-        """Return whether the data set declares that its samples may be shown."""
-        return may_be_shared(config.config.data, None)
 
 
 def _data(config: ExperimentAudit, job: Job) -> DataUse:

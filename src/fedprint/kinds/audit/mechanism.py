@@ -16,7 +16,7 @@ from fedprint.federation.cohorts import FederationPlan
 from fedprint.types import FedprintError, LocalTraining
 
 Q_ERROR = 0.02
-"""By how much of itself a cohort of canaries may miss the mechanism's sampling rate: more is another mechanism."""
+"""The largest relative error of the canaries' sampling rate: with more it would be another mechanism."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Mechanism:
 
 
 def audit_mechanism(mechanism: Mechanism, setting: Setting) -> Audit:
-    """Audit the aggregation alone: every client is a canary, at the mechanism's sampling rate, and nobody has data.
+    """Audit the aggregation alone: every client is a canary, at the mechanism's sampling rate, and none has data.
 
     Raises FedprintError for numbers that make no mechanism, and where so few canaries miss the rate.
     """
@@ -91,8 +91,8 @@ def check_setting(setting: Setting) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What the command line says of a mechanism, None where nothing was said."""
+class Options:
+    """The options of the command line about a mechanism, None where one was not given."""
 
     clients: int | None
     cohort: int | None
@@ -102,21 +102,21 @@ class Asked:
     sampling: Sampling | None
 
 
-def check_named(experiment: str, asked: Asked) -> None:
+def check_named(experiment: str, options: Options) -> None:
     """Raise FedprintError for numbers of a mechanism beside an experiment, which has its own."""
     numbers = ("clients", "cohort", "rounds", "sigma", "sampling")
-    if said := [f"--{name}" for name in numbers if getattr(asked, name) is not None]:
+    if given := [f"--{name}" for name in numbers if getattr(options, name) is not None]:
         raise FedprintError(
-            f"audit: '{experiment}' has numbers of its own; leave out {', '.join(said)}, or change the experiment with "
-            "--set, as in --set federation.rounds=8"
+            f"audit: '{experiment}' has numbers of its own; leave out {', '.join(given)}, or change the experiment "
+            "with --set, as in --set federation.rounds=8"
         )
 
 
-def mechanism_of(asked: Asked) -> tuple[Mechanism, float]:
-    """Return the mechanism, Poisson sampled unless said otherwise, and delta. FedprintError names what is missing."""
-    needed = {name: getattr(asked, name) for name in ("clients", "cohort", "rounds", "sigma", "delta")}
+def mechanism_of(options: Options) -> tuple[Mechanism, float]:
+    """Return the mechanism (Poisson sampled by default) and delta. FedprintError names missing options."""
+    needed = {name: getattr(options, name) for name in ("clients", "cohort", "rounds", "sigma", "delta")}
     missing = [f"--{name}" for name, value in needed.items() if value is None]
     if missing:
         raise FedprintError(f"audit: give {', '.join(missing)}, or the name of an experiment with dp-fedavg")
     delta = needed.pop("delta")
-    return Mechanism(**needed, sampling=asked.sampling or "poisson"), delta
+    return Mechanism(**needed, sampling=options.sampling or "poisson"), delta

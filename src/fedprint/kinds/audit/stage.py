@@ -9,7 +9,7 @@ from fedprint.data.prepared import load_meta, load_users
 from fedprint.federation.backends import make_backend
 from fedprint.federation.privacy import budget_accountant
 from fedprint.kinds.audit.config import auditable
-from fedprint.kinds.audit.found import as_values
+from fedprint.kinds.audit.results import as_values
 from fedprint.kinds.federation.building import federation as build
 from fedprint.lab.graph import Task
 from fedprint.models.inputs import model_users

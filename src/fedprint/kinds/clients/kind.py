@@ -7,13 +7,13 @@ from pathlib import Path
 
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row
-from fedprint.kinds.base import Costs, Drawn, Findings, Source
+from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Source
 from fedprint.kinds.clients.config import ClientsExperiment, SweepSettings, load_clients
 from fedprint.kinds.clients.graph import CLIENTS_WORK
 from fedprint.kinds.clients.page import head_of
 from fedprint.kinds.clients.plan import costs_of
 from fedprint.kinds.clients.rows import accuracy, rows_of
-from fedprint.kinds.images import image_job, images_use, loaded, log_model, may_leave, read_hits, read_losses
+from fedprint.kinds.images import image_job, images_use, loaded, log_model, read_hits, read_losses
 from fedprint.kinds.jobs import crashed, points_of, reason_of
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
@@ -24,7 +24,7 @@ from fedprint.reports.numbers.clients import accuracies, final
 from fedprint.reports.pages.clients import write_clients
 
 
-class ClientsKind:
+class ClientsKind(OnOneSource):
     """Accuracy by the number of clients, for several methods."""
 
     name = "clients"
@@ -90,10 +90,6 @@ class ClientsKind:
         points = [*read_losses(done.outputs["hits"]), *points_of("utility/accuracy", found)]
         run.log_metrics(points, model=model, data=data)
         run.set_tags({"config_hash": config.digest()})
-
-    def shareable(self, config: ClientsExperiment) -> bool:
-        """Return whether the data set declares that its samples may be shown."""
-        return may_leave(config.config.data)
 
 
 def settings_of(job: Job) -> SweepSettings:

@@ -13,6 +13,7 @@ from fedprint.errors import FedprintError
 from fedprint.kinds.federation.config import Experiment, read_resolved
 from fedprint.kinds.federation.graph import FEDERATION, FEDERATION_WORK, POINT_WORK
 from fedprint.kinds.federation.named_files import named_files
+from fedprint.kinds.sources import report_name
 from fedprint.lab.cache import Cache
 from fedprint.lab.graph import Job, Settings, Work
 from fedprint.lab.versions.cleaning import JOBS
@@ -25,17 +26,17 @@ _RECORDED = {work.path: work for work in (FEDERATION_WORK, POINT_WORK)}
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """A federation that was run, ``label`` among the jobs of its experiment: those of its outputs that are there."""
+    """A federation that was run, ``label`` among the jobs of its experiment, and those of its outputs that exist."""
 
     label: str
     config: Experiment
     prior: str
     seed: int
-    places: Mapping[str, Path]
+    outputs: Mapping[str, Path]
 
     @property
     def name(self) -> str:
-        """What to call it: experiment and job."""
+        """Experiment and job."""
         return f"{self.config.name} {self.label}"
 
     def job(self, config: Settings, work: Work = FEDERATION_WORK) -> Job:
@@ -52,17 +53,18 @@ class Finished:
 
 
 def open_finished(root: Path, store: Path | str) -> Finished:
-    """Return the finished federation whose updates are in ``store``, with all of its outputs that are there.
+    """Return the finished federation whose updates are in ``store``, with all of its outputs that exist.
 
-    That is ``<report>/<job>`` of what was run here: ``quickstart/random-0``, and of a plane, study or suite any job by
-    its label; by default an experiment's first prior and seed. Or a folder of a federation's outputs that holds
+    That is ``<report>/<job>`` of a run on this machine: ``quickstart/random-0``, and of a plane, study or suite any job
+    by its label; by default an experiment's first prior and seed. The report may be given by its file or folder too. Or
+    ``store`` is a folder of a federation's outputs that holds
     observed/, as experiments/<name>/<prior>-<seed>, or observed/ in it. Raises FedprintError for anything else, and
     where the updates were not kept.
     """
-    found = _in_folder(Path(store)) or _reported(root, Path(store))
-    if OBSERVED not in found.places:
+    finished = _in_folder(Path(store)) or _reported(root, Path(store))
+    if OBSERVED not in finished.outputs:
         raise FedprintError(f"{store}: its updates were not kept; run it again with --keep-updates")
-    return found
+    return finished
 
 
 def _in_folder(store: Path) -> Finished | None:
@@ -77,33 +79,40 @@ def _in_folder(store: Path) -> Finished | None:
     if folder.name not in known:
         raise FedprintError(f"{store}: '{folder.name}' is no prior and seed of this run; choose of {', '.join(known)}")
     prior, seed = known[folder.name]
-    places = {output: folder / output for stage in FEDERATION.stages for output in stage.outputs}
-    return Finished(label=folder.name, config=config, prior=prior, seed=seed, places=_there(places))
+    outputs = {output: folder / output for stage in FEDERATION.stages for output in stage.outputs}
+    return Finished(label=folder.name, config=config, prior=prior, seed=seed, outputs=_existing(outputs))
 
 
 def _reported(root: Path, store: Path) -> Finished:
     """Return a job that a report here was made from: its outputs are in the cache."""
-    name, *rest = store.parts or ("",)
-    path = root / "reports" / name / JOBS
-    if not name or store.is_absolute() or not path.is_file():
-        raise FedprintError(
-            f"{store}: no update store of a fedprint run; give an experiment that was run, or a folder with its "
-            "observed/, as experiments/<name>/<prior>-<seed>"
-        )
-    jobs = {label: job for label, job in read_json(path).items() if job.get("work") in _RECORDED}
-    label = "/".join(rest) or _first(jobs)
+    name, label = _report_and_job(root, store)
+    jobs = read_json(root / "reports" / name / JOBS)
+    jobs = {label: job for label, job in jobs.items() if job.get("work") in _RECORDED}
+    label = label or _first(jobs)
     if label not in jobs:
         known = ", ".join(jobs) or "none: it trains no federation whose updates are recorded"
         raise FedprintError(f"{store}: name one of its jobs, as {name}/<job>; there are {known}")
     job, cache = jobs[label], Cache.of(root)
-    places = {
+    outputs = {
         output: cache.entry(stage.name, job["keys"][stage.name]).folder / output
         for stage in _RECORDED[job["work"]].graph.stages
         for output in stage.outputs
     }
-    # A point does not know whose it is.
+    # The configuration of a point has no name of its own.
     config = Experiment.model_validate({**job["config"], "name": name})
-    return Finished(label=label, config=config, prior=job["prior"], seed=job["seed"], places=_there(places))
+    return Finished(label=label, config=config, prior=job["prior"], seed=job["seed"], outputs=_existing(outputs))
+
+
+def _report_and_job(root: Path, store: Path) -> tuple[str, str]:
+    """Return the name of a report, given by name, file or folder, and what follows it. Raises FedprintError."""
+    for count in range(1, len(store.parts) + 1):
+        name = report_name(root, str(Path(*store.parts[:count])))
+        if (root / "reports" / name / JOBS).is_file():
+            return name, "/".join(store.parts[count:])
+    raise FedprintError(
+        f"{store}: no update store of a fedprint run; give an experiment that was run, or a folder with its "
+        "observed/, as experiments/<name>/<prior>-<seed>"
+    )
 
 
 def _first(jobs: Mapping[str, Any]) -> str:
@@ -112,5 +121,5 @@ def _first(jobs: Mapping[str, Any]) -> str:
     return f"{configs[0]['split']['priors'][0]}-{configs[0]['seeds'][0]}" if configs else ""
 
 
-def _there(places: Mapping[str, Path]) -> dict[str, Path]:
-    return {name: path for name, path in places.items() if path.exists()}
+def _existing(paths: Mapping[str, Path]) -> dict[str, Path]:
+    return {name: path for name, path in paths.items() if path.exists()}

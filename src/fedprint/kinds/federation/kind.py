@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedprint.data.formats.files import read_json
-from fedprint.data.sources.registry import may_be_shared
 from fedprint.evaluation.rows import read_measurements
-from fedprint.kinds.base import Costs, Drawn, Findings, Source
+from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Source
 from fedprint.kinds.federation.config import Experiment, load_experiment
 from fedprint.kinds.federation.jobs import jobs_of
 from fedprint.kinds.federation.plan import costs_of
@@ -34,7 +33,7 @@ UTILITY = Plot(
 PLOTS = (ATTACKS, UTILITY)
 
 
-class FederationKind:
+class FederationKind(OnOneSource):
     """Federations under several priors and seeds, each attacked."""
 
     name = "federation"
@@ -65,10 +64,6 @@ class FederationKind:
     def log(self, config: Experiment, done: Done, run: Run) -> None:
         """Track what a finished job found."""
         log_federation(config, done, run)
-
-    def shareable(self, config: Experiment) -> bool:
-        """Return whether the data set declares that its samples may be shown."""
-        return may_be_shared(config.data, None)
 
 
 def findings_of(config: Experiment, evaluations: Sequence[Path], out: Path, done: Sequence[Done] = ()) -> Findings:

@@ -29,7 +29,7 @@ CHANGEABLE = ("attacks", "selection", "evaluation")
 def reattack(store: Path | str, assignments: Sequence[str], out: Path | None) -> tuple[Table, Path]:
     """Attack and evaluate a ``store`` (see :func:`open_finished`); return a table and the results' folder.
 
-    Only settings of the attack and the evaluation may be changed: the records are what they are.
+    Only settings of the attack and the evaluation may be changed: the records stay as they are.
     """
     root = find_root()
     recorded = open_finished(root, store)
@@ -45,20 +45,20 @@ def reattack(store: Path | str, assignments: Sequence[str], out: Path | None) ->
 def on_finished(
     root: Path, recorded: Finished, job: Job, stages: Sequence[Stage], *, title: str
 ) -> Iterator[Mapping[str, Path]]:
-    """Run stages of a job on the outputs of a finished federation; what they make is theirs who asks until the end.
+    """Run stages of a job on the outputs of a finished federation; the caller owns their outputs until the block ends.
 
     Each stage runs in a process that can open its inputs alone. Raises FedprintError.
     """
     with LocalPool(PRELOADED) as pool, lab_in(root, pool, tracker=None) as lab:
-        places = dict(recorded.places)
-        if any(output not in places for output in ASK.outputs):
+        paths = dict(recorded.outputs)
+        if any(output not in paths for output in ASK.outputs):
             # Of a point that was finished before its updates were kept, the questions are gone.
-            places |= lab.run_on(recorded.job(recorded.config), [ASK], places, title=title)
-        yield lab.run_on(job, stages, places, title=title)
+            paths |= lab.run_on(recorded.job(recorded.config), [ASK], paths, title=title)
+        yield lab.run_on(job, stages, paths, title=title)
 
 
 def replace_folder(source: Path, target: Path) -> None:
-    """Move a folder to where another may be."""
+    """Move a folder, replacing the target."""
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(source, target)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedprint.evaluation.rows import Row
-from fedprint.kinds.base import Costs, Drawn, Findings, Source
-from fedprint.kinds.images import may_leave
+from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Source
 from fedprint.kinds.inversion.config import InversionExperiment, load_inversion
 from fedprint.kinds.inversion.jobs import job_of, parts_of
 from fedprint.kinds.inversion.page import publish
@@ -22,7 +21,7 @@ from fedprint.lab.tracking.runs import Point, Run, RunHead
 from fedprint.lab.versions.dvc_yaml import Plot
 
 
-class InversionKind:
+class InversionKind(OnOneSource):
     """Mechanisms at several strengths: what they cost in accuracy, and attacks on the gradients that they let out."""
 
     name = "inversion"
@@ -69,10 +68,6 @@ class InversionKind:
     def log(self, config: InversionExperiment, done: Done, run: Run) -> None:
         """Track what a finished job found."""
         log_job(config, done, run)
-
-    def shareable(self, config: InversionExperiment) -> bool:
-        """Return whether the data set declares that its samples may be shown."""
-        return may_leave(config.config.data)
 
 
 def _headline(config: InversionExperiment, scores: Sequence[Row]) -> dict[str, float]:

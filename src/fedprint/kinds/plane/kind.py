@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedprint.data.formats.files import read_json
-from fedprint.data.sources.registry import may_be_shared
 from fedprint.evaluation.planes import STRONGEST
 from fedprint.evaluation.rows import Row
 from fedprint.evaluation.tradeoff import Point
-from fedprint.kinds.audit.found import audit_from, audit_row
 from fedprint.kinds.audit.graph import AUDIT_WORK, audit_job
 from fedprint.kinds.audit.kind import log_audit
+from fedprint.kinds.audit.results import audit_from, audit_row
 from fedprint.kinds.audit.stage import FILE
-from fedprint.kinds.base import Costs, Drawn, Findings, Source
+from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Source
 from fedprint.kinds.federation.jobs import point_job
 from fedprint.kinds.federation.plan import costs_of_points
 from fedprint.kinds.federation.points import log_point, point_head, points_of
@@ -32,7 +31,7 @@ from fedprint.types import FedprintError
 EXPERIMENT = "fedprint planes"
 
 
-class PlaneKind:
+class PlaneKind(OnOneSource):
     """Strategies at several strengths and seeds, beside no defence."""
 
     name = "plane"
@@ -82,10 +81,6 @@ class PlaneKind:
             log_audit(done, run)
         else:
             log_point(config.config, done, run)
-
-    def shareable(self, config: Plane) -> bool:
-        """Return whether the data set declares that its samples may be shown."""
-        return may_be_shared(config.config.data, None)
 
 
 def point_jobs(plane: Plane) -> list[Job]:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from fedprint.data.formats.files import read_json
 from fedprint.data.formats.locate import data_root
-from fedprint.data.sources.registry import may_be_shared
 from fedprint.defences.secure_aggregation import server_view
-from fedprint.kinds.base import Costs, Drawn, Findings, Source
+from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Source
 from fedprint.kinds.federation.plan import costs_of_points
 from fedprint.kinds.federation.points import STAGE, log_point, point_head
 from fedprint.kinds.federation.tracked import data_use, parameters
-from fedprint.kinds.study.config import Study, load_study
+from fedprint.kinds.study.config import SEARCH, Study, load_study
 from fedprint.kinds.study.points import spread_jobs
 from fedprint.kinds.study.report import publish
 from fedprint.kinds.study.search import Tuned, tune
@@ -30,11 +29,12 @@ TRIALS, POINTS = "fedprint studies", "fedprint study points"
 """MLflow's experiments: a run per trial, and a run per point behind them."""
 
 
-class StudyKind:
+class StudyKind(OnOneSource):
     """Strategies that are searched for the highest utility under a ceiling."""
 
     name = "study"
     mark = "ceiling"
+    code = SEARCH
 
     def load(self, source: Source) -> Study:
         """Return the study of a file."""
@@ -68,10 +68,6 @@ class StudyKind:
     def log(self, config: Study, done: Done, run: Run) -> None:
         """Track what a point found."""
         log_point(config.config, done, run)
-
-    def shareable(self, config: Study) -> bool:
-        """Return whether the data set declares that its samples may be shown."""
-        return may_be_shared(config.config.data, None)
 
 
 def log_trial(root: Path, study: Study, plan: StudyPlan, trial: Finished) -> None:

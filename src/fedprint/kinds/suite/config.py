@@ -15,7 +15,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from fedprint.component import Component
-from fedprint.kinds.base import Kind, Resolved, Source
+from fedprint.kinds.base import Kind, Resolved, Source, data_of
 from fedprint.kinds.config_files import merge, one_line, read_yaml
 from fedprint.kinds.federation.config import ReportConfig
 from fedprint.kinds.jobs import title_of
@@ -116,16 +116,10 @@ def _title(source: Source, config: SuiteConfig, members: Sequence[Member], kind_
         return title
     plain = _members(source, config, (), kind_of)
     told = (
-        title_of(source, title, {"data": _data(a).model_dump()}, _data(b)) for a, b in zip(plain, members, strict=True)
+        title_of(source, title, {"data": data_of(a.config).model_dump()}, data_of(b.config))
+        for a, b in zip(plain, members, strict=True)
     )
     return next((each for each in told if each != title), title)
-
-
-def _data(member: Member) -> Component:
-    """Return the data of a member: of a single experiment, or of the one that its configuration is about."""
-    config: Any = member.config
-    data: Component = getattr(config, "config", config).data
-    return data
 
 
 def _members(source: Source, config: SuiteConfig, assignments: Sequence[str], kind_of: KindOf) -> list[Member]:

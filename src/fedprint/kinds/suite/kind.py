@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from fedprint.lab.graph import Job
 from fedprint.lab.progress import Board
 from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking.runs import Run, RunHead
-from fedprint.reports.pages.federation import fresh_folder, swap
+from fedprint.reports.pages.html import replacing
 from fedprint.reports.pages.suite import MemberReport, write_suite
 from fedprint.types import FedprintError
 
@@ -27,6 +26,7 @@ class SuiteKind:
 
     name = "suite"
     mark = "members"
+    code: tuple[str, ...] = ()
 
     def __init__(self, kind_of: KindOf) -> None:
         """Keep it."""
@@ -48,8 +48,7 @@ class SuiteKind:
         ran = dict(zip(_labels(jobs := self.jobs(config)), lab.run(jobs, title=config.name), strict=True))
         found: dict[str, Findings] = {}
         failures: dict[str, str] = {}
-        partial = fresh_folder(out)
-        try:
+        with replacing(out) as partial:
             for member in config.members:
                 try:
                     made = member.kind.carry_out(member.config, _lab_of(lab, member, ran), partial / member.label)
@@ -61,9 +60,6 @@ class SuiteKind:
             if not found:
                 raise FedprintError("; ".join(f"{label}{BETWEEN}{reason}" for label, reason in failures.items()))
             _write(config, partial, list(found), failures)
-            swap(partial, out)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
         metrics = {f"{label}/{name}": value for label, one in found.items() for name, value in one.metrics.items()}
         done = tuple(_named(label, each) for label, one in found.items() for each in one.done)
         data = tuple({use.digest: use for one in found.values() for use in one.data}.values())

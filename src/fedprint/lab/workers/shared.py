@@ -19,7 +19,7 @@ from pathlib import Path
 from fedprint.lab.workers.forkserver import private_address
 from fedprint.lab.workers.pool import PASSED, connect, server_environment
 
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = Path(__file__).parents[2]
 IDLE_S = 30.0
 
 
