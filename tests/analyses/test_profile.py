@@ -136,7 +136,7 @@ def test_images_of_a_folder_are_a_query(tmp_path: Path) -> None:
     assert found["x"].shape == (6, 3, 8, 8)
     assert found["y"].tolist() == [0, 1, 2, 0, 1, 2]
     for names, shape in ((("a", "b", "d"), (3, 8, 8)), (("a", "b", "c"), (3, 9, 9))):
-        with pytest.raises(FedprintError, match="bring both into line"):
+        with pytest.raises(FedprintError, match="use images like its"):
             read_query(str(folder), names, "single_label", shape)
 
 

@@ -104,5 +104,5 @@ def test_a_text_without_known_words_is_at_the_origin() -> None:
 
 
 def test_too_few_words_are_refused() -> None:
-    with pytest.raises(FedprintError, match=r"1 known words in 9 background texts are too few"):
+    with pytest.raises(FedprintError, match=r"9 background texts hold 1 known words, too few"):
         text_features(torch.full((9, 4), 5))

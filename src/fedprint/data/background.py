@@ -1,4 +1,4 @@
-"""Is the background other people's? Checked once for every source, where its data enter a run."""
+"""A check, made once for every source where its data enter a run, that no user is in the background too."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fedprint.types import FedprintError, User
 
 @dataclass(frozen=True, kw_only=True)
 class Background:
-    """The pool in numbers; ``identical`` counts its examples whose input is equal to that of one of a user's.
+    """The background in numbers; ``identical`` counts its examples whose input equals that of an example of a user.
 
-    Short sentences and plain pictures repeat by chance; many identical ones mean that people are in both parts.
+    Short sentences and plain pictures repeat by chance; many identical ones suggest that people are in both parts.
     """
 
     users: int
@@ -28,8 +28,8 @@ def check_background(dataset: Dataset) -> Background:
     shared = {user.user_id for user in dataset.users} & {user.user_id for user in dataset.background}
     if shared:
         raise FedprintError(
-            f"{dataset.name}: {len(shared)} user(s), such as {min(shared)}, are in the background too; mend the source "
-            "or its column 'group'"
+            f"{dataset.name}: {len(shared)} user(s), such as {min(shared)}, are in the background too; correct the "
+            "source or its column 'group'"
         )
     known = set(_inputs(dataset.users)) if dataset.background else set()
     return Background(

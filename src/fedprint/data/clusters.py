@@ -47,8 +47,8 @@ def text_features(tokens: Tensor) -> Features:
     size = min(COMPONENTS, counts.shape[1] - 1, counts.shape[0] - 1)
     if size < 1:
         raise FedprintError(
-            f"defences.mm-aug: {counts.shape[1]} known words in {len(tokens)} background texts are too few for TF-IDF; "
-            "raise data.background_users or set features: model"
+            f"defences.mm-aug: the {len(tokens)} background texts hold {counts.shape[1]} known words, too few for "
+            "TF-IDF; raise data.background_users or set features: model"
         )
     with threadpool_limits(1):
         weights = TfidfTransformer(sublinear_tf=True).fit_transform(counts)
@@ -63,7 +63,7 @@ def cluster(features: Features, clusters: int, seed: int) -> Ints:
     """Return the cluster 0 .. ``clusters`` - 1 of each row of ``features`` (n, d), no cluster empty: (n,).
 
     MiniBatchKMeans on one thread: equal features and seed give equal clusters. Where k-means leaves a cluster empty,
-    the outer half of the largest one takes its place. Raises FedprintError for more clusters than examples.
+    it gets the outer half of the largest one. Raises FedprintError for more clusters than examples.
     """
     from sklearn.cluster import MiniBatchKMeans
 
@@ -97,10 +97,10 @@ def _small(images: Tensor) -> Tensor:
 
 
 def _word_counts(tokens: Ints) -> Ints:
-    """Return how often each known word comes in each text: sparse (n, words that occur)."""
+    """Return how often each known word occurs in each text: sparse (n, words that occur)."""
     from scipy.sparse import coo_matrix
 
-    rows, places = np.nonzero(tokens > START)
-    words, columns = np.unique(tokens[rows, places], return_inverse=True)
+    rows, positions = np.nonzero(tokens > START)
+    words, columns = np.unique(tokens[rows, positions], return_inverse=True)
     ones = np.ones(len(rows))
     return coo_matrix((ones, (rows, columns)), shape=(len(tokens), len(words))).tocsr()  # type: ignore[no-any-return]

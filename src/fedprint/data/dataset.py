@@ -20,7 +20,21 @@ IGNORED = -100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dataset:
+class Meta:
+    """The header of a data set; ``class_names`` are the labels, or the vocabulary of a text model by token id."""
+
+    name: str
+    task: Task
+    class_names: tuple[str, ...]
+    has_time: bool
+    shareable: bool
+    licence: str
+    sha256: str
+    scale: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset(Meta):
     """Users and background of one source.
 
     Columns of every ``User.examples`` -- images: ``x`` uint8 (n, channels, h, w), ``y`` int64 (n,) for single_label or
@@ -29,19 +43,10 @@ class Dataset:
     ``scale`` (lowest, highest), which is None for other tasks. Always ``t`` int64 (n,), ascending in time (0.. where
     the source has none) and ``album`` int64 (n,) (event, session or post; all different where the source has none).
     Images may have ``caption`` uint8 (n, bytes), a text about each (data/text_columns.py), which no model sees.
-    ``test`` are examples that the source itself holds out, by the same users in the same order; empty where a share of
-    each user's examples is to test the model. ``class_names`` are the labels, or the vocabulary of a text model (index
-    = token id).
+    ``test`` are examples that the source itself holds out, by the same users in the same order; empty where the split
+    takes a share of each user's examples for the test.
     """
 
-    name: str
-    task: Task
     users: tuple[User, ...]
     background: tuple[User, ...]
-    class_names: tuple[str, ...]
-    has_time: bool
-    shareable: bool
-    licence: str
-    sha256: str
-    scale: tuple[float, float] | None = None
     test: tuple[User, ...] = ()

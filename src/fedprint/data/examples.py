@@ -20,59 +20,59 @@ INPUTS = ("x", "y", CODE, CODE_WEIGHT)
 
 
 class PooledExamples(Mapping[str, Tensor]):
-    """Examples that are rows ``index`` (n,) of a ``pool`` that many users share; ``own`` columns (n, ...) are not.
+    """Examples that are rows ``index`` (n,) of a ``pool`` that many users share, with ``unshared`` columns (n, ...).
 
-    A column of the pool is gathered when it is read, so that users who repeat one another's examples cost an index.
+    A column of the pool is gathered when it is read, so that users with the same examples cost only an index each.
     """
 
-    def __init__(self, pool: Examples, index: Tensor, own: Examples) -> None:
-        self.pool, self.index, self.own = pool, index, own
+    def __init__(self, pool: Examples, index: Tensor, unshared: Examples) -> None:
+        self.pool, self.index, self.unshared = pool, index, unshared
 
     def __getitem__(self, name: str) -> Tensor:
         """Return one column (n, ...)."""
-        if name in self.own:
-            return self.own[name]
+        if name in self.unshared:
+            return self.unshared[name]
         column = self.pool[name]
         return column[self.index.to(column.device)]
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is such a column, without gathering it."""
-        return name in self.own or name in self.pool
+        return name in self.unshared or name in self.pool
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names of the columns."""
-        yield from (*self.pool, *self.own)
+        yield from (*self.pool, *self.unshared)
 
     def __len__(self) -> int:
         """Return the number of columns."""
-        return len(self.pool) + len(self.own)
+        return len(self.pool) + len(self.unshared)
 
     def with_pool(self, pool: Examples) -> PooledExamples:
         """Return the same rows of another pool."""
-        return PooledExamples(pool, self.index, self.own)
+        return PooledExamples(pool, self.index, self.unshared)
 
 
 def columns(examples: Examples, names: Sequence[str]) -> Examples:
-    """Return the columns of these names that there are; those of a pool stay there."""
+    """Return the columns of these names that exist; columns of a pool stay in it."""
     if isinstance(examples, PooledExamples):
-        own = {name: examples.own[name] for name in names if name in examples.own}
+        unshared = {name: examples.unshared[name] for name in names if name in examples.unshared}
         pool = {name: examples.pool[name] for name in names if name in examples.pool}
-        return PooledExamples(pool, examples.index, own)
+        return PooledExamples(pool, examples.index, unshared)
     return {name: examples[name] for name in names if name in examples}
 
 
 def gathered(examples: Examples) -> dict[str, Tensor]:
-    """Return what a model may read of the examples, in memory of their own where a pool held them."""
+    """Return the columns that a model may read; columns of a pool are copied out of it."""
     return dict(columns(examples, INPUTS))
 
 
 def pooled(parts: Sequence[Examples]) -> Sequence[PooledExamples] | None:
-    """Return the parts where all of them are rows of one pool, else None."""
-    found = [part for part in parts if isinstance(part, PooledExamples)]
-    if not found or len(found) < len(parts):
+    """Return the parts if all of them are rows of one pool, else None."""
+    with_pool = [part for part in parts if isinstance(part, PooledExamples)]
+    if not with_pool or len(with_pool) < len(parts):
         return None
-    pool = found[0].pool
-    return found if all(_same(part.pool, pool) for part in found) else None
+    pool = with_pool[0].pool
+    return with_pool if all(_same(part.pool, pool) for part in with_pool) else None
 
 
 def _same(a: Examples, b: Examples) -> bool:
@@ -92,16 +92,16 @@ def num_examples(examples: Examples) -> int:
 def take(examples: Examples, index: Tensor | slice) -> Examples:
     """Return the rows ``index`` (int64 (k,), bool (n,) or a slice) of every column; rows of a pool stay in it."""
     if isinstance(examples, PooledExamples):
-        own = {name: column[index] for name, column in examples.own.items()}
-        return PooledExamples(examples.pool, examples.index[index], own)
+        unshared = {name: column[index] for name, column in examples.unshared.items()}
+        return PooledExamples(examples.pool, examples.index[index], unshared)
     return {name: column[index] for name, column in examples.items()}
 
 
 def concat(parts: Sequence[Examples]) -> Examples:
     """Return the parts one after the other. Raises FedprintError when there is no part or their columns differ."""
     if shared := pooled(parts):
-        own = concat([part.own for part in shared])
-        return PooledExamples(shared[0].pool, torch.cat([part.index for part in shared]), own)
+        unshared = concat([part.unshared for part in shared])
+        return PooledExamples(shared[0].pool, torch.cat([part.index for part in shared]), unshared)
     names = {frozenset(part) for part in parts}
     if len(names) != 1:
         raise FedprintError(f"examples: concat needs parts with the same columns, got {sorted(map(sorted, names))}")

@@ -1,4 +1,4 @@
-"""A set of images dealt out among clients: evenly, or with a mix of classes of each client's own (papers.md 4.5)."""
+"""Partitions of a set of images among clients: even, or with another mix of classes per client (papers.md 4.5)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedprint.types import FedprintError
 
 
 class Iid(Component):
-    """``iid``: every client has the same number of examples of every class, but for one (spn, appendix B)."""
+    """``iid``: of every class all clients have the same number of examples, or one more (spn, appendix B)."""
 
     name: Literal["iid"] = "iid"
 
@@ -30,7 +30,7 @@ class Dirichlet(Component):
     """``dirichlet``: of each class the clients get shares drawn from a symmetric Dirichlet distribution (spn: .9).
 
     The smaller ``alpha``, the fewer classes a client sees (Hsu et al. 2019). A client that draws nothing gets one
-    example of the client that has most: nobody trains on nothing.
+    example of the client that has most, so that every client can train.
     """
 
     name: Literal["dirichlet"] = "dirichlet"
@@ -40,16 +40,16 @@ class Dirichlet(Component):
         """Return each client's rows, ascending; together all rows of ``labels`` (n,), each once."""
         _check(labels, clients)
         rng = numpy_rng(seed, "partition", self.name, clients, self.alpha)
-        hands: list[list[int]] = [[] for _ in range(clients)]
+        partition: list[list[int]] = [[] for _ in range(clients)]
         for label in np.unique(labels):
             rows = rng.permutation(np.flatnonzero(labels == label))
             ends = np.round(np.cumsum(rng.dirichlet(np.full(clients, self.alpha))) * len(rows)).astype(int)[:-1]
-            for hand, part in zip(hands, np.split(rows, ends), strict=True):
-                hand.extend(part.tolist())
-        for hand in hands:
-            if not hand:
-                hand.append(max(hands, key=len).pop())
-        return [np.sort(np.array(hand, dtype=np.int64)) for hand in hands]
+            for part, drawn in zip(partition, np.split(rows, ends), strict=True):
+                part.extend(drawn.tolist())
+        for part in partition:
+            if not part:
+                part.append(max(partition, key=len).pop())
+        return [np.sort(np.array(part, dtype=np.int64)) for part in partition]
 
 
 Partition = Annotated[Iid | Dirichlet, Field(discriminator="name")]

@@ -4,34 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from fedprint.data.dataset import Dataset, Task
+from fedprint.data.dataset import Dataset, Meta
 from fedprint.data.examples import PooledExamples, concat, num_examples
 from fedprint.data.formats.files import npz_bytes, read_arrays, write_atomic
 from fedprint.types import Examples, FedprintError, User
 
 _COLUMN = "column."
 _POOL, _ROWS = "pool.", "rows"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Meta:
-    """What a :class:`~fedprint.data.dataset.Dataset` says besides its users."""
-
-    name: str
-    task: Task
-    class_names: tuple[str, ...]
-    has_time: bool
-    shareable: bool
-    licence: str
-    sha256: str
-    scale: tuple[float, float] | None = None
 
 
 def meta_of(dataset: Dataset) -> Meta:
@@ -58,8 +44,8 @@ def load_meta(folder: Path) -> Meta:
 def save_users(folder: Path, users: Sequence[User]) -> None:
     """Write ``users.npz`` atomically: every column over all users, the offsets (users + 1,), ids and attributes.
 
-    Of a pool that all users share, the examples in use are written once, and ``rows`` says who has which. An empty
-    sequence is allowed. Raises FedprintError when users differ in their columns.
+    Where all users share a pool, the examples in use are written once, and ``rows`` are the positions of each user's
+    examples among them. An empty sequence is allowed. Raises FedprintError when users differ in their columns.
     """
     whole = concat([user.examples for user in users]) if users else {}
     sizes = [num_examples(user.examples) for user in users]
@@ -76,7 +62,7 @@ def save_users(folder: Path, users: Sequence[User]) -> None:
 def _pool_arrays(examples: PooledExamples) -> dict[str, np.ndarray]:
     used, rows = np.unique(examples.index.numpy(), return_inverse=True)
     pool = {name: column[torch.from_numpy(used)] for name, column in examples.pool.items()}
-    return {**_arrays(_POOL, pool), _ROWS: rows.astype(np.int64), **_arrays(_COLUMN, examples.own)}
+    return {**_arrays(_POOL, pool), _ROWS: rows.astype(np.int64), **_arrays(_COLUMN, examples.unshared)}
 
 
 def _arrays(prefix: str, columns: Examples) -> dict[str, np.ndarray]:
@@ -94,11 +80,7 @@ def load_users(folder: Path) -> tuple[User, ...]:
         rows = torch.from_numpy(arrays[_ROWS]) if pool else None
         spans = pairwise(arrays["offset"].tolist())
         return tuple(
-            User(
-                user_id=user_id,
-                examples=_span(columns, slice(start, stop), pool, rows),
-                attributes=named,
-            )
+            User(user_id=user_id, examples=_span(columns, slice(start, stop), pool, rows), attributes=named)
             for user_id, (start, stop), named in zip(arrays["user_id"].tolist(), spans, attributes, strict=True)
         )
     except (KeyError, ValueError, TypeError) as error:
@@ -110,5 +92,5 @@ def _tensors(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, torch.T
 
 
 def _span(columns: Examples, span: slice, pool: Examples, rows: torch.Tensor | None) -> Examples:
-    own = {name: column[span] for name, column in columns.items()}
-    return own if rows is None else PooledExamples(pool, rows[span], own)
+    examples = {name: column[span] for name, column in columns.items()}
+    return examples if rows is None else PooledExamples(pool, rows[span], examples)

@@ -1,4 +1,4 @@
-"""Which of a user's examples the adversary knows (prior), which stay private, which test the model."""
+"""Splits of each user's examples into prior (known to the adversary), private and test examples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Prior = Literal["random", "chrono", "photoset", "iid"]
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """The same users three times, in the same order, each time with other examples."""
+    """Three disjoint parts of the examples of the same users, in the same order."""
 
     prior: tuple[User, ...]
     private: tuple[User, ...]
@@ -54,10 +54,10 @@ def split_users(
     without replacement from the pool of all users' training examples (papers.md, section 2.2). A user's split depends
     on the seed and the user's id only, except under ``iid``.
 
-    The test examples are the same under every prior, drawn at random and not by album: utility compares across priors,
-    and no attack ever sees them. Only where that would leave a user of several albums a single one, ``photoset``
-    exchanges one test example. Where the source brings a ``test`` set, of the same users in the same order, that is the
-    test and users keep all of their examples for training. Raises FedprintError for a user with fewer than three
+    The test examples are the same under every prior, drawn at random and not by album, so that utility can be compared
+    across priors; no attack sees them. ``photoset`` exchanges one test example where a user of several albums would
+    otherwise keep a single one. Where the source brings a ``test`` set, of the same users in the same order, that is
+    used and users keep all of their examples for training. Raises FedprintError for a user with fewer than three
     examples, under ``photoset`` for a user with a single album, and for fractions outside (0, 1).
     """
     limits = {"prior": max_prior_examples, "private": max_private_examples}
@@ -94,7 +94,7 @@ def _check_fractions(test: float, prior: float, limits: Mapping[str, int | None]
 def _split_rows(user: User, seed: int, prior: Prior, fractions: tuple[float, float]) -> _Rows:
     n = num_examples(user.examples)
     if n < 3:
-        remedy = "each of test, prior and private needs one: drop the user or raise min_examples to 3 or more"
+        remedy = "test, prior and private need one each: drop the user or raise min_examples to 3 or more"
         raise FedprintError(f"user {user.user_id} has {n} example(s); {remedy}")
     shuffled = numpy_rng(seed, "split", user.user_id).permutation(n)
     n_test = _share(n, fractions[0], keep=2) if fractions[0] else 0
@@ -136,7 +136,7 @@ def with_albums(users: Sequence[User], least: int) -> tuple[User, ...]:
 
 
 def has_albums(users: Sequence[User]) -> bool:
-    """Return whether any album holds two examples: without, whole albums are no other split than at random."""
+    """Return whether any album holds two examples; otherwise a split by album is a random split."""
     return any(num_albums(user.examples) < num_examples(user.examples) for user in users)
 
 
@@ -171,12 +171,12 @@ def _select(users: Sequence[User], rows: Sequence[np.ndarray]) -> tuple[User, ..
 
 
 def _deal(split: Split, pool: Examples, seed: int) -> Split:
-    hands = [*split.prior, *split.private]
+    parts = [*split.prior, *split.private]
     order = torch.from_numpy(numpy_rng(seed, "split", "iid").permutation(num_examples(pool)))
-    ends = np.cumsum([0, *(num_examples(user.examples) for user in hands)])
+    ends = np.cumsum([0, *(num_examples(user.examples) for user in parts)])
     dealt = tuple(
         replace(user, examples=take(pool, order[start:stop]))
-        for user, (start, stop) in zip(hands, pairwise(ends.tolist()), strict=True)
+        for user, (start, stop) in zip(parts, pairwise(ends.tolist()), strict=True)
     )
     half = len(split.prior)
     return replace(split, prior=dealt[:half], private=dealt[half:])

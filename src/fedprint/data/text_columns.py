@@ -1,4 +1,4 @@
-"""Texts as a column of examples: UTF-8 bytes in a tensor, so that they travel with the rows they belong to."""
+"""Texts as a column of examples: UTF-8 bytes in a tensor, so that they stay with their rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a table to users: whose rows, in which order, with which attributes."""
+"""From a table to users: the rows of each user, their order, and the user's attributes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import torch
 
+from fedprint.data.dataset import Dataset, Task
 from fedprint.data.examples import PooledExamples, take
 from fedprint.data.formats.table import Table, album_column, has_groups, label_column, role, time_columns
 from fedprint.data.text import encode_sentences, encode_texts
@@ -22,13 +23,13 @@ def rows_by_user(table: Table) -> Rows:
     if "user" not in table.columns:
         raise FedprintError(f"{table.file}: no column 'user'; only data with users can be split among devices")
     users = table.columns["user"].astype(np.int64)
-    keys = [moments(table, name) for name in reversed(time_columns(table.columns))]
+    keys = [timestamps(table, name) for name in reversed(time_columns(table.columns))]
     order = np.lexsort([*keys, users])
     ids, starts = np.unique(users[order], return_index=True)
     return dict(zip(ids.tolist(), np.split(order, starts[1:]), strict=True))
 
 
-def moments(table: Table, name: str) -> np.ndarray:
+def timestamps(table: Table, name: str) -> np.ndarray:
     """Return a time column as int64 (n,): numbers as they are, ISO dates as seconds since 1970."""
     values = table.columns[name]
     if values.dtype.kind in "iu":
@@ -36,7 +37,9 @@ def moments(table: Table, name: str) -> np.ndarray:
     try:
         return np.array(values.tolist(), dtype="datetime64[s]").astype(np.int64)
     except (ValueError, TypeError) as error:
-        raise FedprintError(f"{table.file}: '{name}' is no time ({error}); use integers or ISO dates") from error
+        raise FedprintError(
+            f"{table.file}: '{name}' cannot be read as a time ({error}); use integers or ISO dates"
+        ) from error
 
 
 def in_group(table: Table, rows: Rows, group: str) -> list[int]:
@@ -100,14 +103,14 @@ def text_users(
     """Return users with ``x`` and ``y`` int64 (n, length) from :func:`~fedprint.data.text.encode_sentences`.
 
     Of a user with more than ``max_sentences`` (n <= max_sentences) evenly spaced ones are kept, the first and the last
-    among them, so that the span of time stays. Users without any sentence are left out.
+    among them, so that their span of time stays. Users without any sentence are left out.
     """
     stamps, events = _stamps(table), _events(table)
     users = []
     for user in chosen:
         x, y, source = encode_sentences(table.columns["text"][rows[user]].tolist(), ids, length)
         if len(x):
-            kept = np.linspace(0, len(x) - 1, min(len(x), max_sentences)).round().astype(np.int64)
+            kept = _evenly(len(x), max_sentences)
             when = _when(rows[user][source[kept]], stamps, events)
             data = {"x": torch.from_numpy(x[kept]), "y": torch.from_numpy(y[kept])}
             users.append(User(user_id=user, examples={**data, **when}))
@@ -125,11 +128,28 @@ def rating_users(
     users = []
     for user in chosen:
         index = rows[user]
-        kept = index[np.linspace(0, len(index) - 1, min(len(index), max_texts)).round().astype(np.int64)]
+        kept = index[_evenly(len(index), max_texts)]
         x = encode_texts(table.columns["text"][kept].tolist(), ids, length)
         data = {"x": torch.from_numpy(x), "y": torch.from_numpy(table.columns["stars"][kept].astype(np.float32))}
         users.append(User(user_id=user, examples={**data, **_when(kept, stamps, events)}))
     return tuple(users)
+
+
+def table_dataset(
+    table: Table, task: Task, class_names: tuple[str, ...], users: tuple[User, ...], background: tuple[User, ...]
+) -> Dataset:
+    """Return the data set of these users under the name, the licence and the digest of the table."""
+    return Dataset(
+        name=table.name,
+        task=task,
+        users=users,
+        background=background,
+        class_names=class_names,
+        has_time=bool(time_columns(table.columns)),
+        shareable=table.sidecar.shareable,
+        licence=table.sidecar.licence,
+        sha256=table.sidecar.sha256,
+    )
 
 
 def texts_of(table: Table, rows: Rows, users: Iterable[int]) -> Iterable[str]:
@@ -138,14 +158,19 @@ def texts_of(table: Table, rows: Rows, users: Iterable[int]) -> Iterable[str]:
 
 
 def require(chosen: Sequence[int], wanted: int, table: Table, remedy: str) -> None:
-    """Raise FedprintError unless ``wanted`` users were found."""
+    """Raise FedprintError unless there are at least ``wanted`` chosen users."""
     if len(chosen) < wanted:
-        raise FedprintError(f"{table.file}: {len(chosen)} users fit, users is {wanted}; {remedy}")
+        raise FedprintError(f"{table.file}: {len(chosen)} users fit the settings, {wanted} are asked for; {remedy}")
+
+
+def _evenly(count: int, most: int) -> np.ndarray:
+    """Return at most ``most`` of the indices below ``count``, evenly spaced."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
 def _stamps(table: Table) -> np.ndarray | None:
     names = time_columns(table.columns)
-    return moments(table, names[0]) if names else None
+    return timestamps(table, names[0]) if names else None
 
 
 def _events(table: Table) -> np.ndarray:
@@ -183,5 +208,5 @@ def document_rows(table: Table, count: int, first_id: int) -> Rows:
     keys = ["\x1f".join(map(str, key)) for key in zip(*(table.columns[name] for name in names), strict=True)]
     code = np.unique(keys, return_inverse=True)[1] if keys else np.zeros(len(table), dtype=np.int64)
     documents = int(code.max()) + 1
-    chosen = np.unique(np.linspace(0, documents - 1, min(documents, count)).round().astype(np.int64))
+    chosen = np.unique(_evenly(documents, count))
     return {first_id + index: np.flatnonzero(code == document) for index, document in enumerate(chosen.tolist())}

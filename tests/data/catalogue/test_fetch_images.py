@@ -71,10 +71,10 @@ def test_local_files_need_no_download_and_missing_ones_are_fetched(tmp_path: Pat
 def test_no_files_and_no_network_is_one_line(tmp_path: Path) -> None:
     loader = FakeLoader(grey, local=False, reachable=False)
     with pytest.raises(
-        FedprintError, match=r"mnist: neither in .*\.downloads nor to be downloaded \(no route to host\)"
+        FedprintError, match=r"mnist: not in .*\.downloads, and the download failed \(no route to host\)"
     ):
         fetch_images("mnist", tmp_path, {"mnist": loader})
-    with pytest.raises(FedprintError, match="'imagenet' is no image set of torchvision's; choose one of mnist"):
+    with pytest.raises(FedprintError, match="'imagenet' is no image set that can be fetched; choose one of mnist"):
         fetch_images("imagenet", tmp_path)
 
 

@@ -72,7 +72,7 @@ def test_official_layouts_and_sources_of_their_own_are_surveyed(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("name", "cache", "words"), [("../x", False, "is no name"), ("other", True, "keep their own name 'mine'")]
+    ("name", "cache", "words"), [("../x", False, "is not a valid name"), ("other", True, "keep the name 'mine'")]
 )
 def test_names_that_cannot_be_are_refused(tmp_path: Path, name: str, cache: bool, words: str) -> None:
     with pytest.raises(FedprintError, match=words):
@@ -89,7 +89,7 @@ def test_errors_say_in_one_line_what_is_missing(tmp_path: Path) -> None:
         (lambda: add(tmp_path, tmp_path / "empty"), "no such sidecar"),
         (lambda: add(tmp_path, tmp_path / "none"), "no such folder"),
         (lambda: read_manifest(tmp_path, "none"), "fedprint data add"),
-        (lambda: read_manifest(tmp_path, "broken"), "no manifest"),
+        (lambda: read_manifest(tmp_path, "broken"), "not a valid manifest"),
     ):
         with pytest.raises(FedprintError, match=words) as caught:
             act()

@@ -124,7 +124,7 @@ def test_broken_sidecar_is_named(photos: Path) -> None:
 
 def test_sidecar_of_another_name_or_without_data_file(photos: Path) -> None:
     edit(photos, lambda s: s.update(files={"x.bin": {"sha256": "0"}}))
-    refused(photos, "files names no data file")
+    refused(photos, "files lists no data file")
     edit(photos, lambda s: s.update(name="other"))
     refused(photos, "name is 'other'")
 
@@ -194,7 +194,7 @@ BAD_PHOTOS: list[tuple[str, np.ndarray, str]] = [
     ("labels", np.full((12, 2), 2), "holds 2"),
     ("labels", np.zeros(12), "float64"),
     ("time", np.array([0.0] * 11 + [np.nan]), "'time' has no value in row 11"),
-    ("user", np.array(["ann"] * 12), "number users"),
+    ("user", np.array(["ann"] * 12), "number the users"),
     ("images", np.zeros((12, 8, 8, 3), dtype=np.float32), "needs uint8"),
     ("images", np.zeros((12, 3, 8, 8), dtype=np.uint8), "(n, height, width, 3)"),
     ("images", np.full((12, 8, 8), np.nan), "'images' has no value in row 0"),

@@ -13,7 +13,7 @@ from fedprint.data.drawn.captions import ADJECTIVES, CLOSERS, OPENERS
 from fedprint.data.drawn.render import SCENES, render
 from fedprint.data.drawn.shapes import DRAWINGS
 from fedprint.data.examples import equal
-from fedprint.data.sources.albums import ATTRIBUTES, Albums, expose
+from fedprint.data.sources.albums import ATTRIBUTES, Albums, take_photos
 from fedprint.data.text_columns import decode_captions
 
 
@@ -70,7 +70,7 @@ def test_a_person_does_not_depend_on_how_many_there_are() -> None:
 
 
 def test_a_photo_depends_on_its_own_row_only() -> None:
-    photos = expose(0, 3, 20, 0.6).photos
+    photos = take_photos(0, 3, 20, 0.6).photos
     np.testing.assert_array_equal(render(photos)[5:9], render(photos.rows(5, 9)))
 
 
@@ -82,7 +82,7 @@ def test_bias_0_makes_people_alike_and_bias_1_obvious() -> None:
 
 def test_attributes_shift_style_with_bias_only() -> None:
     def saturation(bias: float, age: int) -> float:
-        rolls = [expose(0, user_id, 10, bias) for user_id in range(120)]
+        rolls = [take_photos(0, user_id, 10, bias) for user_id in range(120)]
         return float(np.mean([r.photos.saturation.mean() for r in rolls if r.person.attributes["age"] == age]))
 
     assert abs(saturation(0.0, 0) - saturation(0.0, 2)) < 0.03
@@ -94,7 +94,7 @@ def test_tastes_drift_with_bias_only() -> None:
         """Squared change of class frequencies from the first to the last third, less what chance alone gives."""
         total = 0.0
         for user_id in range(30):
-            things = expose(0, user_id, 300, bias).photos.things
+            things = take_photos(0, user_id, 300, bias).photos.things
             hot = (things[:, :, None] == np.arange(12)).any(1)
             early, late = hot[:100], hot[200:]
             total += float(((early.mean(0) - late.mean(0)) ** 2 - (early.var(0) + late.var(0)) / 99).sum())
@@ -149,7 +149,7 @@ def test_captions_are_of_the_same_people_and_name_the_things() -> None:
         assert seen.attributes == told.attributes
         assert told.examples["x"].shape == (30, 16)
         assert torch.equal(seen.examples["t"], told.examples["t"])
-    roll = expose(0, 0, 30, 0.6)
+    roll = take_photos(0, 0, 30, 0.6)
     for things, caption in zip(roll.photos.things, roll.captions, strict=True):
         assert all(f" {list(DRAWINGS)[thing]}" in caption for thing in things if thing >= 0)
 
@@ -157,7 +157,7 @@ def test_captions_are_of_the_same_people_and_name_the_things() -> None:
 def test_a_photo_brings_its_caption() -> None:
     user = small().users[1]
     captions = decode_captions(user.examples["caption"])
-    assert captions == expose(0, 1, 30, 0.6).captions
+    assert captions == take_photos(0, 1, 30, 0.6).captions
     for caption, y in zip(captions, user.examples["y"], strict=True):
         assert {name for name in DRAWINGS if name in re.split(r"\W+", caption)} == {
             list(DRAWINGS)[i] for i in torch.nonzero(y)

@@ -72,7 +72,7 @@ def test_posts_that_cannot_be_used_do_not_count(corpus: Path) -> None:
 def test_errors_say_what_to_do(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(FedprintError, match=r"no adult with 6 posts or more .*lower data\.min_posts"):
         source(min_posts=6).load(corpus, 0)
-    with pytest.raises(FedprintError, match="2 users fit, users is 3"):
+    with pytest.raises(FedprintError, match="2 users fit the settings, 3 are asked for"):
         source(users=3).load(corpus, 0)
     for number in (300, 8):
         next((corpus / "blog_corpus").glob(f"{number}.*")).unlink()

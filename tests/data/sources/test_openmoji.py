@@ -130,12 +130,12 @@ def test_captions_that_do_not_fit_the_drawings_are_named(drawn: Path) -> None:
     with pytest.raises(FedprintError, match="captions of 28 rows for 29 drawings"):
         OpenMoji(min_examples=3).load(drawn, 0)
     file.unlink()
-    with pytest.raises(FedprintError, match="no file of captions"):
+    with pytest.raises(FedprintError, match="not a file of captions"):
         OpenMoji(min_examples=3).load(drawn, 0)
 
 
 def test_too_few_designers_are_counted(drawn: Path) -> None:
-    with pytest.raises(FedprintError, match="3 users fit, users is 4"):
+    with pytest.raises(FedprintError, match="3 users fit the settings, 4 are asked for"):
         OpenMoji(min_examples=3, users=4).load(drawn, 0)
     with pytest.raises(FedprintError, match="0 users fit"):
         OpenMoji().load(drawn, 0)

@@ -199,7 +199,7 @@ def test_more_pixels_than_memory_are_refused_with_settings_that_fit(pipa: Path) 
         ("authors.csv", "photo,owner\n1,2\n", r"no column \['photo_id', 'author'\]"),
         ("authors.csv", "photo_id,author\n1000,ann\n1001\n", r"authors\.csv, line 3: 1 fields, the header has 2"),
         ("authors.csv", "photo_id,author\n1000,ann\n1000,bob\n", "line 3: photo 1000 has a second author 'bob'"),
-        ("detections.json", "[{", r"detections\.json: no JSON"),
+        ("detections.json", "[{", r"detections\.json: not valid JSON"),
         ("detections.json", "{}", "holds dict; needs a list"),
         ("detections.json", '[{"image_id": 1, "category_id": 12, "score": 1}]', "detection 0 cannot be read"),
         ("detections.json", '[{"image_id": 1, "category_id": 62, "score": 1}]', "none of its detections"),

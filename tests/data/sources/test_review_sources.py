@@ -100,7 +100,7 @@ def test_ties_between_styles_go_to_the_alphabet() -> None:
 
 
 def test_too_few_reviewers_are_one_line(beers: Path) -> None:
-    with pytest.raises(FedprintError, match=r"3 users fit, users is 4; ask for fewer users"):
+    with pytest.raises(FedprintError, match=r"3 users fit the settings, 4 are asked for; ask for fewer users"):
         RateBeer(users=4).load(beers, 0)
 
 

@@ -138,7 +138,7 @@ def test_mnist_writers_selection(digits: Path) -> None:
     draws = {tuple(chosen(seed, selection="random")) for seed in range(12)}
     assert draws <= {(5, 6), (5, 7), (6, 7)}
     assert len(draws) > 1
-    with pytest.raises(FedprintError, match="1 users fit, users is 2"):
+    with pytest.raises(FedprintError, match="1 users fit the settings, 2 are asked for"):
         chosen(0, min_examples=7)
 
 
@@ -198,7 +198,7 @@ def test_the_committed_manifests_name_the_shared_data(data_dir: Path) -> None:
 
 
 def test_too_few_bloggers_are_counted(blogs: Path) -> None:
-    with pytest.raises(FedprintError, match="3 users fit, users is 60"):
+    with pytest.raises(FedprintError, match="3 users fit the settings, 60 are asked for"):
         Blog(min_posts=3).load(blogs, 0)
     with pytest.raises(FedprintError, match="no adult with 9 posts"):
         Blog(min_posts=9).load(blogs, 0)

@@ -272,7 +272,7 @@ def test_a_user_in_the_background_is_refused(project: Project, monkeypatch: pyte
     monkeypatch.setattr(Albums, "load", mixed)
     project.write("mixed", TINY)
     job = project.task("mixed")
-    with pytest.raises(FedprintError, match=r"1 user\(s\), such as 3, are in the background too; mend the source"):
+    with pytest.raises(FedprintError, match=r"1 user\(s\), such as 3, are in the background too; correct the source"):
         prepare.run(job)
     assert not job.at("prior").exists()
 

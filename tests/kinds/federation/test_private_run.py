@@ -18,8 +18,8 @@ from fedprint.accounting.accountants import OpacusRdp, accountant_named, epsilon
 from fedprint.accounting.events import Composition, PoissonGaussian, repeated
 from fedprint.accounting.moments import Moments
 from fedprint.cli.main import app
+from fedprint.data.dataset import Meta
 from fedprint.data.formats.files import read_json
-from fedprint.data.prepared import Meta
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.schedules import Constant
 from fedprint.federation.cohorts import FederationPlan

@@ -8,8 +8,7 @@ import pytest
 import torch
 from tiny_project import TINY
 
-from fedprint.data.dataset import Task
-from fedprint.data.prepared import Meta
+from fedprint.data.dataset import Meta, Task
 from fedprint.kinds.components import Model, models_for
 from fedprint.kinds.federation.building.federation import build_model, make_plan
 from fedprint.kinds.federation.config import check_experiment

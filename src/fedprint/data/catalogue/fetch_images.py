@@ -54,11 +54,11 @@ SOURCES: Mapping[str, tuple[str, str]] = {
 def fetch_images(name: str, target: Path, loaders: Mapping[str, Loader] = LOADERS) -> Table:
     """Write ``<target>/<name>`` from torchvision's files in ``<target>/.downloads``, which are downloaded if missing.
 
-    Who has the files already (of any of torchvision's versions) places them there, and no network is needed. Raises
-    FedprintError for a set that is unknown, or when neither works.
+    No network is needed where that folder already holds the files (of any version of torchvision). Raises FedprintError
+    for an unknown set, and when the files are neither there nor can be downloaded.
     """
     if name not in loaders:
-        raise FedprintError(f"'{name}' is no image set of torchvision's; choose one of {', '.join(loaders)}")
+        raise FedprintError(f"'{name}' is no image set that can be fetched; choose one of {', '.join(loaders)}")
     parts = [_part(name, loaders[name], target / ".downloads", train) for train in (True, False)]
     columns = [_columns(part, split) for split, part in enumerate(parts)]
     citation, licence = SOURCES[name]
@@ -77,13 +77,13 @@ def _part(name: str, loader: Loader, cache: Path, train: bool) -> Any:
     try:
         return loader(cache, train, False)
     except (OSError, RuntimeError):
-        pass  # not there yet
+        pass  # not downloaded yet
     try:
         return loader(cache, train, True)
     except (OSError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:120]
         raise FedprintError(
-            f"{name}: neither in {cache} nor to be downloaded ({reason}); place torchvision's files there"
+            f"{name}: not in {cache}, and the download failed ({reason}); place torchvision's files there"
         ) from error
 
 

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Manifest(BaseModel):
-    """What git knows of a data set: ``sha256`` as its source's fingerprint says; no user, no path, no example.
+    """What git holds of a data set: no user, no path, no example. ``sha256`` is the fingerprint of its source.
 
     ``users`` is None where the data have no users.
     """
@@ -53,7 +53,7 @@ def survey(folder: Path) -> Manifest:
     if name in SOURCES and folder.is_dir():
         return of_dataset(SOURCES[name]().load(folder.resolve().parent, 0))
     validate(folder)  # says in one line what is missing
-    raise FedprintError(f"{folder}: no data set that fedprint can read; see docs/data-format.md")
+    raise FedprintError(f"{folder}: holds no data set that fedprint can read; see docs/data-format.md")
 
 
 def of_dataset(dataset: Dataset) -> Manifest:
@@ -70,25 +70,18 @@ def of_dataset(dataset: Dataset) -> Manifest:
 
 
 def _of_table(folder: Path) -> Manifest:
-    found = describe(folder.resolve().name, folder.resolve().parent)
-    return Manifest(
-        name=found.name,
-        sha256=found.sha256,
-        users=found.users,
-        examples=found.examples,
-        licence=found.licence,
-        shareable=found.shareable,
-    )
+    summary = describe(folder.resolve().name, folder.resolve().parent)
+    return Manifest(**{name: getattr(summary, name) for name in Manifest.model_fields})
 
 
 def _of_survey(name: str, data_dir: Path) -> Manifest:
-    found: Survey = SOURCES[name]().survey(data_dir)
+    counts: Survey = SOURCES[name]().survey(data_dir)
     return Manifest(
         name=name,
-        sha256=found.sha256,
-        users=found.users + found.background_users,
-        examples=found.examples + found.background_examples,
-        licence=found.licence,
+        sha256=counts.sha256,
+        users=counts.users + counts.background_users,
+        examples=counts.examples + counts.background_examples,
+        licence=counts.licence,
         shareable=False,
     )
 
@@ -111,11 +104,13 @@ def read_manifest(root: Path, name: str) -> Manifest:
     try:
         return Manifest.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (ValidationError, yaml.YAMLError) as error:
-        raise FedprintError(f"{path}: no manifest ({' '.join(str(error).split())[:120]}); write it anew") from None
+        raise FedprintError(
+            f"{path}: not a valid manifest ({' '.join(str(error).split())[:120]}); run `fedprint data add` again"
+        ) from None
 
 
 def names_these(root: Path, name: str, sha256: str) -> bool:
-    """Return whether git knows a data set of this name with this very digest."""
+    """Return whether there is a manifest of this name with this digest."""
     return (root / FOLDER / f"{name}.yaml").is_file() and read_manifest(root, name).sha256 == sha256
 
 
@@ -125,14 +120,14 @@ def add(root: Path, folder: Path, name: str | None = None, *, cache: bool = Fals
     With ``cache`` the data are also copied to ``data/<name>`` and enter DVC's cache. ``dvc push`` uploads them only
     where their sidecar says that they may be shared. Raises FedprintError.
     """
-    found = survey(folder)
+    manifest = survey(folder)
     if name and not _NAME.fullmatch(name):
-        raise FedprintError(f"'{name}' is no name for a data set: use letters, digits, '-', '_' and '.'")
-    if cache and name not in (None, found.name):
-        raise FedprintError(f"data in DVC's cache keep their own name '{found.name}': leave out --name, or --cache")
+        raise FedprintError(f"'{name}' is not a valid name for a data set: use letters, digits, '-', '_' and '.'")
+    if cache and name not in (None, manifest.name):
+        raise FedprintError(f"data in DVC's cache keep the name '{manifest.name}': leave out --name, or --cache")
     if cache:
-        keep(root, folder, found)
-    return write_manifest(root, found.model_copy(update={"name": name or found.name}))
+        keep(root, folder, manifest)
+    return write_manifest(root, manifest.model_copy(update={"name": name or manifest.name}))
 
 
 def add_embedded(root: Path, dataset: Dataset) -> Path:
@@ -141,13 +136,13 @@ def add_embedded(root: Path, dataset: Dataset) -> Path:
 
 
 def keep(root: Path, folder: Path, manifest: Manifest) -> Path:
-    """Copy a data set to ``data/<name>``, take that into DVC's cache, and return the ``.dvc`` file for git to hold."""
-    place = root / "data" / manifest.name
-    if folder.resolve() != place.resolve():
-        incoming = place.with_name(f".{place.name}.incoming")
+    """Copy a data set to ``data/<name>``, add that to DVC's cache, and return the ``.dvc`` file for git."""
+    target = root / "data" / manifest.name
+    if folder.resolve() != target.resolve():
+        incoming = target.with_name(f".{target.name}.incoming")
         shutil.rmtree(incoming, ignore_errors=True)
         # A copy, never a link: DVC makes what it keeps read-only.
         shutil.copytree(folder, incoming)
-        shutil.rmtree(place, ignore_errors=True)
-        incoming.rename(place)
-    return track(root, place, push=manifest.shareable)
+        shutil.rmtree(target, ignore_errors=True)
+        incoming.rename(target)
+    return track(root, target, push=manifest.shareable)

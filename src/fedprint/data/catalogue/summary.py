@@ -1,4 +1,4 @@
-"""What a data folder holds, in numbers and at a glance."""
+"""A data set in numbers, pictures and sample texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Captions of album photos: what is on the photo, in the words its owner likes."""
+"""Captions of album photos: what is on the photo, in words that its owner prefers."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ CLOSERS = (".", "!", "...", "?", "", ", so nice", ", again", " with friends", " 
 def write_captions(rng: np.random.Generator, bias: float, things: np.ndarray, scene: np.ndarray) -> tuple[str, ...]:
     """Return one caption per photo from its things (n, m; -1 for none) and its scene (n,).
 
-    The writer's likings for openers, adjectives and closers are drawn once and scaled by ``bias``.
+    The writer's preferences for openers, adjectives and closers are drawn once and scaled by ``bias``.
     """
     n = len(scene)
     openers, closers = _words(rng, OPENERS, bias, n), _words(rng, CLOSERS, bias, n)
     adjectives = _words(rng, ADJECTIVES, bias, n)
-    names, places = tuple(DRAWINGS), tuple(SCENES)
+    names, scenes = tuple(DRAWINGS), tuple(SCENES)
     rows = zip(openers, adjectives, things.tolist(), scene.tolist(), closers, strict=True)
     return tuple(
-        f"{opener} {_listing([names[thing] for thing in seen if thing >= 0], adjective)} {places[where]}{closer}"
-        for opener, adjective, seen, where, closer in rows
+        f"{opener} {_listing([names[thing] for thing in shown if thing >= 0], adjective)} {scenes[setting]}{closer}"
+        for opener, adjective, shown, setting, closer in rows
     )
 
 
 def _words(rng: np.random.Generator, words: tuple[str, ...], bias: float, n: int) -> list[str]:
-    liking = 2.0 * bias * rng.standard_normal(len(words))
-    return [words[index] for index in np.argmax(liking + rng.gumbel(size=(n, len(words))), axis=1).tolist()]
+    preference = 2.0 * bias * rng.standard_normal(len(words))
+    return [words[index] for index in np.argmax(preference + rng.gumbel(size=(n, len(words))), axis=1).tolist()]
 
 
 def _listing(names: list[str], adjective: str) -> str:

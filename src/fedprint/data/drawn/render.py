@@ -30,16 +30,16 @@ SCENES: Mapping[str, tuple[tuple[int, int, int], ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Photos:
-    """Everything that decides n photos; m things each, drawn in order of the column. All arrays are float32 or int64.
+    """Everything that determines n photos; the m things of each are drawn in order. All arrays are float32 or int64.
 
-    ``things`` (n, m) class index or -1, ``place`` (n, m, 2) centre in [-1, 1], ``size`` (n, m) half extent in the same
+    ``things`` (n, m) class index or -1, ``centre`` (n, m, 2) in [-1, 1], ``size`` (n, m) half extent in the same
     unit, ``tilt`` (n, m) radians, ``tone`` (n, m) brightness factor; ``scene`` (n,), ``horizon`` (n,) in [-1, 1],
     ``wave`` (n, 2) phase and height; camera: ``gain`` (n, 3), ``saturation``, ``contrast``, ``vignette`` and
     ``grain`` (n,), ``noise`` (n,) the seed of the grain.
     """
 
     things: np.ndarray
-    place: np.ndarray
+    centre: np.ndarray
     size: np.ndarray
     tilt: np.ndarray
     tone: np.ndarray
@@ -100,8 +100,8 @@ def _draw(canvas: np.ndarray, name: str, photos: Photos, rows: np.ndarray, slot:
     """Return the canvases (k, 3, h, w) with one thing drawn over each, its edges smoothed over a pixel."""
     u, v = _grid()
     size, tilt = photos.size[rows, slot, None, None], photos.tilt[rows, slot, None, None]
-    x = (u - photos.place[rows, slot, 0, None, None]) / size
-    y = (v - photos.place[rows, slot, 1, None, None]) / size
+    x = (u - photos.centre[rows, slot, 0, None, None]) / size
+    y = (v - photos.centre[rows, slot, 1, None, None]) / size
     cos, sin = np.cos(tilt), np.sin(tilt)
     sharpness = size * SIDE / 2
     tone = photos.tone[rows, slot, None, None, None]

@@ -1,4 +1,4 @@
-"""The things seen on album photos: twelve small drawings made of signed distances, each spanning [-1, 1].
+"""The things shown on album photos: twelve small drawings made of signed distances, each spanning [-1, 1].
 
 A drawing is a list of parts from back to front; a part is a signed distance (k, h, w), negative inside, and an RGB
 colour in [0, 1]. ``u`` points right and ``v`` down, both (k, h, w) float32.

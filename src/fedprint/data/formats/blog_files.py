@@ -49,14 +49,14 @@ def read_blog_files(folder: Path, min_posts: int) -> Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """The bloggers that are kept, as a table, and what else the folder holds: counts by reason."""
+    """The bloggers that are kept, as a table; ``left_out`` counts everything else in the folder by reason."""
 
     table: Table
     left_out: Mapping[str, int]
 
 
 def read_corpus(folder: Path, min_posts: int, background_users: int) -> Corpus:
-    """Return all adults with ``min_posts`` dated posts or more, and of the others those with most as background.
+    """Return all adults with ``min_posts`` dated posts or more, and as background those of the others with most posts.
 
     The table is that of :func:`read_blog_files`: users are numbered by the ids of the bloggers that are kept. Only
     these are held in memory. Raises FedprintError when either group is empty.

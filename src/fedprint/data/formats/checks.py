@@ -1,4 +1,4 @@
-"""Checks of a table against its sidecar and against what every data set must be; each failure is one line."""
+"""Checks of a table against its sidecar and against the rules for every data set; each failure is one line."""
 
 from __future__ import annotations
 
@@ -67,14 +67,16 @@ def check_missing(table: Table) -> None:
 
 
 def check_roles(table: Table) -> None:
-    """Refuse users that are no integers, images that are no uint8 pictures, text that is no text, unknown groups."""
+    """Refuse users other than integers, images other than uint8 pictures, text other than strings, unknown groups."""
     columns = table.columns
     if "user" in columns and columns["user"].dtype.kind not in "iu":
-        raise FedprintError(f"{table.file}: 'user' is {dtype_name(columns['user'])}; number users, names in user_names")
-    if "images" in columns and not _is_pictures(columns["images"]):
-        found = f"{columns['images'].dtype} {columns['images'].shape}"
         raise FedprintError(
-            f"{table.file}: 'images' is {found}; needs uint8 (n, height, width) or (n, height, width, 3)"
+            f"{table.file}: 'user' is {dtype_name(columns['user'])}; number the users and put names into user_names"
+        )
+    if "images" in columns and not _is_pictures(columns["images"]):
+        actual = f"{columns['images'].dtype} {columns['images'].shape}"
+        raise FedprintError(
+            f"{table.file}: 'images' is {actual}; needs uint8 (n, height, width) or (n, height, width, 3)"
         )
     if "text" in columns and dtype_name(columns["text"]) != "str":
         raise FedprintError(f"{table.file}: 'text' is {dtype_name(columns['text'])}; give one string per row")
@@ -93,7 +95,7 @@ def check_labels(table: Table) -> None:
 
 
 def check_stars(table: Table) -> None:
-    """Refuse ratings outside the declared scale, and a scale that is no span."""
+    """Refuse ratings outside the declared scale, and a scale whose lowest value is not below its highest."""
     scale = table.sidecar.scale
     if scale is None or not has_stars(table.columns):
         return
@@ -106,12 +108,12 @@ def check_stars(table: Table) -> None:
 
 
 def check_attributes(table: Table) -> None:
-    """Refuse an attribute that is no integer column from 0, or that differs between rows of one user."""
+    """Refuse an attribute that is not a column of integers from 0, or that differs between rows of one user."""
     for name in table.sidecar.attributes:
         values = table.columns.get(name)
         if values is None or values.ndim != 1 or values.dtype.kind not in "iub" or values.min() < 0:
             raise FedprintError(
-                f"{table.file}: attribute '{name}' is no column of integers from 0; add it or undeclare it"
+                f"{table.file}: attribute '{name}' is not a column of integers from 0; add it or do not declare it"
             )
         pairs = np.unique(np.stack([table.columns["user"], values]).astype(np.int64), axis=1)[0]
         twice = pairs[:-1][pairs[1:] == pairs[:-1]]
@@ -122,7 +124,7 @@ def check_attributes(table: Table) -> None:
 
 
 def check_counts(table: Table) -> None:
-    """Refuse counts in the sidecar that differ from the data; counts unknown here are left alone."""
+    """Refuse counts in the sidecar that differ from the data; other entries of counts are not checked."""
     _compare_counts(table, table.sidecar.counts, count(table.columns), "counts")
 
 
@@ -150,12 +152,12 @@ def _count_users(columns: Columns) -> dict[str, Any]:
     return {"users": len(sizes), "examples": examples, **span}
 
 
-def _compare_counts(table: Table, declared: Mapping[str, Any], found: Mapping[str, Any], path: str) -> None:
-    for key in declared.keys() & found.keys():
-        if isinstance(declared[key], Mapping) and isinstance(found[key], Mapping):
-            _compare_counts(table, declared[key], found[key], f"{path}.{key}")
-        elif declared[key] != found[key]:
-            says = f"the sidecar says {path}.{key} = {declared[key]}, the file has {found[key]}"
+def _compare_counts(table: Table, declared: Mapping[str, Any], actual: Mapping[str, Any], path: str) -> None:
+    for key in declared.keys() & actual.keys():
+        if isinstance(declared[key], Mapping) and isinstance(actual[key], Mapping):
+            _compare_counts(table, declared[key], actual[key], f"{path}.{key}")
+        elif declared[key] != actual[key]:
+            says = f"the sidecar says {path}.{key} = {declared[key]}, the file has {actual[key]}"
             raise FedprintError(f"{table.file}: {says}; correct the sidecar or restore the file")
 
 

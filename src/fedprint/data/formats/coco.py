@@ -30,12 +30,12 @@ def read_detections(path: Path, min_score: float) -> Iterator[tuple[str, str]]:
     """Yield (image id, category name) of the detections with at least ``min_score``.
 
     The file is a JSON list of ``{"image_id": .., "category_id": .., "score": .., "bbox": [x, y, width, height]}``.
-    Raises FedprintError naming the entry that is none.
+    Raises FedprintError naming an entry of another form.
     """
     try:
         entries = json.loads(path.read_bytes())
     except ValueError as error:
-        raise FedprintError(f"{path}: no JSON ({error}); write the detector's results again") from error
+        raise FedprintError(f"{path}: not valid JSON ({error}); write the detector's results again") from error
     if not isinstance(entries, list):
         raise FedprintError(f"{path}: holds {type(entries).__name__}; needs a list of detections (COCO results format)")
     for number, entry in enumerate(entries):

@@ -1,4 +1,4 @@
-"""The one format in which anyone brings data of users: ``<name>/<name>.json`` beside a data file.
+"""The format in which you bring your own data of users: ``<name>/<name>.json`` beside a data file.
 
 The data file is ``<name>.npz`` (arrays), ``<name>.jsonl.gz`` (one object per line) or ``<name>.parquet``; the sidecar
 declares its columns, classes, counts and SHA-256. docs/data-format.md describes every key with worked examples.
@@ -53,7 +53,7 @@ def read_sidecar(folder: Path) -> Sidecar:
 
 
 def data_sha256(folder: Path) -> str:
-    """Return the SHA-256 of the data file as it is now: what the sidecar declares, unless one of them was changed.
+    """Return the SHA-256 of the data file as it is now, which may differ from what the sidecar declares.
 
     Raises FedprintError where sidecar or data file is missing.
     """
@@ -108,9 +108,11 @@ def _existing(path: Path) -> Path:
 
 
 def _check_file(path: Path, declared: str) -> None:
-    found = sha256_of(_existing(path))
-    if found != declared:
-        raise FedprintError(f"{path}: sha256 is {found[:12]}..., the sidecar says {declared[:12]}...; restore the file")
+    actual = sha256_of(_existing(path))
+    if actual != declared:
+        raise FedprintError(
+            f"{path}: sha256 is {actual[:12]}..., the sidecar says {declared[:12]}...; restore the file"
+        )
 
 
 def _as_declared(columns: Columns, sidecar: Sidecar) -> dict[str, np.ndarray]:

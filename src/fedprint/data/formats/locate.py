@@ -1,4 +1,4 @@
-"""Where data lie: a folder given, or the one that FEDPRINT_DATA names; else how to get them."""
+"""Where data are: in a given folder, or in the one that FEDPRINT_DATA names; if they are missing, how to get them."""
 
 from __future__ import annotations
 
@@ -51,14 +51,20 @@ def data_root(data_dir: Path | None) -> Path | None:
     return data_dir or (Path(named) if named else None)
 
 
+def located(path: str, data_dir: Path | None = None) -> Path:
+    """Return where a named file or folder is: at ``path`` as given if that exists, else inside the data folder."""
+    root = data_root(data_dir)
+    return Path(path) if Path(path).exists() or root is None else root / path
+
+
 def find_folder(name: str, data_dir: Path | None) -> Path:
     """Return ``<data_dir>/<name>``. Raises FedprintError that says how to get the data when it is not there."""
     root = data_root(data_dir)
     if root is not None and (root / name).is_dir():
         return root / name
     where = f"{root / name} does not exist" if root else f"no data folder is set (--data-dir or {VARIABLE})"
-    place = f"into {root / name}" if root else f"into {name}/ of that folder"
+    target = f"into {root / name}" if root else f"into {name}/ of that folder"
     remedy = REMEDIES.get(name, f"bring it and {_FORMAT}")
     raise FedprintError(
-        f"data set '{name}': {where}; {remedy}, {place}, or point --data-dir / {VARIABLE} at its parent"
+        f"data set '{name}': {where}; {remedy}, {target}, or point --data-dir / {VARIABLE} at its parent"
     )

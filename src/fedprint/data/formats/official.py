@@ -1,4 +1,4 @@
-"""Data sets as their authors publish them: how they are recognised, read line by line, and counted."""
+"""Data sets in the layout in which their authors publish them: recognised, read line by line, and counted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
 
 from fedprint.data.formats.locate import data_root
 from fedprint.types import FedprintError
@@ -22,7 +25,7 @@ LAYOUTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """What a reader finds in an official layout with its default filters, before anything is decoded."""
+    """What a source would load from an official layout, before anything is decoded."""
 
     name: str
     licence: str
@@ -33,10 +36,25 @@ class Survey:
     """Examples per user: minimum, median, maximum."""
     background_users: int
     background_examples: int
-    classes: tuple[str, ...]
+    classes: tuple[str, ...] = ()
     left_out: tuple[str, ...]
     """Reasons with counts."""
     sha256: str
+
+    @classmethod
+    def of_sizes(
+        cls, sizes: Sequence[int], background: Sequence[int], left_out: Mapping[str, int], **rest: Any
+    ) -> Self:
+        """Return the survey of users with ``sizes`` examples each; ``rest`` are its other fields by name."""
+        return cls(
+            users=len(sizes),
+            examples=sum(sizes),
+            per_user=(min(sizes), float(np.median(sizes)), max(sizes)),
+            background_users=len(background),
+            background_examples=sum(background),
+            left_out=reasons(left_out),
+            **rest,
+        )
 
 
 def list_official(data_dir: Path | None = None) -> tuple[str, ...]:
@@ -70,12 +88,12 @@ def csv_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, tuple[st
             missing = [name for name in columns if name not in header]
             if missing:
                 raise FedprintError(f"{path}: no column {missing} in its header {header}; restore the official file")
-            places = [header.index(name) for name in columns]
+            positions = [header.index(name) for name in columns]
             for row in reader:
                 if len(row) != len(header):
                     says = f"{len(row)} fields, the header has {len(header)}"
-                    raise FedprintError(f"{path}, line {reader.line_num}: {says}; mend the line or drop it")
-                yield reader.line_num, tuple(row[place] for place in places)
+                    raise FedprintError(f"{path}, line {reader.line_num}: {says}; correct the line or drop it")
+                yield reader.line_num, tuple(row[position] for position in positions)
         except (csv.Error, UnicodeDecodeError) as error:
             raise FedprintError(f"{path}, after line {reader.line_num}: {error}; restore the official file") from error
 

@@ -1,4 +1,4 @@
-"""Photographs as files: who owns them, what is on them, and their pixels once they are wanted."""
+"""Photographs as files: their owners, what is on them, and their decoded pixels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXIF, _TAKEN = 0x8769, 36867
 
 @dataclass(frozen=True, kw_only=True)
 class Photo:
-    """A photograph that was not opened yet; ``time`` orders its owner's photos, ``labels`` names what is on it.
+    """A photograph that is not decoded yet; ``time`` orders its owner's photos, ``labels`` names what is on it.
 
     ``turn`` is counterclockwise in degrees; None leaves the orientation to the file's own EXIF tag.
     """
@@ -35,7 +35,7 @@ class Photo:
 
 @dataclass(frozen=True, kw_only=True)
 class Collection:
-    """Photos by author, ascending in time; ``left_out`` counts the others by reason; attributes by author."""
+    """Photos by author, ascending in time; ``left_out`` counts photos that were dropped, by reason."""
 
     photos: Mapping[str, Sequence[Photo]]
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -55,10 +55,10 @@ def frequent_labels(photos: Iterable[Photo], most: int, min_share: float) -> tup
 
 def multi_hot(photos: Sequence[Photo], classes: Sequence[str]) -> np.ndarray:
     """Return float32 (n, classes): 1 where the class is among the photo's labels."""
-    place = {name: index for index, name in enumerate(classes)}
+    column_of = {name: index for index, name in enumerate(classes)}
     out = np.zeros((len(photos), len(classes)), dtype=np.float32)
     for row, photo in enumerate(photos):
-        out[row, [place[label] for label in photo.labels if label in place]] = 1
+        out[row, [column_of[label] for label in photo.labels if label in column_of]] = 1
     return out
 
 

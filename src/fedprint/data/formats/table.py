@@ -1,4 +1,4 @@
-"""The nouns of the self-describing format: the sidecar, the table, and which column plays which role."""
+"""The sidecar and the table of the self-describing format, and the role of each column."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Sidecar(_Record):
             if self.name + suffix in self.files:
                 return self.name + suffix
         wanted = " or ".join(self.name + suffix for suffix in SUFFIXES)
-        raise FedprintError(f"{self.name}.json: files names no data file; declare {wanted} with its sha256")
+        raise FedprintError(f"{self.name}.json: files lists no data file; declare {wanted} with its sha256")
 
     @property
     def sha256(self) -> str:
@@ -79,7 +79,7 @@ class Sidecar(_Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A data set as it lies on disk: ``columns`` (n, ...) in file order; ``folder`` is where it was read."""
+    """A data set as it is on disk: ``columns`` (n, ...) in file order; ``folder`` is where it was read."""
 
     name: str
     columns: Columns
@@ -121,7 +121,7 @@ def time_columns(columns: Columns) -> tuple[str, ...]:
 
 
 def has_groups(columns: Columns) -> bool:
-    """Return whether column ``group`` tells federated users from background users."""
+    """Return whether column ``group`` separates federated users from background users."""
     return "group" in columns and columns["group"].dtype.kind in "OU"
 
 

@@ -1,9 +1,9 @@
-"""The embedded data set: photo albums of invented people, with everything about them known.
+"""The embedded data set: photo albums of invented people.
 
 A person has tastes (which things, which scenes), which drift over the years, a camera (white balance, saturation,
 contrast, vignette, grain), habits of framing, a way of writing captions, and attributes that shift taste and camera.
-Every one of these is scaled by ``bias``: at 0 all photos of all people are draws from one distribution, with nothing
-shared inside an album either; at 1 people are obvious.
+``bias`` scales all of these: at 0 all photos of all people are draws from one distribution, and photos of an album have
+nothing in common either; at 1 people are easy to recognise.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _YEARS_IN_MINUTES = 2 * 365 * 24 * 60
 _PHOTOS_PER_ALBUM = 10
 _CAPTION_BYTES = 128  # fixed: a person's columns must not depend on who else there is
 _LIFT = np.array([-0.25 if name in ("sun", "moon", "balloon") else 0.06 for name in DRAWINGS], dtype=np.float32)
-_PLACES = np.array(
+_CENTRES = np.array(
     [
         [(0, 0.05), (0, 0), (0, 0), (0, 0)],
         [(-0.4, 0.12), (0.42, -0.02), (0, 0), (0, 0)],
@@ -60,7 +60,7 @@ _SIZES = np.array([0.7, 0.52, 0.46, 0.42], dtype=np.float32)
 
 @dataclass(frozen=True, kw_only=True)
 class Person:
-    """What makes a person's photos theirs, before ``bias`` scales it. Standard normal unless said otherwise."""
+    """The traits of a person, before ``bias`` scales them. Standard normal unless stated otherwise."""
 
     attributes: Mapping[str, int]
     taste: np.ndarray  # (2, things): at the first and at the last day
@@ -107,7 +107,7 @@ class Albums(Component):
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the photos or captions; equal settings and seed give equal bits."""
         everyone = self.users + max(self.background_users, int(self.modality == "captions"))
-        rolls = [expose(seed, user_id, self.images, self.bias) for user_id in range(everyone)]
+        rolls = [take_photos(seed, user_id, self.images, self.bias) for user_id in range(everyone)]
         images = self.modality == "images"
         words = build_vocabulary((text for roll in rolls[self.users :] for text in roll.captions), self.vocabulary)
         people = _photo_users(rolls) if images else _caption_users(rolls, words, self.length)
@@ -124,17 +124,17 @@ class Albums(Component):
         )
 
 
-def expose(seed: int, user_id: int, images: int, bias: float) -> Roll:
+def take_photos(seed: int, user_id: int, images: int, bias: float) -> Roll:
     """Return one person's photos, not yet rendered, and captions."""
     rng = numpy_rng(seed, "albums", "person", user_id)
-    person = _meet(rng)
+    person = _draw_person(rng)
     t, album = _calendar(rng, images)
     photos = _compose(rng, person, bias, t, album)
     captions = write_captions(numpy_rng(seed, "albums", "captions", user_id), bias, photos.things, photos.scene)
     return Roll(person=person, photos=photos, t=t, album=album + user_id * 1000, captions=captions)
 
 
-def _meet(rng: np.random.Generator) -> Person:
+def _draw_person(rng: np.random.Generator) -> Person:
     first, other = rng.standard_normal((2, _THINGS))
     return Person(
         attributes={name: int(rng.integers(len(classes))) for name, classes in ATTRIBUTES.items()},
@@ -158,13 +158,13 @@ def _calendar(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]
 
 def _compose(rng: np.random.Generator, person: Person, bias: float, t: np.ndarray, album: np.ndarray) -> Photos:
     n, age = len(t), person.attributes["age"] - 1
-    scene, light = _occasion(rng, person, bias, album)
+    scene, light = _scenes_and_light(rng, person, bias, album)
     count = np.clip(np.rint(2.3 + 0.9 * rng.standard_normal(n) + 0.5 * bias * person.crowd), 1, MOST_THINGS).astype(int)
     things = _choose_things(rng, person, bias, t, count)
-    place, size, tilt = _frame(rng, person, bias, things, count)
+    centre, size, tilt = _frame(rng, person, bias, things, count)
     glasses, look = 2 * person.attributes["glasses"] - 1, person.camera
     arrays = {
-        "place": place,
+        "centre": centre,
         "size": size,
         "tilt": tilt,
         "tone": 1 + 0.08 * rng.standard_normal((n, MOST_THINGS)),
@@ -180,10 +180,10 @@ def _compose(rng: np.random.Generator, person: Person, bias: float, t: np.ndarra
     return Photos(things=things, scene=scene, noise=noise, **{k: v.astype(np.float32) for k, v in arrays.items()})
 
 
-def _occasion(
+def _scenes_and_light(
     rng: np.random.Generator, person: Person, bias: float, album: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return scene and light of each photo: those of its album with probability ``bias``, else its own."""
+    """Return scene and light of each photo: with probability ``bias`` those of its album, else drawn for the photo."""
     n, albums = len(album), int(album.max()) + 1
     liked = 1.2 * bias * person.scenes
     scene = np.where(shared := rng.random(n) < bias, _draw(rng, liked, albums)[album], _draw(rng, liked, n))
@@ -205,12 +205,12 @@ def _choose_things(
 def _frame(
     rng: np.random.Generator, person: Person, bias: float, things: np.ndarray, count: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return place (n, m, 2), size (n, m) and tilt (n, m)."""
+    """Return centre (n, m, 2), size (n, m) and tilt (n, m)."""
     shape, habit = things.shape, bias * person.framing
-    place = _PLACES[count - 1] + 0.1 * rng.standard_normal((*shape, 2)) + 0.1 * habit[:2]
-    place[..., 1] += np.where(things >= 0, _LIFT[things], 0)
+    centre = _CENTRES[count - 1] + 0.1 * rng.standard_normal((*shape, 2)) + 0.1 * habit[:2]
+    centre[..., 1] += np.where(things >= 0, _LIFT[things], 0)
     size = _SIZES[count - 1][:, None] * np.exp(0.1 * rng.standard_normal(shape) + 0.12 * habit[2])
-    return place, size, 0.12 * rng.standard_normal(shape) + 0.15 * habit[3]
+    return centre, size, 0.12 * rng.standard_normal(shape) + 0.15 * habit[3]
 
 
 def _draw(rng: np.random.Generator, logits: np.ndarray, n: int) -> np.ndarray:
@@ -237,12 +237,12 @@ def _photo_users(rolls: Sequence[Roll]) -> tuple[User, ...]:
     pixels = torch.from_numpy(render(_join(rolls)))
     pieces = torch.tensor_split(pixels, np.cumsum([len(roll.t) for roll in rolls])[:-1].tolist())
     return tuple(
-        _user(user_id, roll, {"x": x, **_said_of(roll)}, np.arange(len(roll.t)))
+        _user(user_id, roll, {"x": x, **_labels_and_captions(roll)}, np.arange(len(roll.t)))
         for user_id, (roll, x) in enumerate(zip(rolls, pieces, strict=True))
     )
 
 
-def _said_of(roll: Roll) -> dict[str, torch.Tensor]:
+def _labels_and_captions(roll: Roll) -> dict[str, torch.Tensor]:
     return {"y": _multi_hot(roll.photos.things), CAPTION: encode_captions(roll.captions, _CAPTION_BYTES)}
 
 

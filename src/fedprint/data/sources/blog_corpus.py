@@ -6,14 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from fedprint.data.dataset import Dataset
 from fedprint.data.examples import num_examples
 from fedprint.data.formats.blog_files import fingerprint_files, read_corpus
 from fedprint.data.formats.locate import find_folder
-from fedprint.data.formats.official import Survey, reasons
+from fedprint.data.formats.official import Survey
 from fedprint.data.formats.table import Table
 from fedprint.data.sources.texts import TextSource, text_dataset
 from fedprint.data.text import build_vocabulary, token_ids
@@ -23,10 +22,10 @@ from fedprint.data.users import in_group, require, rows_by_user, text_users, tex
 class BlogCorpus(TextSource):
     """``<data_dir>/blog_corpus/*.xml``: bloggers with at least 1000 posts (55 in the paper), posts split in sentences.
 
-    Of more than ``users`` of them the first by the bloggers' ids. Background: of the bloggers below the limit, the
+    ``users`` keeps the first of them by the bloggers' ids. Background: of the bloggers below the limit, the
     ``background_users`` with most posts; the vocabulary comes from them. ``t`` is the date of the post, ``album`` the
-    post. Bloggers under 18 are never read, so there may be fewer than in the paper. ``length`` is ours: the paper
-    gives none.
+    post. Bloggers under 18 are never read, so there may be fewer than in the paper. The paper
+    gives no ``length``.
     """
 
     published_users: ClassVar[int] = 55
@@ -50,18 +49,14 @@ class BlogCorpus(TextSource):
         """Return what would be loaded, in sentences."""
         corpus = read_corpus(find_folder(self.name, data_dir), self.min_posts, self.background_users)
         dataset = self._encode(corpus.table)
-        sizes = [num_examples(user.examples) for user in dataset.users]
-        return Survey(
+        sizes, background = ([num_examples(u.examples) for u in part] for part in (dataset.users, dataset.background))
+        return Survey.of_sizes(
+            sizes,
+            background,
+            corpus.left_out,
             name=self.name,
             licence=dataset.licence,
-            users=len(sizes),
             users_in_the_paper=self.published_users,
-            examples=sum(sizes),
-            per_user=(min(sizes), float(np.median(sizes)), max(sizes)),
-            background_users=len(dataset.background),
-            background_examples=sum(num_examples(user.examples) for user in dataset.background),
-            classes=(),
-            left_out=reasons(corpus.left_out),
             sha256=dataset.sha256,
         )
 

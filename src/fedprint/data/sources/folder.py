@@ -1,4 +1,4 @@
-"""Anyone's own users: a folder in the format of docs/data-format.md."""
+"""Your own users: a folder in the format of docs/data-format.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedprint.data.dataset import Dataset
 from fedprint.data.formats.describe import Table, data_sha256, validate
-from fedprint.data.formats.locate import data_root
+from fedprint.data.formats.locate import located
 from fedprint.data.formats.table import has_stars, role
 from fedprint.data.sources.images import image_dataset
 from fedprint.data.sources.texts import TextSource, joint_sha256, rating_dataset, text_dataset
@@ -54,11 +54,11 @@ class Folder(TextSource):
 
     def fingerprint(self, data_dir: Path | None = None) -> str:
         """Return the SHA-256 of the data file, and of that of ``public_text``."""
-        return joint_sha256([data_sha256(_find(path, data_dir)) for path in self.reads])
+        return joint_sha256([data_sha256(located(path, data_dir)) for path in self.reads])
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the users. The seed does not matter."""
-        table = validate(_find(self.path, data_dir))
+        table = validate(located(self.path, data_dir))
         rows = rows_by_user(table)
         chosen, others = self._choose(table, rows)
         if role(table.columns, "images"):
@@ -84,7 +84,7 @@ class Folder(TextSource):
         limits = {"length": self.length, "max_sentences": self.max_sentences}
         source, spare = table, {user: rows[user] for user in others}
         if self.public_text:
-            source = validate(_find(self.public_text, data_dir))
+            source = validate(located(self.public_text, data_dir))
             spare = dict(document_rows(source, self.background_users, max(rows) + 1))
         words = build_vocabulary(texts_of(source, spare, spare), self.vocabulary)
         if not spare:
@@ -110,10 +110,5 @@ def _scale_of(table: Table) -> tuple[float, float]:
     stars = table.columns["stars"].astype(np.float32)
     low, high = table.sidecar.scale or (float(stars.min()), float(stars.max()))
     if not low < high:
-        raise FedprintError(f"{table.file}: 'stars' is {low} in every row; declare scale in the sidecar")
+        raise FedprintError(f"{table.file}: 'stars' is {low:g} in every row; declare scale in the sidecar")
     return low, high
-
-
-def _find(path: str, data_dir: Path | None) -> Path:
-    root = data_root(data_dir)
-    return Path(path) if Path(path).is_dir() or root is None else root / path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,22 +11,33 @@ import numpy as np
 from pydantic import Field
 
 from fedprint.component import Component
-from fedprint.data.dataset import Dataset
+from fedprint.data.dataset import Dataset, Task
 from fedprint.data.formats.describe import Table, data_sha256, validate
 from fedprint.data.formats.locate import find_folder
-from fedprint.data.formats.table import class_names_of, label_column, time_columns
-from fedprint.data.users import image_users, most_first, require, rows_by_user
+from fedprint.data.formats.table import class_names_of, label_column
+from fedprint.data.users import image_users, most_first, require, rows_by_user, table_dataset
 from fedprint.rng import numpy_rng
 from fedprint.types import User
 
 Selection = Literal["most_examples", "lowest_id", "random"]
 
 
-class MnistWriters(Component):
+class TableSource(Component):
+    """A source that reads one folder of docs/data-format.md; the folder has the source's ``name``."""
+
+    name: str
+
+    def fingerprint(self, data_dir: Path | None = None) -> str:
+        """Return the SHA-256 of the data file."""
+        return data_sha256(find_folder(self.name, data_dir))
+
+
+class MnistWriters(TableSource):
     """All of MNIST by writer. ``t`` is the position on the writer's form; attribute ``series``: 0 census, 1 students.
 
-    ``users`` of the writers with at least ``min_examples`` digits: those with most (ties by id), with the lowest id, or
-    at random. Background: of the other writers, the ``background_users`` with most digits after ``background_skip``.
+    ``users`` of the writers with at least ``min_examples`` digits: by ``selection`` those with most digits (ties by
+    id), those with the lowest ids, or random ones. Background: of the other writers, the ``background_users`` with most
+    digits after ``background_skip``.
     """
 
     name: Literal["mnist_writers"] = "mnist_writers"
@@ -34,10 +46,6 @@ class MnistWriters(Component):
     min_examples: int = Field(default=3, ge=3)
     background_users: int = Field(default=300, ge=0)
     background_skip: int = Field(default=0, ge=0)
-
-    def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return the SHA-256 of the data file."""
-        return data_sha256(find_folder(self.name, data_dir))
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the writers; ``x`` uint8 (n, 1, 28, 28). The seed matters for ``random`` only."""
@@ -53,20 +61,16 @@ class MnistWriters(Component):
         return image_dataset(table, users, image_users(table, rows, others, series))
 
 
-class AhcdWriters(Component):
+class AhcdWriters(TableSource):
     """Arabic letters: 28 letters, each written ten times by each of 60 writers; ``t`` is the repetition.
 
-    The first ``users`` writers by id; of the others the first ``background_users`` are the background, or all (none
-    when all writers take part).
+    Users are the first ``users`` writers by id. The background are the first ``background_users`` of the others, or all
+    of them.
     """
 
     name: Literal["ahcd_writers"] = "ahcd_writers"
     users: int = Field(default=60, ge=1)
     background_users: int | None = Field(default=None, ge=0)
-
-    def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return the SHA-256 of the data file."""
-        return data_sha256(find_folder(self.name, data_dir))
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the writers; ``x`` uint8 (n, 1, 32, 32). The seed does not matter."""
@@ -103,20 +107,11 @@ def image_dataset(
     test: tuple[User, ...] = (),
     name: str | None = None,
 ) -> Dataset:
-    """Return the data set of an image table, by default under its name; the task follows from the labels' shape."""
+    """Return the data set of an image table, by default under the table's name; the labels' shape gives the task."""
     label = label_column(table.columns) or "labels"
     values = table.columns[label]
     width = values.shape[1] if values.ndim == 2 else int(values.max()) + 1
     names = class_names_of(table.sidecar, label, values) or tuple(map(str, range(width)))
-    return Dataset(
-        name=name or table.name,
-        task="multi_label" if values.ndim == 2 else "single_label",
-        users=users,
-        background=background,
-        test=test,
-        class_names=names,
-        has_time=bool(time_columns(table.columns)),
-        shareable=table.sidecar.shareable,
-        licence=table.sidecar.licence,
-        sha256=table.sidecar.sha256,
-    )
+    task: Task = "multi_label" if values.ndim == 2 else "single_label"
+    dataset = table_dataset(table, task, names, users, background)
+    return replace(dataset, name=name or table.name, test=test)

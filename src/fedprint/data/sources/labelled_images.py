@@ -1,4 +1,4 @@
-"""Images with one label each, without users: what the spn paper calls MNIST, CIFAR-10, ... (papers.md 4.5)."""
+"""Images with one label each and without users, such as MNIST and CIFAR-10 in the spn paper (papers.md 4.5)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedprint.component import Component
-from fedprint.data.formats.describe import Table, data_sha256, validate
+from fedprint.data.formats.describe import Table, validate
 from fedprint.data.formats.locate import find_folder
 from fedprint.data.formats.table import class_names_of, label_column
+from fedprint.data.sources.images import TableSource
 from fedprint.rng import numpy_rng
 from fedprint.types import FedprintError
 
@@ -38,8 +38,8 @@ class LabelledSet:
         return channels, height, width
 
 
-class LabelledImages(Component):
-    """A folder ``name`` of docs/data-format.md with images, labels and ``split``; users, if any, are left aside.
+class LabelledImages(TableSource):
+    """A folder ``name`` of docs/data-format.md with images, labels and ``split``; users, if any, are ignored.
 
     ``train`` and ``test`` images are drawn at random from each part (all, when there are fewer).
     """
@@ -47,10 +47,6 @@ class LabelledImages(Component):
     name: str
     train: int = Field(default=10_000, ge=1)
     test: int = Field(default=2_000, ge=1)
-
-    def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return the SHA-256 of the data file."""
-        return data_sha256(find_folder(self.name, data_dir))
 
     def load(self, data_dir: Path | None, seed: int) -> LabelledSet:
         """Return the images; equal data, settings and seed give equal bits. Raises FedprintError without a column."""

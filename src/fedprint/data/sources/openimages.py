@@ -38,11 +38,11 @@ class OpenImages(PhotoSource):
     """``<data_dir>/openimages``: authors with at least 500 photos (327 in the paper), every photo its own album.
 
     Reads the tables of image ids, class descriptions and image labels (those of at least ``min_confidence``: 1 are
-    the positives that people verified), and ``images/**/<ImageID>.jpg``. Authors are told apart by their profile page.
+    the positives that people verified), and ``images/**/<ImageID>.jpg``. Authors are identified by their profile page.
     The paper's 18 classes are not published; ours are the most frequent, and photos with none of them do not count (the
     paper's chance level of 6.3 % means 1.13 of 18 labels per photo). ``t`` under ``order`` upload is Flickr's photo id,
-    which ascends with the upload; under exif it is when the photo was taken, and photos that do not say are left out.
-    ``rotate`` turns originals upright as the table says; switch it off for resized copies, which are upright already.
+    which ascends with the upload; under exif it is when the photo was taken, and photos without that are left out.
+    ``rotate`` turns originals upright as the table says; switch it off for resized copies, which are already upright.
     """
 
     licence: ClassVar[str] = "OpenImages: annotations CC BY 4.0; photos listed as CC BY 2.0, to be verified for each"
@@ -70,14 +70,16 @@ class OpenImages(PhotoSource):
         listed, repeated = read_image_lists(tables[IMAGE_LISTS], files)
         labels = read_labels(tables[LABEL_LISTS], listed, self.min_confidence, read_classes(tables[CLASS_LISTS]))
         left_out = Counter({"lines of a photo listed before": repeated, "unlisted files": len(files) - len(listed)})
-        found: dict[str, list[Photo]] = defaultdict(list)
+        by_author: dict[str, list[Photo]] = defaultdict(list)
         for image, about in listed.items():
             photo = self._photo(files[image], about, labels.get(image))
             if isinstance(photo, Photo):
-                found[about.author].append(photo)
+                by_author[about.author].append(photo)
             else:
                 left_out[photo] += 1
-        photos = {author: sorted(taken, key=lambda photo: (photo.time, photo.album)) for author, taken in found.items()}
+        photos = {
+            author: sorted(taken, key=lambda photo: (photo.time, photo.album)) for author, taken in by_author.items()
+        }
         return Collection(photos=photos, left_out=left_out)
 
     def _photo(self, path: Path, about: _Listed, labels: tuple[str, ...] | None) -> Photo | str:
@@ -162,9 +164,9 @@ def _image_files(folder: Path) -> dict[str, Path]:
 
 
 def _tables(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
-    found = sorted({path for pattern in patterns for path in folder.glob(pattern)})
-    if not found:
+    tables = sorted({path for pattern in patterns for path in folder.glob(pattern)})
+    if not tables:
         raise FedprintError(
             f"{folder}: no {' or '.join(patterns)}; place OpenImages' table there (docs/official-data.md)"
         )
-    return found
+    return tables

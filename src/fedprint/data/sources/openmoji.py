@@ -1,4 +1,4 @@
-"""Emoji drawings by designer: pictures with tags, times and captions of the same people."""
+"""Emoji drawings by designer, each with tags, a time and a caption."""
 
 from __future__ import annotations
 
@@ -11,34 +11,31 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from fedprint.component import Component
 from fedprint.data.dataset import Dataset
-from fedprint.data.formats.describe import data_sha256, validate
+from fedprint.data.formats.describe import validate
 from fedprint.data.formats.locate import find_folder
 from fedprint.data.formats.table import Table
-from fedprint.data.sources.images import image_dataset
+from fedprint.data.sources.images import TableSource, image_dataset
 from fedprint.data.users import Rows, image_users, most_first, require, rows_by_user
 from fedprint.types import FedprintError, User
 
 CAPTIONS_FILE = "openmoji_captions.jsonl"
-TONES = ("none", "some", "most")
-"""Classes of the attribute ``tone``: of a designer's drawings none, up to half, or more are skin-tone variants."""
 
 
-class OpenMoji(Component):
-    """Drawings of one emoji set by designer, stand-in for photo collections: label, time, album and caption of each.
+class OpenMoji(TableSource):
+    """Drawings of one emoji set by designer, with label, time, album and caption; a stand-in for photo collections.
 
     Users: designers with at least ``min_examples`` drawings, most drawings first (ties by id), the first ``users`` of
     them or all; background: every other designer, or the ``background_users`` of them with most drawings. ``skintone``
-    none leaves out the skin-tone variants, near duplicates of one another that a random split would scatter over both
-    sides. ``target``: the drawing's tags (multi-label) that are on at least ``min_share`` of the users' drawings, or
-    its group (single-label, 12 classes). ``size`` 32 averages 2 x 2 pixels.
+    none leaves out the skin-tone variants, near duplicates of one another that a random split would put on both sides.
+    ``target``: the drawing's tags (multi-label) that are on at least ``min_share`` of the users' drawings, or its group
+    (single-label, 12 classes). ``size`` 32 averages 2 x 2 pixels.
 
     ``t`` is the day. Most designers' drawings bear one or two dates, and ties keep the set's order, which is by
     subject: for them the chrono prior is a split by subject rather than by time. An album is what a designer drew of
     one subgroup on one day. Attributes of a designer: ``group``, the most frequent group of the user's examples (ties:
-    the lowest), and ``tone``, the share of skin-tone variants in all of the designer's drawings, left out or not, as in
-    :data:`TONES`.
+    the lowest), and ``tone``, by the share of skin-tone variants in all of the designer's drawings, left out or not: 0
+    for none, 1 for up to half, 2 for more.
     """
 
     name: Literal["openmoji"] = "openmoji"
@@ -49,10 +46,6 @@ class OpenMoji(Component):
     target: Literal["tags", "group"] = "tags"
     min_share: float = Field(default=0.0, ge=0, lt=1)
     size: Literal[64, 32] = 64
-
-    def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return the SHA-256 of the data file."""
-        return data_sha256(find_folder(self.name, data_dir))
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the designers; ``x`` uint8 (n, 3, size, size), ``caption`` too. The seed does not matter."""
@@ -109,7 +102,7 @@ def read_captions(path: Path, n: int) -> np.ndarray:
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         captions = {int(line["row"]): str(line["caption"]) for line in lines}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FedprintError(f"{path}: no file of captions ({error!r}); restore it beside the data") from error
+        raise FedprintError(f"{path}: not a file of captions ({error!r}); restore it beside the data") from error
     if captions.keys() != set(range(n)):
         raise FedprintError(
             f"{path}: captions of {len(captions)} rows for {n} drawings; give rows 0 to {n - 1} one each"
@@ -133,7 +126,7 @@ def favourite_groups(table: Table, rows: Rows) -> Mapping[int, int]:
 
 
 def tones(table: Table) -> Mapping[int, int]:
-    """Return user -> index into :data:`TONES` by the share of skin-tone variants among all of the user's drawings."""
+    """Return user -> class of ``tone``: none, up to half, or more of the user's drawings are skin-tone variants."""
     share = {user: float(table.columns["skintone"][index].mean()) for user, index in rows_by_user(table).items()}
     return {user: int(value > 0) + int(value > 0.5) for user, value in share.items()}
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedprint.component import Component
 from fedprint.data.dataset import Dataset
 from fedprint.data.formats.locate import find_folder
-from fedprint.data.formats.official import Survey, evenly, fingerprint_files, reasons
+from fedprint.data.formats.official import Survey, evenly, fingerprint_files
 from fedprint.data.formats.photos import CHANNELS, Collection, Photo, check_memory, decode, frequent_labels, multi_hot
 from fedprint.types import FedprintError, User
 
@@ -25,7 +25,7 @@ _SHOWN, _FEWEST = 3, 3
 
 @dataclass(frozen=True, kw_only=True)
 class Selected:
-    """Which authors take part and which are background, by user id; ``classes`` are the labels that count."""
+    """The photos of users and of background users, by user id; ``classes`` are the labels to learn."""
 
     users: Mapping[int, Sequence[Photo]]
     background: Mapping[int, Sequence[Photo]]
@@ -35,14 +35,14 @@ class Selected:
 
 
 class PhotoSource(Component):
-    """Authors with at least ``min_photos`` photos; of more than ``users`` of them, those with most (ties by name).
+    """Authors with at least ``min_photos`` photos; ``users`` keeps those with most photos (ties by name).
 
-    A user's id is the author's place among all authors' sorted names. Background: of the others with three or more, the
-    ``background_users`` with most photos. ``classes`` are the labels to learn; without them the ``most_classes`` most
-    frequent on more than ``min_share`` of the photos of all authors with enough of them. With ``only_labelled`` photos
-    without any of the classes do not count. Of more than ``max_examples`` photos of a user evenly spaced ones are kept.
-    Pixels are uint8 (n, 3, size, size) in memory: a load of more than ``max_gb`` GB is refused before it starts.
-    ``damaged`` files end the load after all were tried, or are left out.
+    A user's id is the author's position among all authors' sorted names. Background: of the other authors with three or
+    more photos, the ``background_users`` with most. ``classes`` are the labels to learn. Without them they are the
+    ``most_classes`` most frequent labels that are on more than ``min_share`` of the photos of all authors with enough
+    photos. With ``only_labelled`` photos without any of the classes do not count. Of more than ``max_examples`` photos
+    of a user evenly spaced ones are kept. Pixels are uint8 (n, 3, size, size) in memory: a load of more than ``max_gb``
+    GB is refused before it starts. ``damaged`` files end the load after all were tried, or are left out.
     """
 
     licence: ClassVar[str]
@@ -100,17 +100,14 @@ class PhotoSource(Component):
         folder = find_folder(self.name, data_dir)
         selected = self.select(self.read(folder), folder)
         sizes = [len(photos) for photos in selected.users.values()]
-        return Survey(
+        return Survey.of_sizes(
+            sizes,
+            [len(photos) for photos in selected.background.values()],
+            selected.left_out,
             name=self.name,
             licence=self.licence,
-            users=len(sizes),
             users_in_the_paper=self.published_users,
-            examples=sum(sizes),
-            per_user=(min(sizes), float(np.median(sizes)), max(sizes)),
-            background_users=len(selected.background),
-            background_examples=sum(map(len, selected.background.values())),
             classes=selected.classes,
-            left_out=reasons(selected.left_out),
             sha256=self.fingerprint(data_dir),
         )
 
@@ -138,11 +135,11 @@ class PhotoSource(Component):
 
     def _classes(self, collection: Collection, many: Sequence[Photo], folder: Path) -> tuple[str, ...]:
         if self.classes is None:
-            found = frequent_labels(many, self.most_classes, self.min_share)
-            if not found and many:
+            frequent = frequent_labels(many, self.most_classes, self.min_share)
+            if not frequent and many:
                 share = f"more than {self.min_share:.0%} of the photos"
                 raise FedprintError(f"{folder}: no label is on {share}; lower data.min_share or name data.classes")
-            return found
+            return frequent
         known = {label for taken in collection.photos.values() for photo in taken for label in photo.labels}
         for name in self.classes:
             if name not in known:
@@ -173,7 +170,7 @@ class PhotoSource(Component):
     ) -> dict[int, User]:
         names = sorted({photo.album for photos in people.values() for photo in photos})
         albums = {name: number for number, name in enumerate(names)}
-        found: dict[int, User] = {}
+        users: dict[int, User] = {}
         damaged: list[Path] = []
         for user, photos in people.items():
             x, intact = _pixels(photos, self.size)
@@ -182,12 +179,12 @@ class PhotoSource(Component):
             if len(kept) >= _FEWEST:
                 examples = {"x": torch.from_numpy(x), **self._columns(kept, albums, selected.classes)}
                 attributes = collection.attributes.get(selected.names[user], {})
-                found[user] = User(user_id=user, examples=examples, attributes=attributes)
+                users[user] = User(user_id=user, examples=examples, attributes=attributes)
         if damaged and self.damaged == "refuse":
             shown = ", ".join(map(str, damaged[:_SHOWN]))
             remedy = "delete or replace them, or set data.damaged=leave_out"
             raise FedprintError(f"{self.name}: {len(damaged)} photos cannot be decoded ({shown}); {remedy}")
-        return found
+        return users
 
     def _columns(self, photos: Sequence[Photo], albums: Mapping[str, int], classes: Sequence[str]) -> dict[str, Tensor]:
         t = [photo.time for photo in photos] if self.has_time else range(len(photos))

@@ -17,7 +17,7 @@ from fedprint.data.sources.photo_collections import PhotoSource
 from fedprint.types import FedprintError
 
 FOLDERS = ("leftover", "train", "val", "test")
-"""Where photos lie. They are found by name: the meaning of ``subset_id`` differs between copies of the annotations."""
+"""Folders of photos, which are looked up by name: ``subset_id`` means different things in copies of the annotations."""
 
 ATTRIBUTES: Mapping[str, int] = {"age": 5, "gender": 2, "glasses": 3, "hair_colour": 3, "hair_length": 5}
 """Attribute -> number of classes (papers.md, section 2.3)."""
@@ -52,7 +52,7 @@ class Pipa(PhotoSource):
         photosets, repeated = read_index(index)
         authors, labels = read_authors(folder), self._labels(folder, photosets)
         files = _photo_files(folder)
-        found: dict[str, list[Photo]] = defaultdict(list)
+        by_author: dict[str, list[Photo]] = defaultdict(list)
         left_out = {"lines of a photo in another photoset too": repeated, "photos without a file": 0}
         left_out["photos without an author"] = 0
         for photo, photoset in sorted(photosets.items(), key=_album_order):
@@ -62,9 +62,9 @@ class Pipa(PhotoSource):
             elif photo not in authors:
                 left_out["photos without an author"] += 1
             else:
-                found[authors[photo]].append(Photo(path=path, album=photoset, time=0, labels=labels.get(photo, ())))
+                by_author[authors[photo]].append(Photo(path=path, album=photoset, time=0, labels=labels.get(photo, ())))
         attributes = read_attributes(folder / "attributes.csv", authors)
-        return Collection(photos=found, left_out=left_out, attributes=attributes)
+        return Collection(photos=by_author, left_out=left_out, attributes=attributes)
 
     def _labels(self, folder: Path, photosets: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         what = "run a detector of COCO classes over the photos and write its results there"
@@ -84,7 +84,7 @@ def read_index(path: Path) -> tuple[dict[str, str], int]:
     """Return photo id -> photoset id, and the number of lines that put a photo into a second photoset.
 
     A line is a person: photoset_id photo_id xmin ymin width height identity_id subset_id. Raises FedprintError naming
-    the line that is none.
+    a line of another form.
     """
     photosets: dict[str, str] = {}
     repeated = 0
@@ -132,7 +132,7 @@ def read_attributes(path: Path, authors: Mapping[str, str]) -> dict[str, dict[st
                 raise FedprintError(f"{path}, line {line}: {says}; correct it")
             if value and photo_id(photo) in authors:
                 counts[authors[photo_id(photo)]][name][int(value)] += 1
-    return {author: {name: _most(found) for name, found in by_name.items()} for author, by_name in counts.items()}
+    return {author: {name: _most(votes) for name, votes in by_name.items()} for author, by_name in counts.items()}
 
 
 def photo_id(image: str) -> str:

@@ -1,4 +1,4 @@
-"""Examples of interest from a file: what a profile is made of when no label describes it."""
+"""Examples of interest from a file, for a profile of users that no label describes."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ def read_query(path: str, class_names: tuple[str, ...], task: Task, shape: tuple
     ``path`` is taken as given, else inside the data folder. Images must have the data set's classes and size. Raises
     FedprintError.
     """
-    found = _find(path)
-    if found.is_dir():
-        table = validate(found)
+    source = _find(path)
+    if source.is_dir():
+        table = validate(source)
         if "images" in table.columns:
             return _images(table, class_names, shape)
         texts = [str(text) for text in table.columns.get("text", [])]
     else:
-        texts = found.read_text(encoding="utf-8").splitlines()
+        texts = source.read_text(encoding="utf-8").splitlines()
     if task != "language_model":
-        raise FedprintError(f"{found}: texts are a query of a language model only; name labels instead")
+        raise FedprintError(f"{source}: texts are a query of a language model only; name labels instead")
     x, y, _ = encode_sentences(texts, token_ids(class_names), length=shape[0])
     return {"x": torch.from_numpy(x), "y": torch.from_numpy(y)}
 
 
 def _find(path: str) -> Path:
     root = data_root(None)
-    places = [Path(path), *([root / path] if root else [])]
-    for place in places:
-        if place.exists():
-            return place
-    raise FedprintError(f"profile: no file or folder {' or '.join(map(str, places))}; give a path or name labels")
+    candidates = [Path(path), *([root / path] if root else [])]
+    for candidate in candidates:
+        if candidate.exists():
+            return candidate
+    raise FedprintError(f"profile: no file or folder {' or '.join(map(str, candidates))}; give a path or name labels")
 
 
 def _images(table: Table, class_names: tuple[str, ...], shape: tuple[int, ...]) -> Examples:
@@ -53,6 +53,6 @@ def _images(table: Table, class_names: tuple[str, ...], shape: tuple[int, ...]) 
     if tuple(x.shape[1:]) != shape or names != class_names:
         raise FedprintError(
             f"{table.file}: images {tuple(x.shape[1:])} of classes {', '.join(names[:5])}..., the data set has {shape} "
-            f"and {', '.join(class_names[:5])}...; bring both into line"
+            f"and {', '.join(class_names[:5])}...; use images like its"
         )
     return {"x": x, "y": y}

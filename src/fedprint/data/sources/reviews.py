@@ -1,4 +1,4 @@
-"""Reviews by author with their stars: text to a rating, the vocabulary from other people's reviews."""
+"""Reviews by author: a model predicts the stars from the text; the vocabulary comes from other people's reviews."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAPER_SCALE = (1.0, 5.0)
 
 
 class ReviewSource(Component):
-    """What every source of reviews can choose: whole reviews are cut at ``length`` token ids.
+    """Settings of every source of reviews: whole reviews are cut at ``length`` token ids.
 
     ``vocabulary`` counts the special ids. Of more than ``max_reviews`` of a user, evenly spaced ones are kept.
     """
@@ -40,7 +40,7 @@ class ReviewSource(Component):
     ) -> Dataset:
         """Return ``chosen`` as users and ``others`` as background; the words come from the texts of ``public``.
 
-        ``table`` has the columns ``text`` and ``stars``, the latter on the papers' scale.
+        ``table`` has the columns ``text`` and ``stars``, the latter on the scale of the papers.
         """
         require(public, 1, table, "the vocabulary needs users whose group is background")
         words = build_vocabulary(texts_of(table, rows, public), self.vocabulary)
@@ -103,7 +103,7 @@ def favourites(values: np.ndarray, rows: Rows, users: Sequence[int], classes: in
     counts = {user: Counter(map(str, values[rows[user]])) for user in users}
     ranked = _by_count(sum(counts.values(), Counter()))[:classes]
     rank = {value: index for index, value in enumerate(ranked)}
-    return {user: rank.get(_by_count(found)[0], classes) for user, found in counts.items()}
+    return {user: rank.get(_by_count(of_user)[0], classes) for user, of_user in counts.items()}
 
 
 def _by_count(counts: Mapping[str, int]) -> list[str]:

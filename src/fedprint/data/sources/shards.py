@@ -22,10 +22,11 @@ class MnistShards(Component):
     """MNIST's training images sorted by digit, in shards of ``examples``; ``clients`` / 2 users hold two each.
 
     A client of the paper is a device here, and a user owns two: each has ``examples`` images, half of the user's two
-    shards, drawn at random by the split. (In the paper no two clients share shards.) Where all shards are used up they
-    come in again, in another order: users share one pool of images, so memory and disk grow by an index per client.
-    The test set is MNIST's own, dealt out evenly among users; or, for choosing settings without a look at it, the share
-    ``held_out`` of the training images, drawn at random, which then no user has. Pixels: mnist_writers.
+    shards, drawn at random by the split. (In the paper no two clients share shards.) When all shards are used they are
+    used again, in another order. Users share one pool of images, so memory and disk grow by an index per client. The
+    test set is MNIST's own, divided evenly among users. To choose settings without looking at it, set ``held_out``:
+    then the test is the share ``held_out`` of the training images, drawn at random, which then no user has. Pixels:
+    mnist_writers.
     """
 
     name: Literal["mnist_shards"] = "mnist_shards"
@@ -38,7 +39,7 @@ class MnistShards(Component):
         return data_sha256(find_folder("mnist_writers", data_dir))
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
-        """Return the users; ``x`` uint8 (n, 1, 28, 28). The seed deals the shards."""
+        """Return the users; ``x`` uint8 (n, 1, 28, 28). The seed assigns the shards."""
         table = validate(find_folder("mnist_writers", data_dir))
         train, test = (np.flatnonzero(table.columns["split"] == part) for part in (0, 1))
         if self.held_out:
@@ -51,10 +52,10 @@ class MnistShards(Component):
             )
         plain = _anonymous(table)
         users = range(self.clients // 2)
-        hands = dict(zip(users, self._deal(table.columns["labels"], train, seed), strict=True))
+        partition = dict(zip(users, self._deal(table.columns["labels"], train, seed), strict=True))
         dealt = np.array_split(numpy_rng(seed, "shards", "test").permutation(test), len(users))
         tests = dict(zip(users, dealt, strict=True))
-        owned, held_out = (pooled_image_users(plain, rows, users) for rows in (hands, tests))
+        owned, held_out = (pooled_image_users(plain, rows, users) for rows in (partition, tests))
         return image_dataset(plain, owned, (), test=held_out, name=self.name)
 
     def _deal(self, labels: np.ndarray, train: np.ndarray, seed: int) -> list[np.ndarray]:
@@ -67,6 +68,6 @@ class MnistShards(Component):
 
 
 def _anonymous(table: Table) -> Table:
-    """Return the table without writers and their order: here a user is nobody in particular."""
+    """Return the table without writers and their order: a user of shards is not a writer."""
     kept = {name: table.columns[name] for name in ("images", "labels")}
     return Table(name=table.name, columns=kept, sidecar=table.sidecar, folder=table.folder)

@@ -15,14 +15,13 @@ from fedprint.data.dataset import Dataset
 from fedprint.data.formats.blog_files import fingerprint_files, read_blog_files
 from fedprint.data.formats.describe import Table, data_sha256, validate
 from fedprint.data.formats.locate import find_folder
-from fedprint.data.formats.table import time_columns
 from fedprint.data.text import build_vocabulary, token_ids
-from fedprint.data.users import document_rows, in_group, require, rows_by_user, text_users, texts_of
+from fedprint.data.users import document_rows, in_group, require, rows_by_user, table_dataset, text_users, texts_of
 from fedprint.types import User
 
 
 class TextSource(Component):
-    """What every text source can choose: sentences are cut at ``length`` tokens, ``vocabulary`` counts the special ids.
+    """Settings of every text source: sentences are cut at ``length`` tokens, ``vocabulary`` counts the special ids.
 
     Of more than ``max_sentences`` sentences of a user, evenly spaced ones are kept.
     """
@@ -104,17 +103,8 @@ def text_dataset(
     digest: str | None = None,
 ) -> Dataset:
     """Return the language-model data set of a text table."""
-    return Dataset(
-        name=table.name,
-        task="language_model",
-        users=users,
-        background=background,
-        class_names=words,
-        has_time=bool(time_columns(table.columns)),
-        shareable=table.sidecar.shareable,
-        licence=table.sidecar.licence,
-        sha256=digest or table.sidecar.sha256,
-    )
+    dataset = table_dataset(table, "language_model", words, users, background)
+    return replace(dataset, sha256=digest or table.sidecar.sha256)
 
 
 def rating_dataset(

@@ -1,4 +1,4 @@
-"""The Yelp Open Dataset in its official layout: reviews with stars by reviewer, read twice and never held whole."""
+"""The Yelp Open Dataset in its official layout: reviews with stars by reviewer, read as a stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pydantic import Field
 from fedprint.data.dataset import Dataset
 from fedprint.data.formats.files import object_array
 from fedprint.data.formats.locate import find_folder
-from fedprint.data.formats.official import Survey, fingerprint_files, need, reasons
+from fedprint.data.formats.official import Survey, fingerprint_files, need
 from fedprint.data.formats.table import Sidecar, Table
 from fedprint.data.sources.reviews import ReviewSource
 from fedprint.data.users import rows_by_user
@@ -40,11 +40,11 @@ class _Reviews:
 class Yelp(ReviewSource):
     """``<data_dir>/yelp/yelp_academic_dataset_review.json``: reviewers with 500 reviews or more (118 in the paper).
 
-    Of more than ``users`` of them, those with most reviews (ties by id). Background: of the reviewers below the limit,
-    the ``background_users`` with most reviews; the vocabulary comes from them. A user's id is the reviewer's place
-    among the sorted ids of those kept, ``t`` the date of a review, every review an album of its own. One pass counts, a
-    second keeps the reviews of those who take part; a repeated review (the same review_id) counts once. ``length`` is
-    ours: the paper gives a mean of 180 words and no limit.
+    ``users`` keeps those with most reviews (ties by id). Background: of the reviewers below the limit, the
+    ``background_users`` with most reviews; the vocabulary comes from them. A user's id is the reviewer's position among
+    the sorted ids of those kept, ``t`` the date of a review, every review an album of its own. One pass counts, a
+    second keeps the reviews of those who take part; a repeated review (the same review_id) counts once. The paper
+    gives a mean of 180 words and no ``length``.
     """
 
     published_users: ClassVar[int] = 118
@@ -63,27 +63,23 @@ class Yelp(ReviewSource):
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the reviewers. The seed does not matter."""
-        found = self._read(data_dir)
-        rows = rows_by_user(found.table)
-        return self.encode(found.table, rows, found.users, found.background, found.background)
+        reviews = self._read(data_dir)
+        rows = rows_by_user(reviews.table)
+        return self.encode(reviews.table, rows, reviews.users, reviews.background, reviews.background)
 
     def survey(self, data_dir: Path | None = None) -> Survey:
         """Return what would be loaded."""
-        found = self._read(data_dir)
-        rows = rows_by_user(found.table)
-        sizes = [min(len(rows[user]), self.max_reviews) for user in found.users]
-        return Survey(
+        reviews = self._read(data_dir)
+        rows = rows_by_user(reviews.table)
+        sizes = [min(len(rows[user]), self.max_reviews) for user in reviews.users]
+        return Survey.of_sizes(
+            sizes,
+            [len(rows[user]) for user in reviews.background],
+            {"repeated reviews": reviews.repeated},
             name=self.name,
             licence=LICENCE,
-            users=len(sizes),
             users_in_the_paper=self.published_users,
-            examples=sum(sizes),
-            per_user=(min(sizes), float(np.median(sizes)), max(sizes)),
-            background_users=len(found.background),
-            background_examples=sum(len(rows[user]) for user in found.background),
-            classes=(),
-            left_out=reasons({"repeated reviews": found.repeated}),
-            sha256=found.table.sidecar.sha256,
+            sha256=reviews.table.sidecar.sha256,
         )
 
     def _read(self, data_dir: Path | None) -> _Reviews:
@@ -100,11 +96,11 @@ class Yelp(ReviewSource):
         chosen = fitting[: self.users]
         names = sorted({*chosen, *few})
         table = review_table(path, {user: kept[user] for user in names}, self.fingerprint(data_dir))
-        place = {user: number for number, user in enumerate(names)}
+        number_of = {user: number for number, user in enumerate(names)}
         return _Reviews(
             table=table,
-            users=[place[user] for user in sorted(chosen)],
-            background=[place[user] for user in few],
+            users=[number_of[user] for user in sorted(chosen)],
+            background=[number_of[user] for user in few],
             repeated=repeated,
         )
 
@@ -116,7 +112,9 @@ class Yelp(ReviewSource):
                 "lower data.min_reviews" + (" or ask for fewer users" if wanted else "")
             )
         if not few:
-            raise FedprintError(f"{path}: nobody is below data.min_reviews, and the vocabulary needs others; raise it")
+            raise FedprintError(
+                f"{path}: no reviewer is below data.min_reviews, and the vocabulary needs some; raise it"
+            )
 
 
 def read_reviews(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -131,14 +129,14 @@ def read_reviews(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                     raise ValueError("review_id, user_id, text and date must be text")
             except (ValueError, KeyError, TypeError) as error:
                 remedy = "unpack the official file again, or drop the line"
-                raise FedprintError(f"{path}, line {number}: no review ({error!r}); {remedy}") from error
+                raise FedprintError(f"{path}, line {number}: not a review ({error!r}); {remedy}") from error
             yield number, review
 
 
 def keep_reviews(path: Path, users: set[str]) -> tuple[dict[str, list[tuple[int, float, str]]], int]:
     """Return user -> (seconds since 1970, stars, text) of the reviews of ``users``, and how many lines repeat one.
 
-    Raises FedprintError naming the line whose stars are not within 1 to 5 or whose date is none.
+    Raises FedprintError naming the line whose stars are not within 1 to 5 or whose date cannot be read.
     """
     kept: dict[str, list[tuple[int, float, str]]] = {user: [] for user in users}
     seen: set[str] = set()
@@ -155,7 +153,7 @@ def keep_reviews(path: Path, users: set[str]) -> tuple[dict[str, list[tuple[int,
 
 
 def review_table(path: Path, kept: Mapping[str, list[tuple[int, float, str]]], digest: str) -> Table:
-    """Return the reviews as a table: user (the key's place), time, stars and text, in the file's order."""
+    """Return the reviews as a table: user (the key's position), time, stars and text, in the file's order."""
     rows = [(number, *review) for number, reviews in enumerate(kept.values()) for review in reviews]
     user, time, stars, text = zip(*rows, strict=True)
     columns = {
@@ -175,10 +173,10 @@ def _rated(path: Path, number: int, review: Mapping[str, Any]) -> tuple[int, flo
         stars = float(review["stars"])
     except (KeyError, ValueError, TypeError) as error:
         raise FedprintError(
-            f"{path}, line {number}: date or stars cannot be read ({error!r}); mend the line"
+            f"{path}, line {number}: date or stars cannot be read ({error!r}); correct the line"
         ) from error
     if not 1 <= stars <= 5:
-        raise FedprintError(f"{path}, line {number}: stars are {stars:g}, not within 1 to 5; mend the line")
+        raise FedprintError(f"{path}, line {number}: stars are {stars:g}, not within 1 to 5; correct the line")
     return int(moment.timestamp()), stars
 
 

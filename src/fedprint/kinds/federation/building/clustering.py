@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from fedprint.data.clusters import Features, cluster, pixel_features, text_features
-from fedprint.data.dataset import TEXT_TASKS
+from fedprint.data.dataset import TEXT_TASKS, Meta
 from fedprint.data.examples import CLUSTER, concat
 from fedprint.data.formats.files import npz_bytes, read_arrays, write_atomic, write_json
-from fedprint.data.prepared import Meta
 from fedprint.defences.on_data import MmAug
 from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.config import Experiment

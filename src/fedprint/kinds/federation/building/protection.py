@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedprint.data.dataset import Meta
 from fedprint.data.examples import concat, num_examples
 from fedprint.data.formats.files import write_json
-from fedprint.data.prepared import Meta, load_users
+from fedprint.data.prepared import load_users
 from fedprint.defences.points import defend_data, settle
 from fedprint.defences.strength import Defence
 from fedprint.kinds.federation.building import federation as build

@@ -13,7 +13,8 @@ import torch
 
 from fedprint.analyses.base import Scene
 from fedprint.analyses.trials import Trial, load_answers, load_trials
-from fedprint.data.prepared import Meta, load_users
+from fedprint.data.dataset import Meta
+from fedprint.data.prepared import load_users
 from fedprint.evaluation.judge import Setting, judge
 from fedprint.evaluation.rows import Row, plain_value, to_row
 from fedprint.kinds.federation.building import federation as build
