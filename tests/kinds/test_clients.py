@@ -262,8 +262,8 @@ def test_rows_and_page_come_from_the_hits_and_name_what_diverged(tmp_path: Path)
     write_clients(head=head, rows=rows, config_text=experiment.text(), out=tmp_path / "report")
     page = (tmp_path / "report" / "index.html").read_text()
     assert "dp-0.1, 100 clients, dirichlet, seed 0" in page and "training diverged in round 3" in page
-    assert "iid: FedAvg over standalone: +10.0 [" in page and "] at 100 clients, in points." in page
-    assert "no number at 100 (diverged)" in page
+    assert "With the iid partition accuracy changes, in points, by +10.0 [" in page
+    assert "] from standalone to fedavg (100 clients), " in page and "no number at 100 (diverged)" in page
     assert "published spn" in page and "69.0" in page, "spn's accuracy of DLNet on CIFAR-10 at alpha2 = .1"
     plain = head_of(SHIPPED, {})
     write_clients(head=plain, rows=rows, config_text=SHIPPED.text(), out=tmp_path / "plain")
@@ -278,7 +278,7 @@ def test_rows_and_page_come_from_the_hits_and_name_what_diverged(tmp_path: Path)
     out.print(summary_table(tmp_path / "report"))
     text = out.export_text()
     assert "30 % [25, 36]" in text and "40 % [34, 46]" in text and "training diverged in round 3" in text
-    assert "Hold: FedAvg is more accurate than clients alone (iid, dirichlet); " in " ".join(text.split())
+    assert "verdicts on the papers' claims, one per claim and partition, " in " ".join(text.split())
 
 
 def test_differences_are_paired_over_the_test_images() -> None:
@@ -325,7 +325,7 @@ def test_seeds_share_their_images_and_widen_the_interval(tmp_path: Path) -> None
     write_clients(head=head_of(several, {}), rows=rows, config_text=several.text(), out=tmp_path / "report")
     page = (tmp_path / "report" / "index.html").read_text()
     assert "intervals over 300 test images and 3 seeds" in page
-    assert "44.0" in page and "FedAvg over standalone: +10.0 [" in page
+    assert "44.0" in page and "accuracy changes, in points, by +10.0 [" in page
 
 
 def judged(shares: dict[str, float], *assignments: str) -> dict[tuple[str, str], str]:

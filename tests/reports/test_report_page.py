@@ -73,6 +73,16 @@ def test_folder_has_page_tables_config_and_every_figure_twice(report: ReportSumm
     page = report.page.read_text(encoding="utf-8")
     assert page.count("<svg") == len(FIGURES)
     assert [page.index(f'id="{name}"') for name in FIGURES] == sorted(page.index(f'id="{name}"') for name in FIGURES)
+    assert page.count("<figcaption><b>Look ") == len(FIGURES), "every caption says what to look at"
+
+
+def test_the_main_figure_follows_the_verdict_and_the_chosen_attacker_leads_the_table(report: ReportSummary):
+    page = report.page.read_text(encoding="utf-8")
+    order = ['aria-label="Verdict"', 'id="ap-by-attacker"', 'id="recognition"', 'id="claims"', 'id="ap-by-user"',
+             'id="method"', 'id="files"']  # fmt: skip
+    assert [page.index(part) for part in order] == sorted(page.index(part) for part in order)
+    attackers = re.findall(r'scope="rowgroup"[^>]*>([a-z-]+)<', page)
+    assert attackers[:9] == ["ridge", "mlp-tuned", "mlp", "chance", "knn", "svm", "mlp", "mlp-tuned", "ridge"]
 
 
 def test_page_fetches_nothing_and_links_only_to_files_of_its_folder(report: ReportSummary):
@@ -139,13 +149,15 @@ def test_seeds_that_chose_different_attackers_are_pooled_as_the_selected_one(eva
     values = [row["value"] for row in rows if row["selected"] and row["metric"] == "ap" and row["linkage"] == "update"]
     assert values[2] == pytest.approx((values[0] + values[1]) / 2)
     assert report.update["ap"].value == pytest.approx(values[2])
-    assert report.page.read_text(encoding="utf-8").count("chosen in 1 of 2 seeds") == 2
+    assert report.page.read_text(encoding="utf-8").count("chosen in 1 of 2 seeds") == 4, (
+        "in the short table and in the full one"
+    )
 
 
 def test_random_scores_are_no_attacker_to_judge_recognition_by(evaluations: Write, tmp_path: Path):
     report = _report(evaluations(priors=("random",), selected="chance"), tmp_path / "report")
     assert report.verdict == ("No attacker was chosen, so nothing is known about how recognisable users are.",)
-    assert "not distinguishable" not in report.page.read_text(encoding="utf-8")
+    assert "not shown to identify" not in report.page.read_text(encoding="utf-8")
 
 
 def test_names_are_escaped_everywhere(evaluations: Write, tmp_path: Path):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fedprint.reports.pages import federation as page
+from fedprint.reports.pages import html as page
 
 TEMPLATES = Path(page.__file__).with_name("templates")
-WHOLE = ("page", "plane", "study", "suite", "compare", "inversion", "clients")
+WHOLE = ("experiment", "plane", "study", "suite", "compare", "inversion", "clients")
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -30,9 +30,29 @@ def test_the_base_shows_each_block_once_and_escapes_the_title() -> None:
 {% block title %}{{ name }}{% endblock %}
 {% block kind %}case · x{% endblock %}
 {% block badges %}<ul class="badges"></ul>{% endblock %}
-{% block content %}<p>body</p>{% endblock %}"""
-    html = page.environment().from_string(source).render(name="A < B")
+{% block method %}<p id="method">body</p>{% endblock %}"""
+    html = (
+        page.environment()
+        .from_string(source)
+        .render(
+            name="A < B",
+            sentences=["said"],
+            drawings=(),
+            tables=(),
+            sections=(),
+            verdicts=None,
+            files=["a.csv"],
+            config_text=None,
+        )
+    )
     assert html.startswith("<!doctype html>") and html.endswith("</html>")
     assert "<title>A &lt; B · fedprint</title>" in html and "<h1>A &lt; B</h1>" in html
-    for once in ("fedprint case · x", '<ul class="badges">', "<p>body</p>", "<footer>", "<style>"):
+    for once in (
+        "fedprint case · x",
+        '<ul class="badges">',
+        "<p>said</p>",
+        '<p id="method">body</p>',
+        "<footer>",
+        "<style>",
+    ):
         assert html.count(once) == 1

@@ -179,7 +179,7 @@ def recognition(one: Published) -> bytes:
         axes.grid(visible=False, axis="y")
         percent_axis(axes, "x", "average precision")
         figure.legend(loc="outside upper right", ncols=2)
-        return finish(figure, "recognition", "", "").png
+        return finish(figure, "recognition", "", "", "").png
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -24,15 +24,15 @@ VIEWS: Mapping[str, str] = {
     "aggregate": "only sums over a cohort (secure aggregation), before any server noise",
 }
 ADVERSARIES: Mapping[str, str] = {
-    "naive": "does not know of any defence",
+    "naive": "does not know the defence",
     "adaptive": "knows the defence and applies it to the data of its own devices",
 }
 LEARNING: Mapping[str, str] = {
-    "offline": "Against no defence too the adversary trains devices of its own from the recorded global models, as "
-    "many as against a defence: APs with and without one compare.",
-    "records": "Where its own devices took part undefended, the adversary learns from their recorded updates, often "
-    "fewer than it trains off line against a defence: AP without a defence may be too low, and defences look better "
-    "than they are.",
+    "offline": "With and without a defence the adversary trains the same number of shadow devices from the recorded "
+    "global models, so that APs with and without a defence compare.",
+    "records": "Where its own devices took part without a defence, the adversary learns from their recorded updates. "
+    "These are often fewer than the shadow devices that it trains against a defence: AP without a defence may be too "
+    "low, and defences may look better than they are.",
 }
 WORLDS: Mapping[str, str] = {
     "closed": "has prior data of every user",
@@ -136,17 +136,17 @@ def with_unit(value: float | None, unit: str, digits: int | None = None) -> str:
     return number(value, unit, digits) + signs.get(unit, f"{NBSP}{unit}")
 
 
-def interval(found: Estimate, digits: int | None = None) -> str:
+def interval(estimate: Estimate, digits: int | None = None) -> str:
     """Return ``[79.1, 88.0]`` with the decimals of the value."""
-    places = digits_for(found.value, found.unit) if digits is None else digits
-    return f"[{number(found.lo, found.unit, places)}, {number(found.hi, found.unit, places)}]"
+    places = digits_for(estimate.value, estimate.unit) if digits is None else digits
+    return f"[{number(estimate.lo, estimate.unit, places)}, {number(estimate.hi, estimate.unit, places)}]"
 
 
-def times(found: Estimate) -> str:
+def times(estimate: Estimate) -> str:
     """Return value over chance as a ratio, ``49``; a dash without a positive chance."""
-    if found.value is None or not found.chance:
+    if estimate.value is None or not estimate.chance:
         return MISSING
-    ratio = found.value / found.chance
+    ratio = estimate.value / estimate.chance
     return number(ratio, "ratio", 0 if ratio >= 10 else 1)
 
 
@@ -155,49 +155,48 @@ def people(count: int) -> str:
     return f"{count} user" if count == 1 else f"{count} users"
 
 
-def above_chance(found: Estimate, null: NoLink | None) -> bool:
+def above_chance(ap: Estimate, null: NoLink | None) -> bool:
     """Return whether the interval lies above chance and the permutation null, where there is one, is rejected too."""
-    if found.lo is None or found.chance is None:
+    if ap.lo is None or ap.chance is None:
         return False
-    return found.lo > found.chance and (null is None or null.p_high < CLEAR)
+    return ap.lo > ap.chance and (null is None or null.p_high < CLEAR)
 
 
-def verdict(dataset: str, prior: str, found: Estimate, null: NoLink | None = None) -> str:
+def verdict(dataset: str, prior: str, ap: Estimate, null: NoLink | None = None) -> str:
     """Return one sentence on single updates of the attacker that was chosen on prior data."""
-    about = f"{people(found.n_users)}, {prior} prior, attacker chosen without seeing the answers"
-    if found.value is None:
-        return f"Whether an anonymous update of {dataset} is recognised could not be measured ({about})."
-    subject = f"An anonymous update of {dataset} is"
-    if above_chance(found, null):
-        return f"{subject} recognised {times(found)} times more often than chance ({_against(found)}; {about})."
-    return f"{subject} not distinguishable from chance ({_against(found)}{_why_not(found, null)}; {about})."
+    about = f"({people(ap.n_users)}, {prior} prior; the attacker was chosen without seeing the answers)"
+    if ap.value is None:
+        return f"Whether an anonymous update of {dataset} identifies its sender could not be measured {about}."
+    if above_chance(ap, null):
+        return f"An anonymous update of {dataset} identifies its sender with {_against(ap)} {about}."
+    what = f"An anonymous update of {dataset} was not shown to identify its sender"
+    return f"{what}: {_against(ap)}{_why_not(ap, null)} {about}."
 
 
-def verdict_pooled(found: Estimate, null: NoLink | None = None) -> str:
+def verdict_pooled(ap: Estimate, null: NoLink | None = None) -> str:
     """Return the sentence on all updates of a device together; it says what that assumes."""
-    subject = "With all updates of a device pooled, which a pseudonym that persists would allow,"
-    if found.value is None:
-        return f"{subject} nothing could be measured."
-    if above_chance(found, null):
-        return f"{subject} the device's user is recognised with {_against(found)}, {times(found)} times chance."
-    return f"{subject} users are still not distinguishable from chance: {_against(found)}{_why_not(found, null)}."
+    subject = "All updates of a device together (possible where pseudonyms persist)"
+    if ap.value is None:
+        return f"{subject}: nothing could be measured."
+    if above_chance(ap, null):
+        return f"{subject} identify the sender with {_against(ap)}."
+    return f"{subject} were not shown to identify the sender either: {_against(ap)}{_why_not(ap, null)}."
 
 
-def _against(found: Estimate) -> str:
-    digits = 0 if found.value is not None and 0.1 <= found.value <= 0.95 else 1
-    value = with_unit(found.value, "fraction", digits)
-    return f"AP{NBSP}{value} {interval(found, digits)} against {with_unit(found.chance, 'fraction', 1)}"
+def _against(ap: Estimate) -> str:
+    value = f"{with_unit(ap.value, 'fraction', 1)} {interval(ap, 1)}"
+    return f"average precision {value}; random guessing gets {with_unit(ap.chance, 'fraction', 1)}"
 
 
-def _why_not(found: Estimate, null: NoLink | None) -> str:
-    if found.lo is None or found.hi is None or found.chance is None:
+def _why_not(ap: Estimate, null: NoLink | None) -> str:
+    if ap.lo is None or ap.hi is None or ap.chance is None:
         return ""
-    if found.hi < found.chance:
-        return ": the interval lies below chance, which points to a defect of the bench"
-    if found.lo <= found.chance or null is None:
-        return ": the interval includes chance"
+    if ap.hi < ap.chance:
+        return "; the interval lies below that, which points to a defect of the bench"
+    if ap.lo <= ap.chance or null is None:
+        return "; the interval includes that"
     where = with_unit(null.null_mean, "fraction", 1)
-    return f": updates that merely resemble one another score {where} without any link, p = {null.p_high:.2g}"
+    return f"; updates that merely resemble one another get {where} without any link (p = {null.p_high:.2g})"
 
 
 def for_a_user(epsilon: float | None) -> str:

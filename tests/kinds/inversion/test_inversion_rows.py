@@ -14,7 +14,7 @@ from tiny_inversion import where
 
 from fedprint.evaluation.rows import Row
 from fedprint.kinds.images import read_model
-from fedprint.kinds.inversion.jobs import Place, Training, accuracy_settings, images_of, parts_of
+from fedprint.kinds.inversion.jobs import Cell, Training, accuracy_settings, images_of, parts_of
 from fedprint.kinds.inversion.results.outcome import Exposure
 from fedprint.kinds.inversion.results.rows import all_rows
 from fedprint.kinds.inversion.results.scene import Results
@@ -97,7 +97,7 @@ def test_an_ablation_is_set_against_its_mechanism_image_by_image(finished: tuple
     place = {"variant": "16 bits", "adversary": "adaptive", "attack": "gradient-matching", "pixels": "clipped"}
     (row,) = where(rows, metric="rmse_difference", **place)
     errors = [
-        results.exposures[Place(attack=0, setting=i, batch=1)].judged["adaptive"].by_matching["assignment/error"]
+        results.exposures[Cell(attack=0, setting=i, batch=1)].judged["adaptive"].by_matching["assignment/error"]
         for i in (one, other)
     ]
     assert row["value"] == pytest.approx((errors[0] - errors[1]).mean()) and row["against"] == "spn"
@@ -148,7 +148,7 @@ def test_a_setting_that_failed_leaves_the_rest(finished: tuple[Results, list[Row
     results, _, _ = finished
     diverged = next(i for i, s in enumerate(results.experiment.settings) if (s.defence, s.strength) == ("dp", 0.5))
     hits = {key: found for key, found in results.hits.items() if key[1] != diverged}
-    gone = Place(attack=1, setting=diverged, batch=1)
+    gone = Cell(attack=1, setting=diverged, batch=1)
     exposures = {place: one for place, one in results.exposures.items() if place != gone}
     rows = all_rows(replace(results, hits=hits, exposures=exposures))
     assert {row["strength"] for row in where(rows, metric="accuracy", defence="dp")} == {0.0001}
@@ -165,7 +165,7 @@ def test_blind_labels_have_the_chance_of_their_matching(finished: tuple[Results,
     by_index, by_set = (where(rows, matching=name, **place) for name in ("index", "assignment"))
     assert len(by_index) == len(by_set) == 5
     assert all(row["chance"] == pytest.approx(1 / 3) for row in by_index)
-    blind = results.exposures[Place(attack=0, setting=0, batch=2)].judged["naive"].blind["assignment/labels"]
+    blind = results.exposures[Cell(attack=0, setting=0, batch=2)].judged["naive"].blind["assignment/labels"]
     assert all(row["chance"] == pytest.approx(blind.mean()) for row in by_set)
     (row,) = where(
         rows, metric="cap_membership", labels="gradient", matching="index", defence="none", attack_batch=2,
@@ -202,7 +202,7 @@ def test_labels_are_read_from_images_too(
     monkeypatch.setenv("FEDPRINT_DATA", str(blobs))
     place = {"metric": "label_accuracy", "labels": "image", "defence": "none", "attack": "closed-form"}
     (row,) = where(rows, adversary="naive", **place)
-    exposure = results.exposures[Place(attack=1, setting=0, batch=1)]
+    exposure = results.exposures[Cell(attack=1, setting=0, batch=1)]
     images = torch.from_numpy(exposure.any.truth).float() / 255
     number = parts_of(results.experiment).index(Training(attack=1, setting=0, run=0))
     settings = accuracy_settings(results.experiment, 1, 0)
@@ -260,7 +260,8 @@ def test_the_report_is_whole_and_reads_its_words_from_the_rows(finished: tuple[R
     )  # fmt: skip
     assert f"{row['value']:.2f} [{row['lo']:.2f}, {row['hi']:.2f}]" in page
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary["inversion"] == "small" and any("Fail before every adversary" in text for text in summary["verdict"])
+    assert summary["inversion"] == "small" and "images without a defence, at test accuracy" in summary["verdict"][0]
+    assert any("fail against every adversary" in text for text in summary["verdict"])
 
 
 def test_the_summary_names_every_attack(finished: tuple[Results, list[Row], Path]) -> None:
@@ -272,7 +273,7 @@ def test_the_summary_names_every_attack(finished: tuple[Results, list[Row], Path
 
 def test_a_score_before_no_gradient_is_the_chance_of_a_cap_row(finished: tuple[Results, list[Row], Path]) -> None:
     results, rows, _ = finished
-    place = Place(attack=0, setting=0, batch=1)
+    place = Cell(attack=0, setting=0, batch=1)
     blind = results.exposures[place].judged["naive"].blind["error"].mean()
     accuracy = results.accuracy(0, 0).value
     (row,) = where(

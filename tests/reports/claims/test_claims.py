@@ -9,7 +9,8 @@ from analysis_report_cases import all_analyses, analysis_row
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.claims.evidence import difference, larger, strongest
-from fedprint.reports.claims.federation import CLAIMS, STATES, judge_claims, verdict_rows
+from fedprint.reports.claims.federation import CLAIMS, judge_claims
+from fedprint.reports.claims.verdict import STATES, verdict_rows
 
 State = str
 

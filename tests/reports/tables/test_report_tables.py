@@ -22,29 +22,29 @@ FOUND = Estimate(
 )
 
 
-def test_verdict_names_ratio_interval_chance_users_and_prior():
+def test_verdict_names_precision_interval_guessing_users_and_prior():
     said = verdict("mnist_writers", "random", FOUND).replace("\u00a0", " ")
     assert said == (
-        "An anonymous update of mnist_writers is recognised 49 times more often than chance (AP 84 % [79, 88] against "
-        "1.7 %; 100 users, random prior, attacker chosen without seeing the answers)."
+        "An anonymous update of mnist_writers identifies its sender with average precision 83.6 % [79.0, 88.0]; random "
+        "guessing gets 1.7 % (100 users, random prior; the attacker was chosen without seeing the answers)."
     )
 
 
 def test_verdict_claims_nothing_when_the_interval_includes_chance():
     found = replace(FOUND, value=0.024, lo=0.011, hi=0.037)
     said = verdict("albums", "random", found).replace("\u00a0", " ")
-    assert "is not distinguishable from chance (AP 2.4 % [1.1, 3.7] against 1.7 %: the interval includes chance" in said
-    assert "times more often" not in said
-    assert "not distinguishable from chance" in verdict_pooled(found)
+    assert "was not shown to identify its sender: average precision 2.4 % [1.1, 3.7]; random guessing" in said
+    assert "guessing gets 1.7 %; the interval includes that" in said
+    assert "not shown to identify" in verdict_pooled(found)
 
 
 def test_verdict_claims_nothing_when_clumped_updates_explain_the_excess():
     found = replace(FOUND, value=0.028, lo=0.02, hi=0.036)
-    assert "2 times more" in verdict("albums", "iid", found).replace("1.6", "2")
+    assert "albums identifies its sender" in verdict("albums", "iid", found)
     said = verdict("albums", "iid", found, NoLink(null_mean=0.027, p_high=0.4)).replace("\u00a0", " ")
-    assert "not distinguishable from chance" in said
-    assert "score 2.7 % without any link, p = 0.4" in said
-    assert "recognised 1.6 times" in verdict("albums", "iid", found, NoLink(null_mean=0.018, p_high=0.001))
+    assert "was not shown to identify its sender" in said
+    assert "get 2.7 % without any link (p = 0.4)" in said
+    assert "albums identifies its sender" in verdict("albums", "iid", found, NoLink(null_mean=0.018, p_high=0.001))
 
 
 def test_verdict_below_chance_points_to_a_defect():
@@ -53,7 +53,7 @@ def test_verdict_below_chance_points_to_a_defect():
 
 def test_verdict_without_a_number_or_interval_does_not_invent_one():
     assert "could not be measured" in verdict("albums", "random", replace(FOUND, value=None, lo=None, hi=None))
-    assert "not distinguishable" in verdict("albums", "random", replace(FOUND, lo=None, hi=None))
+    assert "not shown to identify" in verdict("albums", "random", replace(FOUND, lo=None, hi=None))
 
 
 def test_numbers_have_units_and_dashes():

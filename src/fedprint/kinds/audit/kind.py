@@ -38,38 +38,38 @@ class AuditKind(OnOneSource):
         return [audit_job(config.config, config.prior, seed, label=f"seed {seed}") for seed in config.seeds]
 
     def carry_out(self, config: ExperimentAudit, lab: Lab, out: Path) -> Findings:
-        """Audit at every seed and write what was found; one that fails fails the whole.
+        """Audit at every seed and write the report; a failed audit fails the experiment.
 
-        A promise that does not hold counts as a failure of its job, so that a run of it ends with exit code 1.
+        An accounted epsilon that does not hold counts as a failure of its job, so that the exit code is 1.
         """
         jobs = self.jobs(config)
         done = all_done([job.label for job in jobs], lab.run(jobs, title=config.name))
-        found = [audit_from(read_json(one.outputs["audit"] / FILE)) for one in done]
-        rows = [audit_row(config.config, config.prior, one.job.seed, f) for one, f in zip(done, found, strict=True)]
+        audits = [audit_from(read_json(one.outputs["audit"] / FILE)) for one in done]
+        rows = [audit_row(config.config, config.prior, one.job.seed, f) for one, f in zip(done, audits, strict=True)]
         with replacing(out) as folder:
-            told = [{**as_values(one), "holds": one.holds, "verdict": verdict(one)} for one in found]
+            reported = [{**as_values(one), "holds": one.holds, "verdict": verdict(one)} for one in audits]
             head = {"audit": config.name, "title": config.config.report.title, "fast": config.fast}
-            write_json(folder / "summary.json", {**head, "audits": told})
+            write_json(folder / "summary.json", {**head, "audits": reported})
             write_measurements(folder / "measurements.jsonl", folder / "measurements.csv", rows)
             (folder / "config.yaml").write_text(config.text(), encoding="utf-8")
-        metrics = {"epsilon_lower": max(one.bound for one in found)}
-        promised = [one.accounted.value for one in found if as_values(one)["accounted"]["value"] is not None]
-        metrics |= {"epsilon_accounted": max(promised)} if promised else {}
+        metrics = {"epsilon_lower": max(one.bound for one in audits)}
+        accounted = [one.accounted.value for one in audits if as_values(one)["accounted"]["value"] is not None]
+        metrics |= {"epsilon_accounted": max(accounted)} if accounted else {}
         return Findings(
             metrics=metrics,
             done=done,
-            failures={one.job.label: verdict(f) for one, f in zip(done, found, strict=True) if not f.holds},
+            failures={one.job.label: verdict(f) for one, f in zip(done, audits, strict=True) if not f.holds},
             data=(_data(config, done[0].job),),
         )
 
     def costs(self, config: ExperimentAudit) -> Costs:
-        """Return about what it costs: the experiment's federations, of which nothing is recorded."""
+        """Return the costs, about those of the experiment's federations, of which nothing is recorded."""
         seeds = config.config.model_copy(update={"seeds": config.seeds})
         split = config.config.split.model_copy(update={"priors": (config.prior,)})
         return costs_of(seeds.model_copy(update={"split": split}), attacked=False)
 
     def head(self, config: ExperimentAudit, job: Job) -> RunHead:
-        """Return what is tracked of an audit from its start."""
+        """Return the head of the MLflow run of an audit."""
         return RunHead(
             experiment=EXPERIMENT,
             key={"audit": config.name, "seed": str(job.seed), "config": job.config.digest()},
@@ -92,10 +92,10 @@ def _data(config: ExperimentAudit, job: Job) -> DataUse:
 
 def log_audit(done: Done, run: Run) -> None:
     """Track both epsilons and what the bound rests on."""
-    found = audit_from(read_json(done.outputs["audit"] / FILE))
-    numbers = {"epsilon_lower": found.bound, "epsilon_accounted": found.accounted.value}
-    counts = {"rounds": found.rounds, "canaries": found.canaries, "guesses": found.guesses, "correct": found.correct}
+    audit = audit_from(read_json(done.outputs["audit"] / FILE))
+    numbers = {"epsilon_lower": audit.bound, "epsilon_accounted": audit.accounted.value}
+    counts = {"rounds": audit.rounds, "canaries": audit.canaries, "guesses": audit.guesses, "correct": audit.correct}
     points = {**{f"privacy/{name}": value for name, value in numbers.items()}, **counts}
     run.log_metrics([(name, float(value), 0) for name, value in points.items()])
-    run.set_tags({"holds": found.holds, "verdict": verdict(found), "delta": found.accounted.delta})
+    run.set_tags({"holds": audit.holds, "verdict": verdict(audit), "delta": audit.accounted.delta})
     run.log_artifacts(done.outputs["audit"])

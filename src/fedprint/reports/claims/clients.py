@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.evidence import UNTESTED, Finding, State, above, shown, together
-from fedprint.reports.claims.federation import STATES, Verdict
+from fedprint.reports.claims.evidence import above, shown, together
+from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, State, Verdict, count, verdict_on
 from fedprint.reports.numbers.clients import ALONE, ClientsHead, accuracy_of, gains, growth, points
 
 Judge = Callable[[ClientsHead, Sequence[Row], str], Finding]
@@ -26,19 +26,9 @@ DIRICHLET = "dirichlet"
 def judge_clients(head: ClientsHead, rows: Sequence[Row]) -> list[Verdict]:
     """Return a verdict per claim and partition, from ``rows`` of all seeds pooled."""
     return [
-        Verdict(
-            claim=name,
-            text=text,
-            source=source,
-            member=partition,
-            dataset=head.dataset,
-            state=finding.state,
-            result=STATES[finding.state],
-            numbers=finding.numbers,
-        )
-        for name, text, source, judge in CLAIMS
+        verdict_on(claim, claim.judge(head, rows, partition), partition, head.dataset)
+        for claim in CLAIMS
         for partition in head.partitions
-        for finding in (judge(head, rows, partition),)
     ]
 
 
@@ -117,45 +107,43 @@ def by_clients(found: Sequence[Row]) -> str:
     return f"{listed} clients, in points"
 
 
-CLAIMS: tuple[tuple[str, str, str, Judge], ...] = (
-    ("fedavg-over-standalone",
-     "FedAvg is more accurate than clients alone (published: by 2 to 4 points on MNIST, 10 to 40 on CIFAR-10)",
-     "4.5", leads("fedavg", ALONE)),
-    ("gain-grows", "FedAvg's gain over clients alone grows with their number", "4.5", grows("fedavg", ALONE)),
-    ("spn-over-fedavg", "federated SPN improves on FedAvg (published: by 2 to 3 points on CIFAR-10, .2 on MNIST)",
-     "4.5", leads("spn", "fedavg")),
-    ("spn-gain-grows", "SPN's gain over FedAvg grows with the number of clients (published for Dirichlet)",
-     "4.5; spn, figure 29", only_on(DIRICHLET, grows("spn", "fedavg"))),
-    ("spn-over-ppdl", "federated SPN is more accurate than PPDL", "4.5; spn, figure 28",
-     leads("spn", "ppdl-0.3", "ppdl-0.05")),
-    ("spn-over-dp", "federated SPN is more accurate than DP-0.1 (published: by 25 points, AlexNet on CIFAR-10)",
-     "4.5", leads("spn", "dp-0.1")),
-    ("collapse", "PPDL-0.05 and DP-0.1 lose accuracy (published: DLNet on CIFAR-10, about 12 points each)",
-     "4.5, spn_accuracy_dlnet.csv", leads("fedavg", "ppdl-0.05", "dp-0.1")),
-    ("fail-at-100", "PPDL-0.3 and DP-0.1 fail to train at 100 clients (published: VGG16 on SVHN)", "4.5",
-     fail_at_many("ppdl-0.3", "dp-0.1")),
-    ("par-at-100", "with Dirichlet data SPN is on par with PPDL-0.3 at 100 clients", "4.5",
-     only_on(DIRICHLET, on_par("spn", "ppdl-0.3"))),
+CLAIMS: tuple[Claim[Judge], ...] = (
+    Claim("fedavg-over-standalone",
+          "FedAvg is more accurate than clients alone (published: by 2 to 4 points on MNIST, 10 to 40 on CIFAR-10)",
+          "4.5", leads("fedavg", ALONE)),
+    Claim("gain-grows", "FedAvg's gain over clients alone grows with their number", "4.5", grows("fedavg", ALONE)),
+    Claim("spn-over-fedavg", "federated SPN improves on FedAvg (published: by 2 to 3 points on CIFAR-10, .2 on MNIST)",
+          "4.5", leads("spn", "fedavg")),
+    Claim("spn-gain-grows", "SPN's gain over FedAvg grows with the number of clients (published for Dirichlet)",
+          "4.5; spn, figure 29", only_on(DIRICHLET, grows("spn", "fedavg"))),
+    Claim("spn-over-ppdl", "federated SPN is more accurate than PPDL", "4.5; spn, figure 28",
+          leads("spn", "ppdl-0.3", "ppdl-0.05")),
+    Claim("spn-over-dp", "federated SPN is more accurate than DP-0.1 (published: by 25 points, AlexNet on CIFAR-10)",
+          "4.5", leads("spn", "dp-0.1")),
+    Claim("collapse", "PPDL-0.05 and DP-0.1 lose accuracy (published: DLNet on CIFAR-10, about 12 points each)",
+          "4.5, spn_accuracy_dlnet.csv", leads("fedavg", "ppdl-0.05", "dp-0.1")),
+    Claim("fail-at-100", "PPDL-0.3 and DP-0.1 fail to train at 100 clients (published: VGG16 on SVHN)", "4.5",
+          fail_at_many("ppdl-0.3", "dp-0.1")),
+    Claim("par-at-100", "with Dirichlet data SPN is on par with PPDL-0.3 at 100 clients", "4.5",
+          only_on(DIRICHLET, on_par("spn", "ppdl-0.3"))),
 )  # fmt: skip
 
 
 def sentences(head: ClientsHead, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the page's result in sentences, from the rows of all seeds pooled and the verdicts on them."""
-    said = [
-        f"{partition}: {what}: {by_clients(found)}."
-        for partition in head.partitions
-        for better, worse, what in (
-            ("fedavg", ALONE, "FedAvg over standalone"),
-            ("spn", "fedavg", "federated SPN over FedAvg"),
-            ("spn", "dp-0.1", "federated SPN over DP-0.1"),
-        )
-        if (found := gains(rows, partition, better, worse))
-    ]
-    for state, words in (("holds", "Hold"), ("unclear", "Hold in order only"), ("fails", "Fail")):
-        where: dict[str, list[str]] = {}
-        for verdict in verdicts:
-            if verdict.state == state:
-                where.setdefault(verdict.text.partition(" (")[0], []).append(verdict.member)
-        listed = "; ".join(f"{text} ({', '.join(members)})" for text, members in where.items())
-        said.append(f"{words}: {listed or 'none'}.")
+    """Return the verdict of the page: accuracy gained at the most clients, by partition, and how the claims fare."""
+    said = []
+    for partition in head.partitions:
+        compared = {
+            f"from {worse} to {better}": found[-1]
+            for worse, better in ((ALONE, "fedavg"), ("fedavg", "spn"), ("dp-0.1", "spn"))
+            if (found := gains(rows, partition, better, worse))
+        }
+        if compared:
+            listed = ", ".join(f"{points(row)} {words} ({row['clients']} clients)" for words, row in compared.items())
+            said.append(f"With the {partition} partition accuracy changes, in points, by {listed}.")
+    hold, order, fail = (count(verdicts, state) for state in ("holds", "unclear", "fails"))
+    said.append(
+        f"Of {hold + order + fail} verdicts on the papers' claims, one per claim and partition, {hold} hold, {order} "
+        f"hold in order only (the intervals overlap), and {fail} fail."
+    )
     return said

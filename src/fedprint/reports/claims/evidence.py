@@ -9,26 +9,14 @@ from functools import cached_property
 from typing import Any, Literal
 
 from fedprint.evaluation.rows import Row
+from fedprint.reports.claims.verdict import UNTESTED, Finding, State
 from fedprint.reports.numbers.evaluations import CONTROL, final_analyses, final_rows, prior_rank
 from fedprint.reports.numbers.paired import PAIRED
 from fedprint.reports.tables.federation import attack_rank
 from fedprint.reports.wording import estimate as read
 from fedprint.reports.wording import interval, number, with_unit
 
-State = Literal["holds", "unclear", "fails", "untested"]
 Modality = Literal["image", "language", "stars"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """How one comparison came out, and its numbers in words; ``result`` where the state's own words do not fit it."""
-
-    state: State
-    numbers: str
-    result: str = ""
-
-
-UNTESTED = Finding(state="untested", numbers="")
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from fedprint.evaluation.inversion.capability import LEAKED
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.evidence import UNTESTED, Finding, State
-from fedprint.reports.claims.federation import STATES, Verdict
+from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, State, Verdict, by_claim, verdict_on
 from fedprint.reports.numbers.inversion import (
     ALIGNMENT,
     CUT,
@@ -44,26 +44,16 @@ def judge_inversion(head: InversionHead, rows: Sequence[Row]) -> list[Verdict]:
 
     What the papers' attacker found is judged beside (:data:`OF_THE_PAPERS`), as a member of its own.
     """
-    found = []
-    for name, text, source, judge in CONCLUSIONS:
-        for variant, part, own in views(head, rows):
-            if variant != MAIN and (variant != PAPERS or name not in OF_THE_PAPERS):
-                continue
-            for adversary in part.adversaries:
-                finding = judge(part, own, adversary)
-                found.append(
-                    Verdict(
-                        claim=name,
-                        text=text,
-                        source=source,
-                        member=adversary if variant == MAIN else f"{adversary}, {variant}",
-                        dataset=head.dataset,
-                        state=finding.state,
-                        result=STATES[finding.state],
-                        numbers=finding.numbers,
-                    )
-                )
-    return found
+    return [
+        verdict_on(
+            claim, claim.judge(part, own, adversary),
+            adversary if variant == MAIN else f"{adversary}, {variant}", head.dataset,
+        )
+        for claim in CONCLUSIONS
+        for variant, part, own in views(head, rows)
+        if variant == MAIN or (variant == PAPERS and claim.name in OF_THE_PAPERS)
+        for adversary in part.adversaries
+    ]  # fmt: skip
 
 
 def spn_leads(metric: str, reading: Mapping[str, str] | None = None) -> Judge:
@@ -274,74 +264,115 @@ def _worst(states: Sequence[State]) -> State:
     return next((state for state in order if state in states), "untested")
 
 
-CONCLUSIONS: tuple[tuple[str, str, str, Judge], ...] = (
-    ("spn-reconstruction", "spn leads CAP against reconstruction (published: CIFAR-10 yes, MNIST batch 1 and 4 no)",
-     "4.5", spn_leads("cap_reconstruction", RAW)),
-    ("spn-reconstruction-cut", "spn leads CAP against reconstruction where pixels are cut to [0, 1] (ours)",
-     "4.5", spn_leads("cap_reconstruction", CUT)),
-    ("spn-membership", "spn leads CAP against membership", "4.5", spn_leads("cap_membership")),
-    ("spn-tracing", "spn leads CAP against tracing", "4.5", spn_leads("cap_tracing")),
-    ("green-safe", "a perturbation larger than the gradient defeats every reconstruction", "4.2", green_is_safe),
-    ("green-costs", "in the green region dp and ppdl lose > 20 points on CIFAR-10, > 5 on MNIST", "4.5", green_costs),
-    ("spn-accuracy", "spn keeps accuracy where dp collapses", "4.5", spn_keeps_accuracy),
-    ("labels-leak", "labels of dp and ppdl are recovered (membership distance about 0)", "4.5",
-     labels_leak(("dp", "ppdl_0.05", "ppdl_0.3"), safe=False)),
-    ("labels-spn", "spn hides labels of single images (published CAP .24 to .60)", "4.5",
-     labels_leak(("spn",), safe=True)),
-    ("membership-batch", "membership distance rises with the batch", "4.5", labels_by_batch),
-    ("tracing-participants", "tracing gets harder with more participants", "4.4", tracing_by_participants),
-    ("more-bits", "protection grows with the number of bits", "4.5", more_bits),
-    ("laplace", "Laplacian noise behaves as Gaussian", "4.4", laplace_alike),
+CONCLUSIONS: tuple[Claim[Judge], ...] = (
+    Claim("spn-reconstruction",
+          "spn leads CAP against reconstruction (published: CIFAR-10 yes, MNIST batch 1 and 4 no)", "4.5",
+          spn_leads("cap_reconstruction", RAW)),
+    Claim("spn-reconstruction-cut", "spn leads CAP against reconstruction where pixels are cut to [0, 1] (ours)",
+          "4.5", spn_leads("cap_reconstruction", CUT)),
+    Claim("spn-membership", "spn leads CAP against membership", "4.5", spn_leads("cap_membership")),
+    Claim("spn-tracing", "spn leads CAP against tracing", "4.5", spn_leads("cap_tracing")),
+    Claim("green-safe", "a perturbation larger than the gradient defeats every reconstruction", "4.2", green_is_safe),
+    Claim("green-costs", "in the green region dp and ppdl lose > 20 points on CIFAR-10, > 5 on MNIST", "4.5",
+          green_costs),
+    Claim("spn-accuracy", "spn keeps accuracy where dp collapses", "4.5", spn_keeps_accuracy),
+    Claim("labels-leak", "labels of dp and ppdl are recovered (membership distance about 0)", "4.5",
+          labels_leak(("dp", "ppdl_0.05", "ppdl_0.3"), safe=False)),
+    Claim("labels-spn", "spn hides labels of single images (published CAP .24 to .60)", "4.5",
+          labels_leak(("spn",), safe=True)),
+    Claim("membership-batch", "membership distance rises with the batch", "4.5", labels_by_batch),
+    Claim("tracing-participants", "tracing gets harder with more participants", "4.4", tracing_by_participants),
+    Claim("more-bits", "protection grows with the number of bits", "4.5", more_bits),
+    Claim("laplace", "Laplacian noise behaves as Gaussian", "4.4", laplace_alike),
 )  # fmt: skip
 
 
+KEPT = 0.9
+"""The verdict names the best setting that keeps this share of the accuracy without a defence."""
+
+
 def sentences(head: InversionHead, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the page's result in sentences, all from the rows."""
+    """Return the verdict of the page: what is recovered, which conclusions hold, whether labels and images leak."""
+    recovered = [text for adversary in reversed(head.adversaries) if (text := _recovered(head, rows, adversary))]
+    return [*recovered, _conclusions(head, verdicts), *_labels(head, verdicts), *_members(head, rows)]
+
+
+def _recovered(head: InversionHead, rows: Sequence[Row], adversary: str) -> str:
+    """Say which share of the images an adversary recovers without a defence and under the best ones."""
     attack, network, batches = head.attacks[0]
-    said = []
-    for adversary in head.adversaries:
-        found = scored(rows, "cap_reconstruction", attack, batches[0], adversary)
-        order = sorted((name for name in found if name in DEFENCES), key=lambda name: -float(found[name]["value"]))
-        if order:
-            shown = ", ".join(f"{name} {numbers(found[name])}" for name in order)
-            said.append(
-                f"Reconstruction CAP on {head.dataset} ({attack} on {network}, batch {batches[0]}) before the "
-                f"{adversary} adversary, best first: {shown}."
-            )
-    survived = {name: [v for v in verdicts if v.claim == name and v.state != "untested"] for name, *_ in CONCLUSIONS}
-    last = head.headline
-    lost = [group[0].text for group in survived.values() if _lost(group, last)]
-    kept = [group[0].text for group in survived.values() if group and all(v.state == "holds" for v in group)]
-    never = [group[0].text for group in survived.values() if group and all(v.state == "fails" for v in group)]
-    said.append(f"Hold before every adversary: {'; '.join(kept) or 'none'}.")
-    if len(head.adversaries) > 1:
-        fallen = "; ".join(lost) or "none"
-        said.append(f"Hold, or hold in order, before a naive adversary and fail before the {last} one: {fallen}.")
-    said.append(f"Fail before every adversary: {'; '.join(never) or 'none'}.")
-    labels = next((v for v in verdicts if v.claim == "labels-spn" and v.member == last), None)
-    if labels is not None and labels.state != "untested":
-        verb = {"fails": "does not hide", "holds": "hides"}.get(labels.state, "may or may not hide")
-        about = f"the labels of single images from the {last} adversary"
-        said.append(f"The label axis: spn {verb} {about} ({labels.numbers}).")
-    return [*said, *sought_sentence(head, rows)]
+    place = {"attack": attack, "attack_batch": batches[0], "adversary": adversary, "variant": MAIN, **CUT}
+    success = rows_where(rows, metric="reconstruction_success", threshold=LEAKED, region=None, **place)
+    accuracy = {
+        (row["defence"], row["strength"]): row
+        for row in rows_where(rows, metric="accuracy", network=network, variant=MAIN)
+    }
+    settings = [(row, accuracy.get((row["defence"], row["strength"]))) for row in success]
+    plain = next(((row, acc) for row, acc in settings if row["defence"] == "none" and acc), None)
+    defended = [(row, acc) for row, acc in settings if row["defence"] != "none" and acc]
+    if plain is None or plain[1] is None or not defended:
+        return ""
+    (bare, base), sent = plain, "one image" if batches[0] == 1 else f"a batch of {batches[0]} images"
+    said = (
+        f"From the gradient of {sent} of {head.dataset} the {adversary} adversary recovers {percent(bare)} of "
+        f"{bare['n_questions']} images without a defence, at test accuracy {percent(base)}. "
+    )
+    useful = [(row, acc) for row, acc in defended if acc["value"] >= KEPT * base["value"]]
+    best, best_useful = _fewest(defended), _fewest(useful) if useful else None
+    said += f"The defence that hides most images, {_setting(best)}."
+    if best_useful is None:
+        said += f" No defence keeps {100 * KEPT:.0f} % of that accuracy."
+    elif best_useful != best:
+        said += f" Of those that keep {100 * KEPT:.0f} % of that accuracy, the best, {_setting(best_useful)}."
+    return said
 
 
-def sought_sentence(head: InversionHead, rows: Sequence[Row]) -> list[str]:
-    """Return how well images in hand are told from strangers before the adversary who knows most, by mechanism."""
+def _fewest(settings: Sequence[tuple[Row, Row]]) -> tuple[Row, Row]:
+    """Return the setting with the fewest images recovered, of equals the most accurate one."""
+    return min(settings, key=lambda pair: (pair[0]["value"], -pair[1]["value"]))
+
+
+def _setting(pair: tuple[Row, Row]) -> str:
+    success, accuracy = pair
+    where = f"{success['defence']} at strength {success['strength']:g}"
+    return f"{where}, leaves {percent(success)} recovered, at accuracy {percent(accuracy)}"
+
+
+def _conclusions(head: InversionHead, verdicts: Sequence[Verdict]) -> str:
+    """Say how many of the papers' conclusions hold, fail, or hold against the weaker adversary only."""
+    tested = [[verdict for verdict in group if verdict.state != "untested"] for _, group in by_claim(verdicts)]
+    groups = [group for group in tested if group]
+    hold, fail = (sum(all(v.state == state for v in group) for group in groups) for state in ("holds", "fails"))
+    said = f"Of the papers' {len(groups)} conclusions tested here {hold} hold and {fail} fail against every adversary."
+    lost = [group[0].text for group in groups if _lost(group, head.headline)]
+    if lost:
+        said += f" These hold, at least in order, against a weaker adversary and fail against the {head.headline} one: "
+        said += f"{'; '.join(lost)}."
+    return said
+
+
+def _labels(head: InversionHead, verdicts: Sequence[Verdict]) -> list[str]:
+    """Say whether the secret head hides labels from the adversary who knows most."""
+    labels = next((v for v in verdicts if v.claim == "labels-spn" and v.member == head.headline), None)
+    if labels is None or labels.state == "untested":
+        return []
+    verb = {"fails": "does not hide", "holds": "hides"}.get(labels.state, "may or may not hide")
+    who = f"the {head.headline} adversary"
+    return [f"spn {verb} the labels of single images from {who} (labels read correctly: {labels.numbers})."]
+
+
+def _members(head: InversionHead, rows: Sequence[Row]) -> list[str]:
+    """Say how well the adversary who knows most tells whether an image that it holds is in a gradient."""
     _, network, batches = head.attacks[0]
     place = {"attack": ALIGNMENT, "network": network, "attack_batch": batches[0], "adversary": head.headline}
-    found = rows_where(rows, metric="example_membership_auc", variant=MAIN, pairs=None, **place)
-    shown = []
-    for name in ("none", *DEFENCES):
-        own = sorted((row for row in found if row["defence"] == name), key=lambda row: float(row["value"]))
-        if own:
-            ends = dict.fromkeys(numbers(row) for row in (own[0], own[-1]))
-            shown.append(f"{name} {' to '.join(ends)}")
-    if not shown:
+    aucs = rows_where(rows, metric="example_membership_auc", variant=MAIN, pairs=None, **place)
+    defended = [row for row in aucs if row["defence"] in DEFENCES]
+    if not defended:
         return []
+    bare = next((f" {numbers(row)} without a defence and" for row in aucs if row["defence"] == "none"), "")
+    best = min(defended, key=lambda row: float(row["value"]))
     return [
-        f"Whether an image in hand is in a gradient ({ALIGNMENT} on {network}, batch {batches[0]}, the {head.headline} "
-        f"adversary): AUC of {'; '.join(shown)}, over the strengths of each."
+        f"Whether an image that it holds is in a gradient, the {head.headline} adversary tells with an AUC of{bare} "
+        f"{numbers(best)} under the best defence, {best['defence']} at strength {best['strength']:g} (guessing: 0.50)."
     ]
 
 

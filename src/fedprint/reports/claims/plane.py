@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.evidence import UNTESTED, Finding, State
-from fedprint.reports.claims.federation import STATES, Verdict
+from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, State, Verdict, verdict_on
 from fedprint.reports.numbers.plane import Entry, measured
 
 CUT = 0.75
@@ -54,8 +53,6 @@ class Sweep:
 
 
 Judge = Callable[[Sweep], Finding]
-Claim = tuple[str, str, str, Judge]
-"""Name, text, where it is made, and how it is judged."""
 SOURCE, OWN_SOURCE = "2.6", "this project"
 
 
@@ -66,16 +63,10 @@ def judge_plane(entries: Sequence[Entry], adversaries: Sequence[str], dataset: s
     asked = [(claim, adversary) for claim in claims for adversary in adversaries]
     if {NAIVE, ADAPTIVE} <= set(adversaries):
         asked.append((NEVER_WEAKER, ADAPTIVE))
-    verdicts = []
-    for (name, text, source, judge), adversary in asked:
-        found = judge(Sweep(entries=entries, adversary=adversary))
-        verdicts.append(
-            Verdict(
-                claim=name, text=text, source=source, member=adversary, dataset=dataset, state=found.state,
-                result=found.result or STATES[found.state], numbers=found.numbers,
-            )
-        )  # fmt: skip
-    return verdicts
+    return [
+        verdict_on(claim, claim.judge(Sweep(entries=entries, adversary=adversary)), adversary, dataset)
+        for claim, adversary in asked
+    ]
 
 
 def cuts(strategy: str, strength: float, share: float) -> Judge:
@@ -128,9 +119,9 @@ def less_at_equal_strength(own: str) -> Judge:
     return judge
 
 
-def _ours(own: str) -> Claim:
+def _ours(own: str) -> Claim[Judge]:
     text = f"{own} (ours) leaves less AP than mm-aug at every alpha"
-    return f"{own}-beats-mm-aug", text, OWN_SOURCE, less_at_equal_strength(own)
+    return Claim(f"{own}-beats-mm-aug", text, OWN_SOURCE, less_at_equal_strength(own))
 
 
 def data_costs(found: Sweep) -> Finding:
@@ -160,7 +151,7 @@ def never_weaker(found: Sweep) -> Finding:
     return Finding(state="fails" if clear else "holds", numbers=said)
 
 
-NEVER_WEAKER: Claim = (
+NEVER_WEAKER: Claim[Judge] = Claim(
     "adaptive-never-weaker",
     "the adaptive adversary is never weaker than the naive one",
     OWN_SOURCE,
@@ -224,23 +215,21 @@ def exceeds_one(found: Sweep) -> Finding:
     return Finding(state=state, numbers=f"{entry.place}: utility {_ratio(row)}")
 
 
-CLAIMS: tuple[Claim, ...] = (
-    ("mm-aug-cuts", "mm-aug at alpha = 0.5 takes 75 % of the AP (OpenImages)", SOURCE, cuts(MM_AUG, 0.5, CUT)),
-    ("rand-aug-cuts", "rand-aug at alpha = 0.5 takes 45 % of the AP (OpenImages)", SOURCE, cuts("rand-aug", 0.5, 0.45)),
-    ("bkg-repl-cuts", "bkg-repl at alpha = 0.5 takes 67 % of the AP (OpenImages)", SOURCE, cuts("bkg-repl", 0.5, 0.67)),
-    ("largest-cut", "mm-aug takes up to 95 % of the AP", SOURCE, largest_cut),
-    ("mm-aug-dominates", "mm-aug dominates every other defence (of the paper's)", SOURCE, dominates),
-    ("rand-aug-second", "rand-aug also beats noise and bkg-repl", SOURCE, random_beats),
-    ("mm-aug-data", "mm-aug costs (1 + alpha) times the data", SOURCE, data_costs),
-    ("mm-aug-gains", "mm-aug exceeds utility 1 (PIPA, OpenImages)", SOURCE, exceeds_one),
-    ("noise-loses", "noise and dp lose much utility for little privacy", SOURCE, noise_loses),
-    (
-        "bkg-repl-costs",
-        "bkg-repl protects, but below 0.75 of the utility (PIPA, Blog, Yelp)",
-        SOURCE,
-        replacement_costs,
-    ),
-)
+CLAIMS: tuple[Claim[Judge], ...] = (
+    Claim("mm-aug-cuts", "mm-aug at alpha = 0.5 takes 75 % of the AP (OpenImages)", SOURCE, cuts(MM_AUG, 0.5, CUT)),
+    Claim("rand-aug-cuts", "rand-aug at alpha = 0.5 takes 45 % of the AP (OpenImages)", SOURCE,
+          cuts("rand-aug", 0.5, 0.45)),
+    Claim("bkg-repl-cuts", "bkg-repl at alpha = 0.5 takes 67 % of the AP (OpenImages)", SOURCE,
+          cuts("bkg-repl", 0.5, 0.67)),
+    Claim("largest-cut", "mm-aug takes up to 95 % of the AP", SOURCE, largest_cut),
+    Claim("mm-aug-dominates", "mm-aug dominates every other defence (of the paper's)", SOURCE, dominates),
+    Claim("rand-aug-second", "rand-aug also beats noise and bkg-repl", SOURCE, random_beats),
+    Claim("mm-aug-data", "mm-aug costs (1 + alpha) times the data", SOURCE, data_costs),
+    Claim("mm-aug-gains", "mm-aug exceeds utility 1 (PIPA, OpenImages)", SOURCE, exceeds_one),
+    Claim("noise-loses", "noise and dp lose much utility for little privacy", SOURCE, noise_loses),
+    Claim("bkg-repl-costs", "bkg-repl protects, but below 0.75 of the utility (PIPA, Blog, Yelp)", SOURCE,
+          replacement_costs),
+)  # fmt: skip
 
 
 def _beats(found: Sweep, mine: Entry, other: Entry) -> str:

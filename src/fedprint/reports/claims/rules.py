@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.claims.evidence import (
-    UNTESTED,
     Evidence,
-    Finding,
     above,
     below,
     larger,
@@ -16,6 +14,7 @@ from fedprint.reports.claims.evidence import (
     strongest,
     together,
 )
+from fedprint.reports.claims.verdict import UNTESTED, Finding
 
 IID_LIMIT = 1.5
 """The papers' own control reached 1.5 times chance."""

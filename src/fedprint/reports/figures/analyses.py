@@ -35,12 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """A figure of one metric over one key; ``caption`` says what the key is, ``log`` that it doubles."""
+    """A figure of one metric over one key; ``look`` and ``caption`` stand below it, ``log``: the key doubles."""
 
     analysis: str
     key: str
     title: str
     label: str
+    look: str
     caption: str
     log: bool = True
     metric: str = "ap"
@@ -52,6 +53,7 @@ CURVES = (
         key="prior_examples",
         title="How many examples the adversary needs",
         label="prior examples per user",
+        look="Look at the left end: how far one or two examples already lift a line above chance.",
         caption="Average precision by the number of examples of each user that the adversary knows (the last point: "
         "all it has).",
     ),
@@ -60,6 +62,7 @@ CURVES = (
         key="training_updates",
         title="How many updates the adversary needs",
         label="labelled updates per user",
+        look="Look at where a line flattens: more labelled updates than that do not help the attack.",
         caption="Average precision by the number of prior updates per user that the attack learns from; users with "
         "fewer keep what they have.",
     ),
@@ -68,6 +71,7 @@ CURVES = (
         key="options",
         title="Recognition among more users",
         label="users",
+        look="Look at the gap to chance on the right: it is what remains when the crowd is largest.",
         caption="Average precision among random subsets of the users, as if nobody else had taken part (mean over the "
         "subsets of a size, and of their intervals).",
         log=False,
@@ -104,7 +108,7 @@ def ap_curve(rows: Sequence[Row], curve: Curve) -> Drawing | None:
         number_axis(axes, sorted({float(row[curve.key]) for row in here}), curve.log)
         axes.set_xlabel(curve.label)
     finish_panels(figure, list(panels.values()), "average precision")
-    return finish(figure, curve.analysis, curve.title, f"{curve.caption} {reading(rows)}")
+    return finish(figure, curve.analysis, curve.title, curve.look, f"{curve.caption} {reading(rows)}")
 
 
 def data_space(rows: Sequence[Row]) -> Drawing | None:
@@ -132,6 +136,7 @@ def data_space(rows: Sequence[Row]) -> Drawing | None:
         figure,
         "data-space",
         "An update beside the raw examples themselves",
+        "Look at where the rising line crosses the level one: an update says as much as that many raw examples.",
         "Average precision of naming the user from a set of raw examples, by its size; the level line with its band is "
         f"one update. {reading(sets)}",
     )
@@ -164,6 +169,7 @@ def layer_bubbles(rows: Sequence[Row]) -> Drawing | None:
         figure,
         "layers",
         "Which layer gives users away",
+        "Look at which layer is highest, and whether a small bubble is among the high ones: few parameters suffice.",
         "Average precision from one layer alone, from the input (left) to the output; the area of a bubble is the "
         f"layer's number of parameters{f' ({shown})' if shown else f' (at most {largest:,.0f})'}. {reading(rows)}",
     )
@@ -195,6 +201,7 @@ def epoch_matrix(rows: Sequence[Row]) -> Drawing | None:
         figure,
         "epochs",
         "Does it matter when in training an update was sent?",
+        "Look at the corners off the diagonal: as bright as the diagonal means that old updates betray later ones.",
         f"Average precision in per cent when the attack learns from one of {size} parts of training and names the "
         f"updates of another ({people(max(int(row['n_users']) for row in rows))}, {counts(rows)} "
         f"updates per cell; chance {_levels(rows)}, which depends on how many users sent updates in a part). The "
@@ -235,6 +242,7 @@ def open_world(rows: Sequence[Row], prior: str) -> Drawing | None:
         figure,
         name,
         f"The open world ({prior_title(prior)})",
+        "Look at AUROC of “unseen” and at the left ends: can users without any prior data be told apart?",
         "A third of the users is held out for training; of the others the share on the horizontal axis is known to the "
         "adversary, and the rest has to be called unseen or matched. All values but ratios in per cent. "
         + reading(rows),

@@ -77,10 +77,14 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A finished figure: ``name`` is its file name without ending, ``caption`` says how to read it."""
+    """A finished figure: ``name`` is its file name without ending.
+
+    Below it stand ``look``, what to look at first, and ``caption``, what is drawn and how.
+    """
 
     name: str
     title: str
+    look: str
     caption: str
     svg: bytes
     png: bytes
@@ -102,13 +106,13 @@ def style() -> Iterator[None]:
         yield
 
 
-def finish(figure: Figure, name: str, title: str, caption: str) -> Drawing:
+def finish(figure: Figure, name: str, title: str, look: str, caption: str) -> Drawing:
     """Write the figure as SVG and PNG (200 dpi) without dates or versions, so equal figures are equal bytes."""
     svg, png = io.BytesIO(), io.BytesIO()
     figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
     figure.set_layout_engine("none")  # both files have one layout; finding it is half of the work
     figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
-    return Drawing(name=name, title=title, caption=caption, svg=svg.getvalue(), png=png.getvalue())
+    return Drawing(name=name, title=title, look=look, caption=caption, svg=svg.getvalue(), png=png.getvalue())
 
 
 def percent_axis(axes: Axes, which: str, label: str) -> None:

@@ -62,12 +62,13 @@ def distances(exhibits: ByPrior) -> tuple[Drawing, ...]:
     panels[0].set_ylabel("to other users' examples")
     closer = "; ".join(f"{prior_title(prior)}: {_share(shown.get('share_closer'))}" for prior, shown in known.items())
     first = next(iter(known.values()))
+    look = "Look at how many dots lie above the dotted line: these users differ from others in their data already."
     caption = (
         f"Median distance of L2-normalised {first.get('kind', 'features')} for each of "
         f"{people(int(first.get('n', len(first['users']))))}; above the dotted line (chance: equal distances) a user's "
         f"own examples are closer to one another. Share of users above it, with 95 % interval: {closer}."
     )
-    return (finish(figure, "distances", "How alike a user's own examples are", caption),)
+    return (finish(figure, "distances", "How alike a user's own examples are", look, caption),)
 
 
 def class_bias(exhibits: ByPrior) -> tuple[Drawing, ...]:
@@ -99,10 +100,10 @@ def _class_bias(shown: Exhibit, prior: str, name: str) -> Drawing:
         f"Above: the L2 norm of each class's column of the output layer, averaged over a device's updates and in per "
         f"cent of the row; below: the device's labels in per cent. {prior_title(prior).capitalize()}; the most and the "
         f"least recognisable users, AP of the chosen attacker behind their number; {updates[0]} to {updates[-1]} "
-        "updates per device. A description, without chance or interval: what the two devices of a row share and others "
-        "do not gives the user away."
+        "updates per device. A description, without chance or interval."
     )
-    return finish(figure, name, f"Class bias of devices ({prior_title(prior)})", caption)
+    look = "Compare left and right in one row: classes that both devices of a user move more than others give it away."
+    return finish(figure, name, f"Class bias of devices ({prior_title(prior)})", look, caption)
 
 
 def reasons(exhibits: ByPrior) -> tuple[Drawing, ...]:
@@ -134,7 +135,8 @@ def reasons(exhibits: ByPrior) -> tuple[Drawing, ...]:
         f"Left: rank correlation over {people(len(shown['users']))} with its 95 % interval (dotted: chance, no "
         f"relation); right: the strongest of them, user by user. {meanings}."
     )
-    return (finish(figure, "recognisable", "What goes with being recognised", caption),)
+    look = "Look at which bars stay clear of the dotted line: these properties go with being recognised."
+    return (finish(figure, "recognisable", "What goes with being recognised", look, caption),)
 
 
 def raw_features(exhibits: ByPrior) -> tuple[Drawing, ...]:
@@ -154,7 +156,8 @@ def raw_features(exhibits: ByPrior) -> tuple[Drawing, ...]:
         "(prior), hollow: the anonymous device. Pictures of this kind have neither chance nor interval, and distances "
         "between far groups mean nothing."
     )
-    return (finish(figure, "raw-features", "Users in their data and in their updates", caption),)
+    look = "Compare the panels: where colours form groups on the right alone, training makes users separable."
+    return (finish(figure, "raw-features", "Users in their data and in their updates", look, caption),)
 
 
 def _scatter(axes: Axes, points: Sequence[Mapping[str, Any]], users: Sequence[int]) -> None:

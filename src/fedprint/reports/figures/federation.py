@@ -78,8 +78,11 @@ def ap_by_attacker(tables: Sequence[AttackTable]) -> Drawing | None:
         figure,
         "ap-by-attacker",
         "Recognition by attacker and prior",
-        "Average precision with its 95 % interval over users. Filled: the attacker chosen on prior data; hollow: the "
-        "others. The short upright line is chance, the expected AP of random scores for the same questions.",
+        "Look at the filled dots: how far right of the upright lines they lie is how much an update tells about its "
+        "sender.",
+        "Average precision (AP): rank all updates by how much they look like one user's; it is 100 % when that user's "
+        "own come first. Bars: 95 % intervals over users. Filled: the attacker chosen on prior data; hollow: the "
+        "others. The upright lines are chance, the expected AP of random scores for the same questions.",
     )
 
 
@@ -113,6 +116,8 @@ def utility_curves(evaluations: Sequence[Evaluation], lines: Sequence[UtilityLin
         figure,
         "utility-by-round",
         "What the training achieves",
+        "Look at whether the curve has flattened by the last round: attacks on a model that still learns say little "
+        "about a finished one.",
         f"{name[0].upper()}{name[1:]} of the global model on held-out data of all users, over the rounds of training"
         + (" (one line per seed); the bar at the end is the final model's 95 % interval over users." if key == "utility"
            else "; no utility was recorded during training.") + budget_note(evaluations),
@@ -136,6 +141,7 @@ def ap_by_user(users: Mapping[str, Sequence[UserRow]], prior: str) -> Drawing | 
         figure,
         "ap-by-user",
         "Who is recognised",
+        "Look at the left end and at the shape: a mean hides users who are recognised nearly always.",
         f"Average precision of each user ({prior} prior, chosen attacker); dashed: the mean of the users' chance. "
         + " ".join(f"{LINKAGES[linkage].capitalize()}: {_extremes(rows)}" for linkage, rows in known.items()),
     )
@@ -162,6 +168,7 @@ def ap_by_round(bins: Sequence[Row], prior: str) -> Drawing | None:
         figure,
         "ap-by-round",
         "When in training users are recognised",
+        "Look at whether the line falls: it says whether late updates hide their sender better than early ones.",
         f"Average precision among the updates of {len(bins)} ranges of rounds ({prior} prior, chosen attacker, one "
         f"update at a time, {few if few == most else f'{few} to {most}'} updates each); band: 95 % interval over "
         "users. A range with fewer updates has a higher chance.",
@@ -183,9 +190,9 @@ def scatter_plots(scatters: Mapping[str, Scatter | None]) -> Drawing | None:
         figure,
         "update-tsne",
         "How updates lie beside one another",
+        "Look for filled and hollow marks of one colour side by side: there an update gives its sender away.",
         f"t-SNE of the updates of {people(users)}. Colour and shape: the user; filled: the adversary's prior device, "
-        "hollow: the user's anonymous device. Where filled and hollow of one colour lie together, an update gives its "
-        "sender away. Distances between far groups mean nothing in such a map.",
+        "hollow: the user's anonymous device. Distances between far groups mean nothing in such a map.",
     )
 
 
@@ -244,7 +251,7 @@ def _baselines(axes: Axes, lines: Sequence[UtilityLine], last: float) -> None:
         "chance": ("chance", MUTED, ":", 4),
     }
     for line in lines:
-        found = line.found
+        found = line.estimate
         if found.metric == "mae_gain_over_median" or (found.metric, line.training) == ("mae", "chance"):
             continue  # uniform guesses err so much that their line would flatten the curve; the table has them
         if found.value is not None and line.training in looks:

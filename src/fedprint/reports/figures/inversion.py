@@ -101,11 +101,13 @@ def ppc(head: InversionHead, rows: Sequence[Row], place: tuple[str, str, int]) -
     return finish(
         figure,
         f"ppc-batch-{batch}",
-        f"Privacy-preserving characteristics, attack batch {batch}",
+        f"Accuracy and protection by mechanism, attack batch {batch}",
+        "Look for points where both lines are high: accurate and protected. A solid line below the dashed one is "
+        "protection that holds only against an adversary who does not know the mechanism.",
         f"{attack} on {network}: test accuracy and the adversary's distance (relative error of images as the search "
         f"left them; share of images mistraced among {head.participants} participants; share of labels missed) by the "
         "calibrated size of the perturbation. Bands are the papers' regions: in green the perturbation is larger than "
-        f"the gradient; beyond, red where the mean error of images cut to [0, 1] is below {LEAKED:g} before the "
+        f"the gradient; beyond, red where the mean error of images cut to [0, 1] is below {LEAKED:g} against the "
         f"{head.headline} adversary, else white (grey here); a strength's band reaches half-way to the next one. "
         f"Points are strengths. Panels that reach beyond {LINEAR:g} are logarithmic above 1.",
     )
@@ -162,7 +164,7 @@ def _panel(axes: Axes, curves: Sequence[tuple[list[float], list[float], list[flo
 
 
 def region_images(head: InversionHead, samples: Sequence[Sample], place: tuple[str, str, int]) -> Drawing | None:
-    """Draw true and reconstructed images of each region before the adversary who knows most (spn, figure 6)."""
+    """Draw true and reconstructed images of each region against the adversary who knows most (spn, figure 6)."""
     attack, _, batch = place
     own = [s for s in samples if (s.attack, s.batch, s.adversary) == (attack, batch, head.headline)]
     groups = {name: [s for s in own if region(s.ratio, s.error) == name] for name in REGIONS}
@@ -186,8 +188,9 @@ def region_images(head: InversionHead, samples: Sequence[Sample], place: tuple[s
         figure,
         f"regions-batch-{batch}",
         f"Images of each region, attack batch {batch}",
-        f"Above the true image, below what the {head.headline} adversary found; relative error, and |B| / |E_B| in "
-        "brackets. Pixels are cut to [0, 1]. Examples lie evenly between the smallest and the largest error of a "
+        "Compare each image with the one below it: the red rows are those that leaked.",
+        f"Above the true image, below the {head.headline} adversary's reconstruction; relative error, and |B| / |E_B| "
+        "in brackets. Pixels are cut to [0, 1]. Examples lie evenly between the smallest and the largest error of a "
         f"region. Means: {means}.",
     )
 
@@ -233,6 +236,8 @@ def tracing(head: InversionHead, rows: Sequence[Row]) -> Drawing:
         figure,
         "tracing",
         "Tracing by the number of participants",
+        "Look at how far a line stays above the dotted one on the right: so much more often than by guessing an image "
+        "is traced to its participant.",
         f"Share of images whose nearest reconstruction ({attack}, attack batch {batches[0]}) belongs to the right "
         "participant, and below of those whose own gradient points to that participant's; the mean over the strengths "
         "of each mechanism; intervals are in measurements.csv.",
@@ -273,6 +278,8 @@ def searches(head: InversionHead, trails: Sequence[Trail], place: tuple[str, str
         figure,
         "searches",
         "How the searches went",
+        "Look for an error that rises while the objective still falls: there the search left the image, and a "
+        "mechanism may look better than it is.",
         f"{attack} on {network}, attack batch {batch}: the objective of the first start after so many evaluations, the "
         "median over gradients, and the relative error of its images cut to [0, 1], the median over images; a line per "
         "strength, the largest palest. Of an adversary who tries several tactics it is the last one's, with the prior "

@@ -34,6 +34,7 @@ def layer_distributions(layers: Layers) -> Drawing:
         figure,
         "layers",
         "What the secret head adds, entry by entry",
+        "Compare the two curves of a panel: only where the solid one is as wide as the dashed one is a layer covered.",
         f"spn with alpha2 = {layers.strength:g} on {layers.network}, attack batch {layers.batch}: the share of entries "
         "below a value, first and last per cent aside, of the gradient of the cross-entropy and of what the "
         f"polarization loss adds to it, over {layers.gradients} gradients. The public head, to which nothing is added, "

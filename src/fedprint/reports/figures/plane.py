@@ -24,7 +24,7 @@ def draw_plane(adversaries: Sequence[str], entries: Sequence[Entry]) -> list[Dra
 
 
 def plane(adversaries: Sequence[str], entries: Sequence[Entry]) -> Drawing:
-    """Draw every place with its intervals; curves follow the strength."""
+    """Draw every point with its intervals; curves follow the strength."""
     figure = blank_figure(WIDTH, 4.6)
     panels = figure.subplots(1, len(adversaries), sharey=True, squeeze=False)[0]
     for axes, adversary in zip(panels, adversaries, strict=True):
@@ -35,9 +35,11 @@ def plane(adversaries: Sequence[str], entries: Sequence[Entry]) -> Drawing:
         figure,
         "plane",
         "Privacy-utility plane",
-        "Utility against AP over chance of the chosen attacker on single updates; one panel per adversary. Points of a "
+        "Look at the top left: points there protect and keep the model useful. A curve that moves right from one panel "
+        "to the next protects only from an adversary who does not know the defence.",
+        "Utility against AP over chance of the chosen attacker on single updates, one panel per adversary. Points of a "
         "curve are strengths, bars 95 % intervals over seeds and users. Grey steps: the Pareto front. Dotted: chance. "
-        "Without a defence all adversaries know the same, and differ at most in settings they try. Top left is best.",
+        "Without a defence all adversaries know the same, and differ at most in the settings that they try.",
     )
 
 

@@ -33,8 +33,9 @@ def diversity_curves(evaluations: Sequence[Evaluation]) -> Drawing | None:
         figure,
         "client-diversity",
         "How alike the clients are",
+        "Look at whether the left line falls: clients become alike while they train. If it rises, they move apart.",
         "Left: the variance of a round's raw updates over its clients, averaged over parameters. Right: the mean "
-        "squared entry of their plain mean. Read off raw updates, for the server's eyes: no guarantee covers them.",
+        "squared entry of their plain mean. Both come from raw updates on the server: no guarantee covers them.",
     )
 
 

@@ -19,7 +19,7 @@ MOST_DEVICES, MOST_IMAGES = 6, 10
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """Own images (b, c, h, w) in [0, 1] of a device that trained on ``images``; what each adversary found for them."""
+    """Own images (b, c, h, w) in [0, 1] of a device that trained on ``images``; what each adversary reconstructed."""
 
     images: int
     truth: NDArray[Any]
@@ -27,7 +27,7 @@ class Picture:
 
 
 def draw_reconstructions(pictures: Sequence[Picture]) -> Drawing:
-    """Draw the first images of the first devices, the truth above what each adversary found."""
+    """Draw the first images of the first devices, the truth above each adversary's reconstructions."""
     shown = pictures[:MOST_DEVICES]
     columns = min(MOST_IMAGES, max(len(picture.truth) for picture in shown))
     lines = [(picture, name) for picture in shown for name in ("truth", *picture.found)]
@@ -46,6 +46,7 @@ def draw_reconstructions(pictures: Sequence[Picture]) -> Drawing:
             figure,
             "reconstructions",
             "Images from recorded updates",
+            "Compare the rows of one device: what can be made out below the truth has leaked through its update.",
             f"The first {MOST_IMAGES} images of up to {MOST_DEVICES} devices; below, the reconstruction that fits each "
             "best.",
         )

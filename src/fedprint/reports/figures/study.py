@@ -48,9 +48,10 @@ def pareto(ceiling: float, searches: Sequence[SearchResult], points: Sequence[Op
         figure,
         "pareto",
         "Trials and operating points",
+        "Look at the large points left of the dashed line: of these the highest is the strategy to use.",
         "Small: trials on the search's seeds; steps: each strategy's Pareto front among them. Large with bars: the "
         "operating points on fresh seeds with 95 % intervals over seeds and users, filled when they keep below the "
-        "ceiling (dashed). Top left is best.",
+        "ceiling (dashed).",
     )
 
 
@@ -79,6 +80,7 @@ def history(searches: Sequence[SearchResult]) -> Drawing:
         figure,
         "history",
         "History of the search",
+        "Look at the end of a line: one that still rises means that more trials would help.",
         "Every trial's utility, filled where it was feasible with the margin; the line: the best feasible one so far.",
     )
 

@@ -35,6 +35,7 @@ SEEN = Curve(
     key="seen_share",
     title="The open world",
     label="share of seen users",
+    look="Look at the left end: how well users are named when the adversary knows few of the people.",
     caption="Average precision of naming seen users, by their share.",
     log=False,
 )
@@ -73,6 +74,7 @@ def recognition(rows: Sequence[Row]) -> Drawing | None:
         figure,
         "recognition",
         "Recognition by data set, attack and prior",
+        "Look at the filled dots of a panel: how far right of the upright lines they lie is how much one update tells.",
         "Average precision of single updates with its 95 % interval over users; filled: the attacker chosen on prior "
         "data. The short upright line is chance.",
     )
@@ -95,7 +97,7 @@ def member_curves(rows: Sequence[Row], curve: Curve) -> Drawing | None:
         axes.set_xlabel(curve.label)
         axes.set_title(f"{member}: {here[0]['attack']}")
     finish_panels(figure, list(panels.values()), "average precision")
-    return finish(figure, curve.analysis, curve.title, f"{curve.caption} {reading(rows)}")
+    return finish(figure, curve.analysis, curve.title, curve.look, f"{curve.caption} {reading(rows)}")
 
 
 def member_layers(rows: Sequence[Row]) -> Drawing | None:
@@ -119,6 +121,7 @@ def member_layers(rows: Sequence[Row]) -> Drawing | None:
         figure,
         "layers",
         "Which layer gives users away",
+        "Look at which layer is highest in each panel, and how few parameters it may have.",
         f"Average precision from one layer alone, with the layer's number of parameters. {reading(rows)}",
     )
 

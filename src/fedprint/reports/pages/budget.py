@@ -189,11 +189,12 @@ def draw(found: Answer, points: int = 12) -> Drawing:
         figure = Figure(figsize=(width, 4.0), layout="constrained")
         panels: Any = figure.subplots(1, 2 if found.sigmas else 1, squeeze=False)[0]
         _draw_rounds(panels[0], found, points)
+        look = "Look at where a curve crosses the dashed line: after so many rounds the budget is spent."
         caption = "What a number of rounds costs by each accountant; dotted: the planned rounds, dashed: the budget."
         if found.sigmas:
             _draw_sigmas(panels[1], found)
             caption += " Right: the least noise that keeps the planned rounds within the budget."
-        return drawing.finish(figure, "budget", "Privacy budget", caption)
+        return drawing.finish(figure, "budget", "Privacy budget", look, caption)
 
 
 def _draw_rounds(axes: Any, found: Answer, points: int) -> None:

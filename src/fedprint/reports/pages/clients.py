@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fedprint.evaluation.rows import Row, plain_value, write_measurements
-from fedprint.reports import wording
-from fedprint.reports.claims.clients import CLAIMS, judge_clients, sentences
-from fedprint.reports.claims.federation import Verdict
+from fedprint.evaluation.rows import Row
+from fedprint.reports.claims.clients import judge_clients, sentences
 from fedprint.reports.figures.drawing import Drawing, finish, style
 from fedprint.reports.figures.panels import WIDTH, blank_figure, finish_panels, interval_line, number_axis, points_of
 from fedprint.reports.numbers.clients import ALONE, ClientsHead, accuracies, final
 from fedprint.reports.numbers.reference import reference_table
-from fedprint.reports.pages.federation import (
-    environment,
-    fresh_folder,
-    swap,
-    write_claims,
-    write_drawings,
-    write_tables,
-)
+from fedprint.reports.pages.html import Page, write_page
 from fedprint.reports.tables.analyses import Cell, ResultTable, TableLine
 from fedprint.reports.wording import estimate, number
 
@@ -51,31 +40,22 @@ def write_clients(*, head: ClientsHead, rows: Sequence[Row], config_text: str, o
     The folder appears as a whole; equal input gives equal bytes.
     """
     chosen = final(rows)
-    drawing, table, verdicts = draw(head, chosen), accuracy_table(head, chosen), judge_clients(head, chosen)
+    verdicts = judge_clients(head, chosen)
     said = sentences(head, chosen, verdicts)
-    partial = fresh_folder(Path(out))
-    try:
-        write_measurements(partial / "measurements.jsonl", partial / "measurements.csv", rows)
-        summary = {"clients_sweep": head.name, **asdict(head), "verdict": said}
-        text = json.dumps(plain_value(summary), indent=1, ensure_ascii=False)
-        (partial / "summary.json").write_text(text + "\n", encoding="utf-8")
-        (partial / "config.yaml").write_text(config_text, encoding="utf-8")
-        page = environment().get_template("clients.html").render(
-            head=head,
-            drawing=drawing,
-            table=table,
-            said=said,
-            verdicts=verdicts,
-            claims=_grouped(verdicts),
-            wording=wording,
-        )  # fmt: skip
-        (partial / "index.html").write_text(page, encoding="utf-8")
-        write_drawings(partial, [drawing])
-        write_tables(partial, [table])
-        write_claims(partial, verdicts)
-        swap(partial, Path(out))
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    page = Page(
+        template="clients",
+        sentences=said,
+        drawings=[draw(head, chosen)],
+        tables=[accuracy_table(head, chosen)],
+        verdicts=verdicts,
+        rows=rows,
+        files={
+            "summary.json": {"clients_sweep": head.name, **asdict(head), "verdict": said},
+            "config.yaml": config_text,
+        },
+        values={"head": head},
+    )
+    write_page(page, out)
 
 
 def draw(head: ClientsHead, rows: Sequence[Row]) -> Drawing:
@@ -86,19 +66,19 @@ def draw(head: ClientsHead, rows: Sequence[Row]) -> Drawing:
         for axes, partition in zip(panels, head.partitions, strict=True):
             axes.set_title(partition)
             for position, method in enumerate(head.methods):
-                own = accuracies(rows)
-                of_line = [row for row in own if (row["partition"], row["method"]) == (partition, method)]
+                of_line = [row for row in accuracies(rows) if (row["partition"], row["method"]) == (partition, method)]
                 interval_line(axes, points_of(of_line, "clients"), method, position)
             number_axis(axes, [float(clients) for clients in sorted(head.clients)], log=True)
             axes.set_xlabel("clients")
         finish_panels(figure, list(panels), "accuracy on test images")
         images = max(int(row["n_questions"]) // int(row.get("n_seeds") or 1) for row in accuracies(rows))
         seeds = f" and {len(head.seeds)} seeds" if len(head.seeds) > 1 else ""
+        look = "Look at the right end: there each client has fewest images, and methods differ most."
         caption = (
             f"{head.dataset}, {head.network}; the same training images dealt out among more clients. Bars: 95 % "
             f"intervals over {images} test images{seeds}; {ALONE}: mean over the clients' own models."
         )
-        return finish(figure, "accuracy-by-clients", "Accuracy by the number of clients", caption)
+        return finish(figure, "accuracy-by-clients", "Accuracy by the number of clients", look, caption)
 
 
 def accuracy_table(head: ClientsHead, rows: Sequence[Row]) -> ResultTable:
@@ -124,11 +104,6 @@ def accuracy_table(head: ClientsHead, rows: Sequence[Row]) -> ResultTable:
         heads=tuple(heads),
         lines=tuple(lines),
     )
-
-
-def _grouped(verdicts: Sequence[Verdict]) -> list[tuple[Verdict, list[Verdict]]]:
-    groups = [[each for each in verdicts if each.claim == name] for name, *_ in CLAIMS]
-    return [(group[0], group) for group in groups if any(each.state != "untested" for each in group)]
 
 
 def _published_head(head: ClientsHead, method: str) -> tuple[str, ...]:

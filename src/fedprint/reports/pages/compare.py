@@ -5,16 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import math
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedprint.evaluation.rows import Row, read_measurements
-from fedprint.reports import wording
 from fedprint.reports.numbers.evaluations import final_rows, prior_rank
-from fedprint.reports.pages.federation import environment, fresh_folder, read_summary, swap
+from fedprint.reports.pages.html import Page, read_summary, write_page
 from fedprint.reports.tables.federation import attack_rank
 from fedprint.reports.wording import Estimate, estimate
 from fedprint.types import FedprintError
@@ -67,16 +65,12 @@ def write_comparison(a: Path, b: Path, out: Path) -> Path:
         raise FedprintError(f"{a} and {b} have no condition in common; choose reports that share a prior and attack")
     shown = [line for line in lines if line.key["metric"] in SHOWN]
     unmatched = [sorted({_name(key) for key in one.keys() - other.keys()}) for one, other in (tables, tables[::-1])]
-    page = environment().get_template("compare.html").render(
-        summaries=summaries, lines=shown, unmatched=unmatched, wording=wording
-    )  # fmt: skip
-    partial = fresh_folder(Path(out))
-    try:
-        (partial / "index.html").write_text(page, encoding="utf-8")
-        (partial / "comparison.csv").write_text(_csv(lines), encoding="utf-8", newline="")
-        swap(partial, Path(out))
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    page = Page(
+        template="compare",
+        files={"comparison.csv": _csv(lines)},
+        values={"summaries": summaries, "lines": shown, "unmatched": unmatched},
+    )
+    write_page(page, Path(out))
     return Path(out) / "index.html"
 
 

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fedprint.evaluation.planes import BEST
-from fedprint.evaluation.rows import Row, plain_value, write_measurements
-from fedprint.reports import wording
-from fedprint.reports.claims.federation import Verdict
+from fedprint.evaluation.rows import Row
 from fedprint.reports.claims.plane import ADAPTIVE, NAIVE, judge_plane
 from fedprint.reports.figures.plane import draw_plane
 from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead, readings
-from fedprint.reports.pages.federation import (
-    environment,
-    fresh_folder,
-    swap,
-    write_claims,
-    write_drawings,
-    write_tables,
-)
+from fedprint.reports.pages.html import Page, write_page
 from fedprint.reports.pages.plane_choices import choices_table
 from fedprint.reports.pages.plane_privacy import (
     broken,
@@ -37,6 +26,8 @@ from fedprint.reports.tables.analyses import ResultTable, TableLine
 from fedprint.reports.wording import MISSING, estimate, with_unit
 
 CENTRAL = "dp-fedavg"
+USEFUL = 0.9
+"""The verdict names the safest point that keeps this share of the utility."""
 
 COLUMNS = ("AP", "AP over chance", "AP gone", "linked: AP")
 """What the table says of each adversary; of the better of several, AP alone."""
@@ -75,47 +66,38 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
     ``entries`` start with the undefended one. The folder appears as a whole; equal input gives equal bytes, but for
     processor times.
     """
-    verdicts = judge_plane(entries, head.readings, head.dataset)
-    choices = choices_table(entries)
+    choices, sentences = choices_table(entries), verdict(head, entries)
     tables = [plane_table(head, entries), *([choices] if choices else []), overhead_table(entries)]
     drawings = draw_plane(head.adversaries, entries)
     if has_membership(entries):
         tables.insert(0, privacy_table(entries))
         drawings += draw_privacy(entries)
-    sentences = verdict(head, entries)
-    page = environment().get_template("plane.html").render(
-        head=head,
-        tables=tables,
-        drawings=drawings,
-        fronts={name: front_words(head, entries, name) for name in head.readings},
+    page = Page(
+        template="plane",
         sentences=sentences,
-        central=central_words(head, entries),
-        privacy=privacy_words(entries),
-        broken=broken(entries),
-        failed=[entry for entry in entries if entry.error],
-        verdicts=verdicts,
-        claims=_grouped(verdicts),
-        config_text=config_text,
-        wording=wording,
-    )  # fmt: skip
-    partial = fresh_folder(Path(out))
-    try:
-        rows = [*measurement_rows(head.name, entries), *privacy_rows(head.name, entries)]
-        write_measurements(partial / "measurements.jsonl", partial / "measurements.csv", rows)
-        _write_json(partial / "plane.json", plane_json(head, entries))
-        _write_json(partial / "summary.json", {"plane": head.name, **asdict(head), "verdict": sentences})
-        (partial / "index.html").write_text(page, encoding="utf-8")
-        (partial / "config.yaml").write_text(config_text, encoding="utf-8")
-        write_drawings(partial, drawings)
-        write_tables(partial, tables)
-        write_claims(partial, verdicts)
-        swap(partial, Path(out))
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        drawings=drawings,
+        tables=tables,
+        verdicts=judge_plane(entries, head.readings, head.dataset),
+        rows=[*measurement_rows(head.name, entries), *privacy_rows(head.name, entries)],
+        files={
+            "plane.json": plane_json(head, entries),
+            "summary.json": {"plane": head.name, **asdict(head), "verdict": sentences},
+            "config.yaml": config_text,
+        },
+        values={
+            "head": head,
+            "fronts": [front_words(head, entries, name) for name in head.readings],
+            "central": central_words(head, entries),
+            "privacy": privacy_words(entries),
+            "broken": broken(entries),
+            "failed": [(entry.place, entry.error) for entry in entries if entry.error],
+        },
+    )
+    write_page(page, out)
 
 
 def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
-    """Return the plane as data: a place per strategy and strength, with intervals, cost and membership in the front."""
+    """Return the plane as data: a point per strategy and strength, with intervals, cost and membership in the front."""
     plain = entries[0]
     fronts = {name: front(entries, plain, name) for name in head.readings}
     places = []
@@ -141,7 +123,7 @@ def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def plane_table(head: PlaneHead, entries: Sequence[Entry]) -> ResultTable:
-    """Return every place with its utility, and AP, AP over chance and reduction per adversary."""
+    """Return every point with its utility, and AP, AP over chance and reduction per adversary."""
     plain, lines = entries[0], []
     for entry in measured(entries):
         cells: list[Any] = [estimate(entry.utility(plain))]
@@ -161,7 +143,7 @@ def plane_table(head: PlaneHead, entries: Sequence[Entry]) -> ResultTable:
         title="Every strength",
         note=f"All numbers: defended: {head.defended}, {head.prior} prior, the view of the line; the attacker chosen "
         "on prior data in each seed, “best” the better of what the adversaries chose. One update at a time; but "
-        "“linked” is before an adversary who tells devices by pseudonyms that persist and reads all of their updates. "
+        "“linked” is against an adversary who knows devices by pseudonyms that persist and reads all of their updates. "
         "Utility is normalised to no defence. Intervals (95 %) over seeds and users; “AP gone” is paired user by user "
         "with the undefended federation of the same seed.",
         labels=("strategy", "strength", "view"),
@@ -197,40 +179,56 @@ def overhead_table(entries: Sequence[Entry]) -> ResultTable:
 
 
 def front_words(head: PlaneHead, entries: Sequence[Entry], adversary: str) -> str:
-    """Say who is on the front and who is never; a place under another view than no defence names it."""
+    """Return the points on the Pareto front in words; a point under another view than no defence names it."""
     on, usual = front(entries, entries[0], adversary), entries[0].view(adversary)
-    places = ", ".join(
-        entry.place + ("" if (seen := entry.view(adversary)) == usual else f" (view {seen})") for entry in on
+    points = ", ".join(
+        entry.place + ("" if (view := entry.view(adversary)) == usual else f" (view {view})") for entry in on
     )
     who = "the better of the adversaries" if adversary == BEST else f"the {adversary} adversary"
     members = {entry.strategy for entry in on}
     absent = [name for name in dict.fromkeys(e.strategy for e in measured(entries)) if name and name not in members]
-    off = f" Never on it, at any strength: {', '.join(absent)}." if absent else " Every strategy has a place on it."
-    return f"On the Pareto front against {who} ({head.setting(usual)}), from least to most AP: {places}.{off}"
+    off = f" No strength of these is on it: {', '.join(absent)}." if absent else " Every strategy has a point on it."
+    return f"The Pareto front against {who} ({head.setting(usual)}), from least to most AP: {points}.{off}"
 
 
 def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
-    """Return a sentence per adversary: what the papers' favourite, mm-aug at 0.5, takes from it and costs."""
+    """Return the AP without a defence, the safest point, and what the papers' favourite, mm-aug at 0.5, changes."""
     plain = entries[0]
-    base = plain.attack(BEST)
+    base, seeds = plain.attack(BEST), len(plain.points)
     said = [
-        f"Without a defence an update of {head.dataset} is recognised with AP {with_unit(base['value'], 'fraction')} "
-        f"[{100 * base['lo']:.1f}, {100 * base['hi']:.1f}] against chance {with_unit(base['chance'], 'fraction')} "
-        f"({head.setting(plain.view(BEST))}; {len(plain.points)} "
-        f"{'seed' if len(plain.points) == 1 else 'seeds'})."
+        f"Without a defence an anonymous update of {head.dataset} identifies its sender with average precision "
+        f"{_interval(base)}; random guessing gets {with_unit(base['chance'], 'fraction')} "
+        f"({head.setting(plain.view(BEST))}; {seeds} {'seed' if seeds == 1 else 'seeds'})."
     ]
+    useful = [entry for entry in measured(entries) if entry.strategy and entry.utility(plain)["value"] >= USEFUL]
+    if useful:
+        best = min(useful, key=lambda entry: float(entry.attack(BEST)["value"]))
+        said.append(
+            f"Of the defences that keep {100 * USEFUL:.0f} % of the utility, {best.place} leaves the least: average "
+            f"precision {_interval(best.attack(BEST))} against the better of the adversaries, at utility "
+            f"{_ratio(best.utility(plain))} of no defence (view {best.view(BEST)})."
+        )
     for entry in measured(entries):
         if (entry.strategy, entry.strength) != ("mm-aug", 0.5):
             continue
-        for name in head.adversaries:
-            cut, utility = entry.reduction(plain, name), entry.utility(plain)
-            if cut is not None:
-                said.append(
-                    f"mm-aug at alpha = 0.5 takes {100 * cut['value']:z.0f} % [{100 * cut['lo']:z.0f}, "
-                    f"{100 * cut['hi']:z.0f}] of that AP from the {name} adversary (published: 75 %), at utility "
-                    f"{utility['value']:.2f} [{utility['lo']:.2f}, {utility['hi']:.2f}] of no defence."
-                )
+        cuts = {name: row for name in head.adversaries if (row := entry.reduction(plain, name)) is not None}
+        changes = " and ".join(f"{_change(row)} against the {name} adversary" for name, row in cuts.items())
+        if cuts:
+            said.append(
+                f"mm-aug at alpha = 0.5 changes that average precision by {changes} (published: 75 % less), at utility "
+                f"{_ratio(entry.utility(plain))} of no defence."
+            )
     return said
+
+
+def _change(cut: Row) -> str:
+    """Return a reduction as a change: ``-81 % [-85, -70]``."""
+    value, lo, hi = (-100 * float(cut[key]) for key in ("value", "hi", "lo"))
+    return f"{value:+.0f} % [{lo:+.0f}, {hi:+.0f}]"
+
+
+def _ratio(row: Row) -> str:
+    return f"{row['value']:.2f} [{row['lo']:.2f}, {row['hi']:.2f}]"
 
 
 def central_words(head: PlaneHead, entries: Sequence[Entry]) -> str | None:
@@ -254,12 +252,6 @@ def _interval(row: Row) -> str:
     return f"{100 * row['value']:.1f} % [{100 * row['lo']:.1f}, {100 * row['hi']:.1f}]"
 
 
-def _grouped(verdicts: Sequence[Verdict]) -> list[tuple[Verdict, list[Verdict]]]:
-    names = list(dict.fromkeys(each.claim for each in verdicts))
-    groups = [[each for each in verdicts if each.claim == name] for name in names]
-    return [(group[0], group) for group in groups]
-
-
 def _shown(row: Row | None) -> Mapping[str, Any] | None:
     names = ("value", "lo", "hi", "chance", "unit", "n_questions", "n_users", "n_seeds")
     return {name: row.get(name) for name in names} if row else None
@@ -271,7 +263,3 @@ def _times(value: float | None) -> str:
 
 def _milliseconds(value: float | None) -> str:
     return MISSING if value is None else f"{1000 * value:.2f} ms"
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(plain_value(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

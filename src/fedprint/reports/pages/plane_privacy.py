@@ -228,12 +228,13 @@ def draw_privacy(entries: Sequence[Entry]) -> list[Drawing]:
             axes.set_xlabel("epsilon accounted for")
             percent_axis(axes, "y", "AUC" if metric == AUC else "AP")
         shared_legend(figure, panels)
-        return [finish(figure, "privacy", "Attacks by epsilon and view", _CAPTION)]
+        return [finish(figure, "privacy", "Attacks by epsilon and view", _LOOK, _CAPTION)]
 
 
 _PANELS: Mapping[str, str] = {AUC: "Member at all", TOOK_PART: "Who took part in a round"}
+_LOOK = "Look at whether view central falls to chance at small epsilons; the promise does not cover the other views."
 _CAPTION = (
-    "What attacks find by the epsilon that is promised, bars 95 % intervals over seeds and users. Short lines on the "
+    "How well attacks do, by the promised epsilon; bars 95 % intervals over seeds and users. Short lines on the "
     "right: without a defence. Dotted: chance. The promise is about the released models (central), after the noise."
 )
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedprint.evaluation.rows import plain_value
-from fedprint.reports import wording
 from fedprint.reports.figures.study import draw_study
-from fedprint.reports.pages.federation import environment, fresh_folder, swap, write_drawings, write_tables
+from fedprint.reports.pages.html import Page, write_page
 from fedprint.reports.pages.study_privacy import guarantee_words, guarantees_table, search_note
 from fedprint.reports.tables.analyses import ResultTable, TableLine
 from fedprint.reports.wording import MISSING, Estimate, number
@@ -67,31 +63,22 @@ def write_study(
     tables = [points_table(head, points), *([] if budgets is None else [budgets])]
     tables += [table for table in (importances_table(searches), trials_table(searches)) if table.lines]
     notes = [search_note(point, len(head.seeds), len(head.margin_seeds)) for point in points]
-    drawings = draw_study(head.ceiling_ap, searches, points)
-    page = environment().get_template("study.html").render(
-        head=head,
-        points=points,
-        searches=searches,
-        tables=tables,
-        drawings=drawings,
+    page = Page(
+        template="study",
         sentences=[sentence(head, point) for point in best_first(points)],
-        search_notes=[note for note in notes if note],
-        config_text=config_text,
-        wording=wording,
-    )  # fmt: skip
-    partial = fresh_folder(Path(out))
-    try:
-        entries = [{**point.as_json(), "search_privacy": note} for point, note in zip(points, notes, strict=True)]
-        _write_json(partial / "operating_points.json", entries)
-        _write_json(partial / "summary.json", {"study": head.name, **asdict(head)})
-        _write_json(partial / "trials.json", {search.strategy: _trials(search) for search in searches})
-        (partial / "index.html").write_text(page, encoding="utf-8")
-        (partial / "config.yaml").write_text(config_text, encoding="utf-8")
-        write_drawings(partial, drawings)
-        write_tables(partial, tables)
-        swap(partial, Path(out))
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        drawings=draw_study(head.ceiling_ap, searches, points),
+        tables=tables,
+        files={
+            "operating_points.json": [
+                {**point.as_json(), "search_privacy": note} for point, note in zip(points, notes, strict=True)
+            ],
+            "trials.json": {search.strategy: _trials(search) for search in searches},
+            "summary.json": {"study": head.name, **asdict(head)},
+            "config.yaml": config_text,
+        },
+        values={"head": head, "searches": searches, "search_notes": [note for note in notes if note]},
+    )
+    write_page(page, out)
 
 
 def best_first(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
@@ -152,7 +139,7 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
         name="operating-points",
         title="Operating points, measured on fresh seeds",
         note="Utility is in per cent of that without a defence; AP is the strongest adversary's in each seed. "
-        "“Linked” is before an adversary who tells devices by pseudonyms that persist and reads all of their "
+        "“Linked” is against an adversary who knows devices by pseudonyms that persist and reads all of their "
         "updates. "
         "Intervals (95 %) are over seeds and users. “Keeps below” compares the mean with the ceiling, which is on "
         f"{' and on '.join(dict.fromkeys(LINKED[point.linkage] for point in points))}.",
@@ -241,7 +228,3 @@ def _bare(value: float) -> str:
 def _trials(search: SearchResult) -> dict[str, Any]:
     trials = [{**vars(trial), "feasible": trial.feasible} for trial in search.trials]
     return {"margin": search.margin, "importances": search.importances, "trials": trials}
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(plain_value(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

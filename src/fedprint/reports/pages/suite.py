@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,22 +10,11 @@ from typing import Any
 
 import yaml
 
-from fedprint.evaluation.rows import Row, plain_value, read_measurements, write_measurements
-from fedprint.reports import wording
-from fedprint.reports.claims.federation import Verdict, by_claim, judge_claims
-from fedprint.reports.figures.drawing import Drawing
+from fedprint.evaluation.rows import Row, read_measurements
+from fedprint.reports.claims.federation import judge_claims
 from fedprint.reports.figures.suite import draw_suite
 from fedprint.reports.numbers.reference import CITATION
-from fedprint.reports.pages.federation import (
-    environment,
-    fresh_folder,
-    read_summary,
-    swap,
-    write_claims,
-    write_drawings,
-    write_tables,
-)
-from fedprint.reports.tables.analyses import ResultTable
+from fedprint.reports.pages.html import Page, read_summary, write_page
 from fedprint.reports.tables.client_dp import client_dp_table
 from fedprint.reports.tables.papers import paper_tables, stands_for
 
@@ -74,52 +61,25 @@ def write_suite(
     head = {"suite": suite, "title": title, "fast": fast, "failures": dict(failures)}
     head["members"] = [_headline(member) for member in members]
     rows = suite_rows(suite, members)
-    shown = SuiteContent(
-        drawings=draw_suite(rows),
-        tables=_tables(members),
-        verdicts=tuple(verdict for member in members for verdict in judge_claims(member.rows, member.name)),
-    )
-    partial = fresh_folder(Path(out))
-    try:
-        write_measurements(partial / "measurements.jsonl", partial / "measurements.csv", rows)
-        text = json.dumps(plain_value(head), indent=1, ensure_ascii=False)
-        (partial / "summary.json").write_text(text + "\n", encoding="utf-8")
-        (partial / "index.html").write_text(_page(head, members, shown), encoding="utf-8")
-        write_drawings(partial, shown.drawings)
-        write_tables(partial, shown.tables)
-        write_claims(partial, shown.verdicts)
-        swap(partial, Path(out))
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _tables(members: Sequence[MemberReport]) -> tuple[ResultTable, ...]:
+    verdicts = [verdict for member in members for verdict in judge_claims(member.rows, member.name)]
     budgets = client_dp_table({member.name: (member.rows, member.config_text) for member in members})
-    return (*(() if budgets is None else (budgets,)), *paper_tables(members))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuiteContent:
-    """What the page of a suite shows besides its members."""
-
-    drawings: tuple[Drawing, ...]
-    tables: tuple[ResultTable, ...]
-    verdicts: tuple[Verdict, ...]
-
-
-def _page(head: Mapping[str, Any], members: Sequence[MemberReport], shown: SuiteContent) -> str:
-    return environment().get_template("suite.html").render(
-        head=head,
-        members=members,
-        drawings=shown.drawings,
-        tables=shown.tables,
-        # of members that nobody attacks, a table of claims would be empty
-        claims=by_claim(shown.verdicts) if any(verdict.state != "untested" for verdict in shown.verdicts) else [],
-        verdicts=shown.verdicts,
-        stands_for=stands_for,
-        citation=CITATION,
-        wording=wording,
-    )  # fmt: skip
+    page = Page(
+        template="suite",
+        drawings=draw_suite(rows),
+        tables=[*([] if budgets is None else [budgets]), *paper_tables(members)],
+        verdicts=verdicts,
+        rows=rows,
+        files={"summary.json": head},
+        values={
+            "head": head,
+            "failed": [f"{name} failed" for name in failures],
+            "members": members,
+            "tested": any(verdict.state != "untested" for verdict in verdicts),
+            "stands_for": stands_for,
+            "citation": CITATION,
+        },
+    )
+    write_page(page, out)
 
 
 def suite_rows(suite: str, members: Sequence[MemberReport]) -> list[Row]:

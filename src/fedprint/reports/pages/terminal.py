@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedprint.evaluation.rows import read_measurements
+from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.reports.numbers.clients import accuracy_of, final
 from fedprint.reports.numbers.evaluations import CHOSEN, final_rows
 from fedprint.reports.numbers.inversion import DEFENCES, MAIN, numbers, of_variant, percent, scored
-from fedprint.reports.pages.federation import read_summary
+from fedprint.reports.pages.html import read_summary
 from fedprint.reports.tables.federation import AttackLine, AttackTable, attack_tables, utility_lines
 from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, TRAININGS, Estimate, interval, with_unit
 
@@ -28,27 +28,15 @@ def summary_table(report_folder: Path) -> Table:
     Raises:
         FedprintError: the folder holds no report.
     """
-    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
-    from rich.table import Table
 
     folder = Path(report_folder)
     summary = read_summary(folder)
-    if "suite" in summary:
-        return suite_table(folder, summary)
-    if "plane" in summary:
-        return plane_table(folder, summary)
-    if "study" in summary:
-        return study_table(folder, summary)
-    if "audit" in summary:
-        return audit_table(folder, summary)
-    if "inversion" in summary:
-        return inversion_table(folder, summary)
-    if "clients_sweep" in summary:
-        return clients_table(folder, summary)
+    for mark, make in TABLES.items():
+        if mark in summary:
+            return make(folder, summary)
     rows = final_rows(read_measurements(folder / "measurements.jsonl"))
-    caption = _caption(folder, summary, rows)
-    table = Table(title=escape(summary["title"]), caption=caption, caption_justify="left", box=SIMPLE_HEAD)
+    table = _table(folder, summary, [*summary["verdict"], *_utilities(summary["prior"], rows)])
     table.collapse_padding, table.pad_edge = True, False
     for column in COLUMNS:
         table.add_column(
@@ -84,13 +72,10 @@ def published_table(folder: Path) -> Table:
 
 def suite_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return the chosen attacker of every member and prior on single updates."""
-    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
-    from rich.table import Table
 
     notes = [f"{name} failed: {reason}" for name, reason in summary["failures"].items()]
-    caption = "\n".join([*notes, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"])
-    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
+    table = _table(folder, summary, notes)
     table.padding, table.pad_edge = 0, False  # so that 80 columns hold it
     for column in ("member", "prior", "attacker", *COLUMNS[3:]):
         justify: JustifyMethod = "left" if column in ("member", "prior", "attacker") else "right"
@@ -108,18 +93,12 @@ def suite_table(folder: Path, summary: Mapping[str, Any]) -> Table:
 
 def plane_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return every place of a sweep: utility, and AP over chance for each adversary; the front is marked."""
-    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
-    from rich.table import Table
 
     plane = json.loads((folder / "plane.json").read_text(encoding="utf-8"))
     names = summary["adversaries"]
-    caption = "\n".join(
-        [*summary["verdict"], f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"]
-    )
-    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
-    for column in ("strategy", "strength", "utility", *(f"{name}: AP / chance" for name in names)):
-        table.add_column(column, overflow="fold")
+    columns = ("strategy", "strength", "utility", *(f"{name}: AP / chance" for name in names))
+    table = _table(folder, summary, summary["verdict"], columns)
     for place in plane["places"]:
         strength = MISSING if place["strength"] is None else f"{place['strength']:g}"
         cells = [place["error"] or MISSING] if "utility" not in place else [f"{place['utility']['value']:.2f}"]
@@ -135,14 +114,11 @@ def plane_table(folder: Path, summary: Mapping[str, Any]) -> Table:
 def study_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return the operating point of every strategy, and why one does not keep below the ceiling."""
     from rich.markup import escape
-    from rich.table import Table
 
     points = json.loads((folder / "operating_points.json").read_text(encoding="utf-8"))
     notes = [f"{point['strategy']}: {point['note']}" for point in points if not point["feasible"]]
-    caption = "\n".join([*notes, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"])
-    title = f"{summary['title']} (ceiling: {summary['ceiling']})"
     columns = ("strategy", "parameters", "keeps below", "utility", "AP, %", "linked AP, %", "ceiling, %")
-    table = Table(*columns, title=escape(title), caption=escape(caption), caption_justify="left")
+    table = _table(folder, summary, [f"ceiling: {summary['ceiling']}", *notes], columns)
     for point in points:
         utility = MISSING if point["utility"] is None else f"{point['utility']:.3f}"
         shares = [point[name] for name in ("attack_ap", "linked_ap", "ceiling")]
@@ -162,27 +138,21 @@ def audit_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     table = Table(*columns, title=escape(summary["title"]), caption="\n".join(verdicts), caption_justify="left")
     for found in summary["audits"]:
         promised = found["accounted"]["value"]
-        told = "infinite" if promised is None else f"{promised:.3f} ({found['accounted']['accountant']})"
+        accounted = "infinite" if promised is None else f"{promised:.3f} ({found['accounted']['accountant']})"
         counts = (str(found[name]) for name in ("rounds", "guesses", "correct"))
         delta = f"{found['accounted']['delta']:g}"
-        table.add_row(f"{found['bound']:.3f}", f"{100 * found['confidence']:g} %", told, delta, *counts)
+        table.add_row(f"{found['bound']:.3f}", f"{100 * found['confidence']:g} %", accounted, delta, *counts)
     return table
 
 
 def inversion_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return the CAP scores against reconstruction of the papers' grid, by attack, batch and adversary."""
-    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
-    from rich.table import Table
 
     rows = of_variant(read_measurements(folder / "measurements.jsonl"), MAIN)
-    caption = "\n".join(
-        [*summary["verdict"], f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"]
-    )
-    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
     names = ("none", *DEFENCES)
-    for column in ("attack", "batch", "adversary", *(f"CAP {name}" for name in names)):
-        table.add_column(column, overflow="fold")
+    columns = ("attack", "batch", "adversary", *(f"CAP {name}" for name in names))
+    table = _table(folder, summary, summary["verdict"], columns)
     for attack, _, batches in summary["attacks"]:
         for batch in batches:
             for adversary in summary["adversaries"]:
@@ -194,18 +164,12 @@ def inversion_table(folder: Path, summary: Mapping[str, Any]) -> Table:
 
 def clients_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return every method's accuracy by partition and number of clients."""
-    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
-    from rich.table import Table
 
     rows = final(read_measurements(folder / "measurements.jsonl"))
     diverged = [f"{label}: {reason}" for label, reason in summary["failures"].items()]
-    caption = "\n".join(
-        [*summary["verdict"], *diverged, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"]
-    )
-    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
-    for column in ("partition", "clients", *summary["methods"]):
-        table.add_column(escape(column), overflow="fold")
+    columns = ("partition", "clients", *summary["methods"])
+    table = _table(folder, summary, [*summary["verdict"], *diverged], columns)
     for partition in summary["partitions"]:
         for clients in summary["clients"]:
             found = [accuracy_of(rows, partition, method, clients) for method in summary["methods"]]
@@ -245,19 +209,40 @@ def _cells(prior: str, linkage: str, name: str, line: AttackLine) -> list[str]:
     ]
 
 
-def _caption(folder: Path, summary: dict[str, Any], rows: Sequence[dict[str, Any]]) -> str:
+def _table(folder: Path, summary: Mapping[str, Any], notes: Sequence[str], columns: Sequence[str] = ()) -> Table:
+    """Return an empty table with the report's title, the notes below it, and where the page is."""
+    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
+    from rich.table import Table
 
-    utility = [line for line in utility_lines(rows) if line.prior == summary["prior"]]
-    lines = [
-        f"utility ({METRIC_TITLES.get(metric, metric)}, {summary['prior']} prior): "
-        + ", ".join(f"{TRAININGS.get(line.training, line.training)} {_utility(line.found)}" for line in same)
-        for metric in dict.fromkeys(line.found.metric for line in utility)
-        if (same := [line for line in utility if line.found.metric == metric])
+    caption = "\n".join([*notes, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"])
+    table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(escape(column), overflow="fold")
+    return table
+
+
+def _utilities(prior: str, rows: Sequence[Row]) -> list[str]:
+    """Return a line per metric of utility: what each way of training reaches under a prior."""
+    utility = [line for line in utility_lines(rows) if line.prior == prior]
+    return [
+        f"utility ({METRIC_TITLES.get(metric, metric)}, {prior} prior): "
+        + ", ".join(f"{TRAININGS.get(line.training, line.training)} {_utility(line.estimate)}" for line in same)
+        for metric in dict.fromkeys(line.estimate.metric for line in utility)
+        if (same := [line for line in utility if line.estimate.metric == metric])
     ]
-    fast = " (fast run)" if summary["fast"] else ""
-    return escape("\n".join([*summary["verdict"], *lines, f"report{fast}: {folder / 'index.html'}"]))
 
 
 def _utility(found: Estimate) -> str:
     return f"{with_unit(found.value, found.unit)} {interval(found)}"
+
+
+TABLES: Mapping[str, Callable[[Path, Mapping[str, Any]], Table]] = {
+    "suite": suite_table,
+    "plane": plane_table,
+    "study": study_table,
+    "audit": audit_table,
+    "inversion": inversion_table,
+    "clients_sweep": clients_table,
+}
+"""Key of summary.json that marks a kind of report -> its table."""

@@ -16,6 +16,8 @@ from fedprint.reports.wording import Estimate, NoLink, estimate
 ATTACK_ORDER = ("chance", "knn", "knn-std", "svm", "svm-hard", "svm-std", "mlp", "mlp-std", "mlp-tuned", "ridge")
 TRAINING_ORDER = ("federated", "centralised", "knn", "median", "chance")
 LINKAGE_ORDER = ("update", "device")
+BEST = 2
+"""How many attackers stand beside the chosen one before the full list."""
 
 K = TypeVar("K")
 
@@ -49,6 +51,13 @@ class AttackTable:
         return next((line for line in self.lines if line.chosen), None)
 
     @property
+    def leading(self) -> tuple[AttackLine, ...]:
+        """Return the chosen attacker's line and those of the :data:`BEST` others by AP of one update."""
+        others = [line for line in self.lines if not line.chosen and line.attack != "chance"]
+        others.sort(key=lambda line: -_ap(line))
+        return (*(line for line in self.lines if line.chosen), *others[:BEST])
+
+    @property
     def chance(self) -> Mapping[str, float]:
         """Return the chance of each hit rate that is the same for all attackers and linkages of the table."""
         levels: dict[str, set[float | None]] = {"top1": set(), "top5": set()}
@@ -70,7 +79,7 @@ class UtilityLine:
 
     prior: str
     training: str
-    found: Estimate
+    estimate: Estimate
     published: tuple[tuple[str, str, float], ...]
 
 
@@ -89,7 +98,7 @@ class LinkLine:
 
     prior: str
     linkage: str
-    found: Estimate
+    estimate: Estimate
     null: NoLink | None
 
 
@@ -120,7 +129,7 @@ def utility_lines(rows: Sequence[Row]) -> tuple[UtilityLine, ...]:
     found = [row for row in rows if not row.get("attack") and row.get("training")]
     found.sort(key=lambda row: (prior_rank(row["prior"]), _rank(TRAINING_ORDER, row["training"]), row["metric"]))
     return tuple(
-        UtilityLine(prior=row["prior"], training=row["training"], found=estimate(row), published=_paper_utility(row))
+        UtilityLine(prior=row["prior"], training=row["training"], estimate=estimate(row), published=_paper_utility(row))
         for row in found
     )
 
@@ -140,7 +149,7 @@ def link_lines(tables: Sequence[AttackTable], evaluations: Sequence[Evaluation])
     """Return the chosen attacker of every prior and linkage beside its permutation null, the control first."""
     lines = [
         LinkLine(
-            prior=table.prior, linkage=linkage, found=numbers["ap"], null=no_link(evaluations, table.prior, linkage)
+            prior=table.prior, linkage=linkage, estimate=numbers["ap"], null=no_link(evaluations, table.prior, linkage)
         )
         for table in tables
         if table.best
@@ -211,6 +220,11 @@ def _attack_line(rows: Sequence[Row], columns: Sequence[str], all_seeds: Sequenc
         },
         published=tuple(published_row(name, first["prior"], first["attack"]) for name in columns),
     )
+
+
+def _ap(line: AttackLine) -> float:
+    estimates = next(iter(line.by_linkage.values()), {})
+    return estimates["ap"].value or 0.0 if "ap" in estimates else 0.0
 
 
 def _votes(line: Row, all_seeds: Sequence[Row]) -> str:

@@ -1,0 +1,95 @@
+"""Claims of the papers and the verdicts on them, as every page shows them and claims.json and claims.csv hold them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+J = TypeVar("J")
+State = Literal["holds", "unclear", "fails", "untested"]
+
+STATES: Mapping[str, str] = {
+    "holds": "holds",
+    "unclear": "order holds, intervals overlap",
+    "fails": "fails",
+    "untested": "not tested here",
+}
+
+
+class Claim(NamedTuple, Generic[J]):
+    """A sentence of the papers (``source``: section of papers.md, or where else it stands) and how it is judged."""
+
+    name: str
+    text: str
+    source: str
+    judge: J
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """How one comparison came out, and its numbers in words; ``result`` where the state's own words do not fit it."""
+
+    state: State
+    numbers: str
+    result: str = ""
+
+
+UNTESTED = Finding(state="untested", numbers="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A claim on one data set: ``state`` is a key of :data:`STATES`, ``numbers`` ours with their intervals."""
+
+    claim: str
+    text: str
+    source: str
+    member: str
+    dataset: str
+    state: str
+    result: str
+    numbers: str
+
+
+def verdict_on(claim: Claim[Any], finding: Finding, member: str, dataset: str) -> Verdict:
+    """Return the verdict that a finding is on a claim; ``member`` is who or what the claim is judged on."""
+    return Verdict(
+        claim=claim.name,
+        text=claim.text,
+        source=claim.source,
+        member=member,
+        dataset=dataset,
+        state=finding.state,
+        result=finding.result or STATES[finding.state],
+        numbers=finding.numbers,
+    )
+
+
+def verdict_rows(verdicts: Sequence[Verdict]) -> list[Mapping[str, Any]]:
+    """Return the verdicts as JSON-ready mappings."""
+    return [asdict(verdict) for verdict in verdicts]
+
+
+def verdict_csv(verdicts: Sequence[Verdict]) -> str:
+    """Return the verdicts as CSV, one per line."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [field.name for field in fields(Verdict)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(verdict_rows(verdicts))
+    return out.getvalue()
+
+
+def by_claim(verdicts: Sequence[Verdict]) -> list[tuple[Verdict, list[Verdict]]]:
+    """Return each claim once, in order of appearance, with all verdicts on it."""
+    groups: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        groups.setdefault(verdict.claim, []).append(verdict)
+    return [(group[0], group) for group in groups.values()]
+
+
+def count(verdicts: Sequence[Verdict], state: State) -> int:
+    """Return how many verdicts have a state."""
+    return sum(verdict.state == state for verdict in verdicts)
