@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, Protocol
 
+from threadpoolctl import threadpool_limits
+
 from fedprint.accounting.events import Event, SampledGaussian, Sampling, counted
 from fedprint.accounting.moments import Moments
 from fedprint.types import FedprintError
@@ -140,7 +142,8 @@ def epsilon_of(accountant: Accountant, event: Event | None, delta: float) -> flo
     for mechanism in mechanisms:
         if refused := refused_sampling(accountant, mechanism.sampling):
             raise FedprintError(refused)
-    return max(0.0, accountant.epsilon(mechanisms, delta)) if mechanisms else 0.0
+    with threadpool_limits(1):  # the last digits of a sum depend on the number of threads
+        return max(0.0, accountant.epsilon(mechanisms, delta)) if mechanisms else 0.0
 
 
 def _opacus(name: str, mechanisms: Mapping[SampledGaussian, int], **question: float) -> float:
