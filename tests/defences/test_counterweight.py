@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fedprint.data.dataset import IGNORED
-from fedprint.defences.counterweight import CounterAug, counterweights, describe, tilted
+from fedprint.defences.counterweight import CounterAug, counterweights, describe, sample_tilted
 from fedprint.defences.on_data import RandAug, RepeatAug
 from fedprint.rng import torch_rng
 from fedprint.types import Examples
@@ -42,8 +42,8 @@ CASES = {
 
 def left_over(kept: Examples, background: Examples) -> float:
     """Return the length of the mean deviation from the background."""
-    own, _ = describe(kept, background, "both")
-    return float(own.mean(0).norm())
+    user, _ = describe(kept, background, "both")
+    return float(user.mean(0).norm())
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -86,10 +86,10 @@ def test_tilted_weights_shift_the_mean_against_the_deviation() -> None:
     candidates = torch.randn(4000, 3, generator=torch_rng(0))
     candidates -= candidates.mean(0)
     wanted = torch.tensor([0.3, -0.2, 0.0])
-    drawn = torch.cat([candidates[tilted(wanted, candidates, 50, torch_rng(seed))] for seed in range(200)])
+    drawn = torch.cat([candidates[sample_tilted(wanted, candidates, 50, torch_rng(seed))] for seed in range(200)])
     assert float((drawn.mean(0) + wanted).abs().max()) < 0.04
-    assert len(tilted(wanted, candidates[:5], 7, torch_rng(0))) == 7, "more than there are come again"
-    assert len(set(tilted(wanted, candidates[:5], 5, torch_rng(0)).tolist())) == 5
+    assert len(sample_tilted(wanted, candidates[:5], 7, torch_rng(0))) == 7, "more than there are come again"
+    assert len(set(sample_tilted(wanted, candidates[:5], 5, torch_rng(0)).tolist())) == 5
 
 
 def test_each_step_takes_the_candidate_that_leaves_least() -> None:
@@ -122,7 +122,7 @@ def test_targets_to_be_ignored_count_no_more_than_padding() -> None:
     generator = torch.Generator().manual_seed(0)
     words = torch.randint(0, 9, (40, 5), generator=generator)
     unknown = torch.where(words == 0, IGNORED, words)
-    own, pool = ({"x": words[part], "y": words[part]} for part in (slice(0, 10), slice(10, None)))
-    ignoring, others = ({**part, "y": unknown[rows]} for part, rows in ((own, slice(0, 10)), (pool, slice(10, None))))
-    for expected, found in zip(describe(own, pool, "targets"), describe(ignoring, others, "targets"), strict=True):
-        assert torch.equal(expected, found)
+    user, pool = ({"x": words[part], "y": words[part]} for part in (slice(0, 10), slice(10, None)))
+    ignoring, others = ({**part, "y": unknown[rows]} for part, rows in ((user, slice(0, 10)), (pool, slice(10, None))))
+    for expected, described in zip(describe(user, pool, "targets"), describe(ignoring, others, "targets"), strict=True):
+        assert torch.equal(expected, described)

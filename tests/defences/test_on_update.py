@@ -241,8 +241,8 @@ def test_quantise_sends_at_most_two_to_the_bits_levels_between_least_and_greates
         levels = torch.unique(sent[name])
         assert 2 ** (bits - 1) < len(levels) <= 2**bits, "in the tails of 10,000 entries some levels stay empty"
         step = float(tensor.max() - tensor.min()) / (2**bits - 1)
-        places = (levels.double() - float(tensor.min())) / step
-        torch.testing.assert_close(places, places.round(), atol=1e-4, rtol=0)
+        steps = (levels.double() - float(tensor.min())) / step
+        torch.testing.assert_close(steps, steps.round(), atol=1e-4, rtol=0)
         assert float((sent[name] - tensor).abs().max()) <= step * (1 + 1e-4)
 
 

@@ -31,11 +31,11 @@ def test_schedules_by_hand() -> None:
 
 @given(to=st.floats(0.1, 10), levels=st.integers(2, 30), rounds=st.integers(1, 300))
 def test_linear_goes_from_once_to_its_end_in_few_different_values(to: float, levels: int, rounds: int) -> None:
-    found = [Linear(to=to, levels=levels).factor(t, rounds) for t in range(rounds)]
-    assert found[0] == 1 and len(set(found)) <= levels
-    assert found == sorted(found, reverse=to < 1)
+    factors = [Linear(to=to, levels=levels).factor(t, rounds) for t in range(rounds)]
+    assert factors[0] == 1 and len(set(factors)) <= levels
+    assert factors == sorted(factors, reverse=to < 1)
     if rounds >= levels:
-        assert found[-1] == pytest.approx(to)
+        assert factors[-1] == pytest.approx(to)
 
 
 @pytest.mark.parametrize("values", [{"at": [3, 3], "factors": [1, 2]}, {"at": [5, 2], "factors": [1, 2]},

@@ -105,8 +105,10 @@ def test_impossible_settings_are_refused() -> None:
 def test_a_sum_of_many_is_as_hard_to_read_as_the_formula_says() -> None:
     """A linear score of the members' mean is the members' mean score: 1 / m of one device's own signal."""
     rng = np.random.default_rng(0)
-    own = rng.normal(size=(7, 4000)).astype(np.float64)
-    updates: list[Params] = [{"w": torch.from_numpy(row)} for row in own]
+    sent = rng.normal(size=(7, 4000)).astype(np.float64)
+    updates: list[Params] = [{"w": torch.from_numpy(row)} for row in sent]
     everyone: list[Role] = ["anonymous"] * 7
     seen = as_seen(updates, [1.0] * 7, everyone, SecureAggregation())
-    assert float(seen[0]["w"] @ torch.from_numpy(own[0])) / float((own[0] ** 2).sum()) == pytest.approx(1 / 7, abs=0.02)
+    assert float(seen[0]["w"] @ torch.from_numpy(sent[0])) / float((sent[0] ** 2).sum()) == pytest.approx(
+        1 / 7, abs=0.02
+    )

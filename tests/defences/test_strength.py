@@ -14,7 +14,7 @@ from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK
 from fedprint.defences.points import send, settle
 from fedprint.defences.secret_head import SecretHead
-from fedprint.defences.strength import Defence, one
+from fedprint.defences.strength import Defence, single
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, FedprintError
 
@@ -47,7 +47,7 @@ def test_a_settled_defence_varies_no_more_and_keeps_its_other_settings(defence: 
 @pytest.mark.parametrize("defence", DISTRIBUTIONS)
 def test_a_distribution_refuses_to_act(defence: Defence) -> None:
     examples = {"x": torch.zeros(4, 2), "y": torch.zeros(4, dtype=torch.int64)}
-    with pytest.raises(FedprintError, match=r"is a distribution over devices; settle the defence"):
+    with pytest.raises(FedprintError, match=r"is a distribution over devices; call settled"):
         if isinstance(defence, DataDefence):
             defence.on_data(examples, examples, torch_rng(0))
         else:
@@ -88,7 +88,7 @@ def test_a_yaml_list_is_a_distribution_and_its_entries_are_checked() -> None:
 
 
 def test_a_single_number_is_a_strength() -> None:
-    assert one(0.5) == 0.5
+    assert single(0.5) == 0.5
     defence = Noise(sigma=0.5)
     assert settle([defence], "d", 0) == (defence,) and defence.varying == ()
 

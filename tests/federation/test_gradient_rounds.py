@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from polarization import polarization
 from torch import Tensor
 
 from fedprint.defences.on_update import Laplace, Noise, TopK
@@ -14,7 +15,7 @@ from fedprint.defences.secret_head import SecretHead
 from fedprint.federation.gradient_rounds import GradientPlan, client_gradient, private_start, train_on_gradients
 from fedprint.models.base import FedModule
 from fedprint.models.components import DlNet
-from fedprint.models.dual_head import DualHead, polarization
+from fedprint.models.dual_head import DualHead
 from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 from fedprint.types import Device, FedprintError, Params
@@ -53,7 +54,7 @@ def test_one_client_with_all_data_in_a_batch_is_central_adam() -> None:
     model, (device,) = network(), devices(1)
     whole = replace(PLAN, batch_size=10)
     heard: list[float] = []
-    found = train_on_gradients(model, start(model), [device], (), whole, lambda t, loss: heard.append(loss))
+    trained = train_on_gradients(model, start(model), [device], (), whole, lambda t, loss: heard.append(loss))
     losses = []
     optimiser = torch.optim.Adam(model.parameters(), lr=whole.lr)
     for _ in range(whole.rounds):
@@ -64,17 +65,17 @@ def test_one_client_with_all_data_in_a_batch_is_central_adam() -> None:
         optimiser.step()
     assert heard == pytest.approx(losses, rel=1e-4)
     for name, p in model.named_parameters():
-        torch.testing.assert_close(found[name], p.detach(), atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(trained[name], p.detach(), atol=1e-5, rtol=1e-4)
 
 
 def test_the_two_aggregations_differ_with_several_clients_only() -> None:
     model = network()
     for count, equal in ((1, True), (3, False)):
-        found = [
+        models = [
             train_on_gradients(model, start(model), devices(count), (), replace(PLAN, aggregation=how))
             for how in ("round-robin", "mean")
         ]
-        assert same(*found) == equal
+        assert same(*models) == equal
 
 
 @pytest.mark.parametrize("defence", [Noise(sigma=0.1), Laplace(sigma=0.1), TopK(share=0.2, per_layer=True)])
@@ -90,13 +91,13 @@ def test_what_is_sent_under_a_secret_head_is_the_public_gradient_and_the_polariz
     model, (plain,) = network(secret=True), devices(1)
     assert isinstance(model, DualHead)
     (device,) = defend_data([plain], (SecretHead(alpha2=0.3, bits=8),), {}, 0)
-    own = private_start(model, device, 0)
-    shared, private = client_gradient(model, start(model), own, device.examples)
+    private_part = private_start(model, device, 0)
+    shared, private = client_gradient(model, start(model), private_part, device.examples)
     public, nothing = client_gradient(model, start(model), {}, plain.examples)
-    assert set(shared) == set(start(model)) and set(private) == set(own) and not nothing
+    assert set(shared) == set(start(model)) and set(private) == set(private_part) and not nothing
     added = torch.cat([(shared[name] - public[name]).flatten() for name in shared])
     clean = torch.cat([tensor.flatten() for tensor in public.values()])
-    ratio = polarization(model, {**start(model), **own}, device.examples)[""].ratio
+    ratio = polarization(model, {**start(model), **private_part}, device.examples)[""].ratio
     assert float(clean.norm() / added.norm()) == pytest.approx(ratio, rel=1e-4)
     torch.testing.assert_close(shared["head.weight"], public["head.weight"])  # the public head is left alone
 
@@ -105,10 +106,10 @@ def test_private_heads_train_and_no_round_shares_them() -> None:
     model = network(secret=True)
     defence = SecretHead(alpha2=0.3, bits=8)
     defended = defend_data(devices(), (defence,), {}, 0)
-    found = train_on_gradients(model, start(model), defended, (defence,), PLAN)
-    assert set(found) == set(start(model))
+    trained = train_on_gradients(model, start(model), defended, (defence,), PLAN)
+    assert set(trained) == set(start(model))
     frozen = train_on_gradients(model, start(model), defended, (defence,), replace(PLAN, rounds=1))
-    assert not same(found, frozen)
+    assert not same(trained, frozen)
 
 
 def test_codes_without_a_secret_head_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""Curves of a fit: told by name and epoch, through Lightning's own logger, and without an effect on the fit."""
+"""Curves of a fit: sent by name and epoch, through Lightning's own logger, and without an effect on the fit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedprint.attacks.reidentification.mlp import MlpSettings, fit_mlp
+from fedprint.attacks.learner import MlpSettings
+from fedprint.attacks.reidentification.mlp import fit_mlp
 from fedprint.models import curves
 from fedprint.models.base import quiet_trainer
 from fedprint.models.batches import ShuffledBatches
@@ -19,7 +20,7 @@ from fedprint.models.components import SmallCnn
 from fedprint.models.curves import Curves, PipeLogger
 from fedprint.models.networks import build_network
 
-Told = list[Mapping[str, Any]]
+Messages = list[Mapping[str, Any]]
 
 
 def _scores(logger: PipeLogger | None) -> np.ndarray:
@@ -29,33 +30,33 @@ def _scores(logger: PipeLogger | None) -> np.ndarray:
     return fit_mlp(x, labels, x[:5], 4, MlpSettings(epochs=3, batch_size=8), rng, logger)
 
 
-def _points(told: Told) -> dict[str, list[tuple[int, float]]]:
-    found: dict[str, list[tuple[int, float]]] = {}
-    for message in told:
+def _points(messages: Messages) -> dict[str, list[tuple[int, float]]]:
+    points_of: dict[str, list[tuple[int, float]]] = {}
+    for message in messages:
         for name, value, step in message["metrics"]:
-            found.setdefault(name, []).append((step, value))
-    return found
+            points_of.setdefault(name, []).append((step, value))
+    return points_of
 
 
 def test_a_learned_attack_tells_both_losses_of_every_epoch_and_scores_the_same() -> None:
-    told: Told = []
-    assert np.array_equal(_scores(Curves(tell=told.append, name="mlp naive").logger()), _scores(None))
-    found = _points(told)
-    assert found.keys() == {"curves/mlp naive/loss", "curves/mlp naive/held_out"}
-    for points in found.values():
+    messages: Messages = []
+    assert np.array_equal(_scores(Curves(send=messages.append, name="mlp naive").logger()), _scores(None))
+    points_of = _points(messages)
+    assert points_of.keys() == {"curves/mlp naive/loss", "curves/mlp naive/held_out"}
+    for points in points_of.values():
         assert [step for step, _ in points] == [0, 1, 2]
-    assert len(told) == 1
+    assert len(messages) == 1
 
 
 def test_many_points_are_told_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curves, "POINTS_PER_MESSAGE", 2)
-    told: Told = []
-    _scores(PipeLogger(told.append, "mlp"))
-    assert len(told) == 3
+    messages: Messages = []
+    _scores(PipeLogger(messages.append, "mlp"))
+    assert len(messages) == 3
 
 
 def test_each_fit_of_an_answer_has_a_name() -> None:
-    made = Curves(tell=lambda message: None, name="mlp")
+    made = Curves(send=lambda message: None, name="mlp")
     assert [made.logger()._prefix for _ in range(3)] == ["curves/mlp", "curves/mlp-2", "curves/mlp-3"]
 
 
@@ -69,10 +70,10 @@ def _central(logger: PipeLogger | None) -> list[torch.Tensor]:
 
 
 def test_the_centralised_baseline_tells_its_loss_by_epoch_and_ends_the_same() -> None:
-    told: Told = []
-    with_curve, without = _central(PipeLogger(told.append, "centralised")), _central(None)
+    messages: Messages = []
+    with_curve, without = _central(PipeLogger(messages.append, "centralised")), _central(None)
     assert all(torch.equal(a, b) for a, b in zip(with_curve, without, strict=True))
-    assert [step for step, _ in _points(told)["curves/centralised/loss"]] == [0, 1]
+    assert [step for step, _ in _points(messages)["curves/centralised/loss"]] == [0, 1]
 
 
 def test_a_fit_without_curves_does_not_import_mlflow() -> None:

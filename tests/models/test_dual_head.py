@@ -9,13 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from polarization import polarization
 from torch import Tensor
 from torch.func import functional_call
 
 from fedprint.data.examples import CODE, CODE_WEIGHT
 from fedprint.defences.secret_head import SecretHead, target_codes
 from fedprint.models.components import AlexNet, DlNet, MobileNet, NextWordLstm, SmallCnn, StarLstm, Vgg16
-from fedprint.models.dual_head import SECRET, DualHead, polarization, polarization_loss
+from fedprint.models.dual_head import SECRET, DualHead, polarization_loss
 from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 from fedprint.types import Examples, FedprintError
@@ -152,7 +153,7 @@ def test_the_secret_head_starts_by_the_rule_of_the_public_network() -> None:
 
 @pytest.mark.parametrize("config", [NextWordLstm(), StarLstm()])
 def test_models_without_classes_are_refused_with_the_reason(config: NextWordLstm | StarLstm) -> None:
-    with pytest.raises(FedprintError, match=r"defences.spn: .* has no classes with a code each"):
+    with pytest.raises(FedprintError, match=r"defences.spn: .* has no classes that could have a code each"):
         DualHead(build_network(config, (7,), 30, False), bits=8)
 
 
@@ -182,14 +183,14 @@ def test_a_multi_label_target_is_the_sum_of_the_codes() -> None:
 def test_ratio_and_cosine_equal_those_of_gradients_taken_apart() -> None:
     net, data = dual(), batch()
     params = {name: p.requires_grad_() for name, p in params_of(net).items()}
-    found = polarization(net, params, data)
+    by_layer = polarization(net, params, data)
     ce = functional_call(net, params, ({"x": data["x"], "y": data["y"]},)).mean()
     both = functional_call(net, params, (data,)).mean()
     weight = params["conv2.weight"]
     b = torch.autograd.grad(ce, weight, retain_graph=True)[0].flatten()
     e = torch.autograd.grad(both, weight)[0].flatten() - b
-    assert found["conv2.weight"].ratio == pytest.approx(float(b.norm() / e.norm()), rel=1e-9)
-    assert found["conv2.weight"].cosine == pytest.approx(float(b @ e / b.norm() / e.norm()), rel=1e-6)
+    assert by_layer["conv2.weight"].ratio == pytest.approx(float(b.norm() / e.norm()), rel=1e-9)
+    assert by_layer["conv2.weight"].cosine == pytest.approx(float(b @ e / b.norm() / e.norm()), rel=1e-6)
 
 
 def test_the_public_head_is_not_perturbed_and_more_weight_means_a_smaller_ratio() -> None:

@@ -77,9 +77,9 @@ def test_features_are_computed_once_for_a_pool_and_only_where_the_model_has_some
         networks, "oriented_gradients", lambda x, *how: calls.append(len(x)) or oriented_gradients(x, *how)
     )
     settings = OrientedGradients(orientations=4, cells=3)
-    found = model_users(users, torch.float32, model=settings)
+    converted = model_users(users, torch.float32, model=settings)
     assert calls == [6]
-    for user, index in zip(found, rows, strict=True):
+    for user, index in zip(converted, rows, strict=True):
         alone = model_input({name: column[index] for name, column in pool.items()}, torch.float32, model=settings)
         assert torch.allclose(user.examples["x"], alone["x"], atol=1e-6)
         assert torch.equal(user.examples["y"], index)

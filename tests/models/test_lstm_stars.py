@@ -95,8 +95,8 @@ def test_backends_agree_in_float32(name: str) -> None:
     reference, other = make_backend("sequential", net), make_backend(name, net)
     for t in range(3):
         jobs = [ClientJob(device_id=f"d{i}", examples=texts(n, i), seed=10 * t + i) for i, n in enumerate((5, 1, 9, 4))]
-        expected, found = list(reference.run(jobs, params, training)), list(other.run(jobs, params, training))
-        for e, f in zip(expected, found, strict=True):
+        expected, results = list(reference.run(jobs, params, training)), list(other.run(jobs, params, training))
+        for e, f in zip(expected, results, strict=True):
             assert max(float((e.update[key] - f.update[key]).abs().max()) for key in e.update) < 1e-5
             assert min(float(tensor.abs().max()) for tensor in e.update.values()) > 1e-4
             assert f.loss == pytest.approx(e.loss, abs=1e-5)
@@ -115,7 +115,7 @@ def test_it_learns_which_words_earn_stars() -> None:
     params: Params = {key: p.detach().clone() for key, p in net.named_parameters()}
     job = ClientJob(device_id="d", examples=examples, seed=0)
     training = LocalTraining(epochs=30, batch_size=10, lr=0.3)
-    [found] = make_backend("sequential", net).run([job], params, training)
-    net.load_state_dict(algebra.add(params, found.update))
+    [result] = make_backend("sequential", net).run([job], params, training)
+    net.load_state_dict(algebra.add(params, result.update))
     errors = (net.per_example_utility(examples) - examples["y"]).detach().abs()
     assert float(errors.mean()) < 0.3  # always 3: 1.5

@@ -136,10 +136,10 @@ def _norm(kind: str, state: dict[str, Tensor], layer: str) -> nn.Module:
 def test_groups_divide_the_channels() -> None:
     net = build_network(MobileNet(width=0.35, groups=6), (3, 32, 32), 3, False)
     net.reset(torch_rng(0))
-    found = {name: m.groups for name, m in net.named_modules() if hasattr(m, "conv_groups")}
+    groups_of = {name: m.groups for name, m in net.named_modules() if hasattr(m, "conv_groups")}
     channels = {name.rpartition(".")[0]: len(p) for name, p in net.named_parameters() if name.endswith("scale")}
-    assert all(channels[name] % groups == 0 and 1 <= groups <= 6 for name, groups in found.items())
-    assert len(set(found.values())) > 1
+    assert all(channels[name] % groups == 0 and 1 <= groups <= 6 for name, groups in groups_of.items())
+    assert len(set(groups_of.values())) > 1
     assert net(batch("group", 2, dtype=torch.float32)).isfinite().all()
 
 
@@ -171,11 +171,11 @@ def test_vmap_over_stacked_models_equals_a_loop(kind: str) -> None:
     if kind == "frozen":  # constants belong to the model, and all clients hold the same model
         for net in nets[1:]:
             net.load_state_dict({**net.state_dict(), **dict(nets[0].named_buffers())})
-    found = vmap(grad(loss))(stacked, columns)
+    gradients = vmap(grad(loss))(stacked, columns)
     for k, (net, examples) in enumerate(zip(nets, data, strict=True)):
         expected = torch.autograd.grad(net(examples).mean(), list(net.parameters()))
-        for name, gradient in zip(found, expected, strict=True):
-            assert torch.allclose(found[name][k], gradient, atol=1e-10, rtol=1e-8), name
+        for name, gradient in zip(gradients, expected, strict=True):
+            assert torch.allclose(gradients[name][k], gradient, atol=1e-10, rtol=1e-8), name
             assert float(gradient.abs().max()) > 0, name
 
 
@@ -193,8 +193,8 @@ def test_the_vectorised_backend_equals_sequential(kind: str) -> None:
     ]
     training = LocalTraining(epochs=1, batch_size=3, lr=0.05)
     expected = list(make_backend("sequential", net).run(jobs, params, training))
-    found = list(make_backend("vectorised", net).run(jobs, params, training))
-    for e, f in zip(expected, found, strict=True):
+    results = list(make_backend("vectorised", net).run(jobs, params, training))
+    for e, f in zip(expected, results, strict=True):
         assert max(float((e.update[n] - f.update[n]).abs().max()) for n in params) < 1e-5, e.device_id
         assert f.loss == pytest.approx(e.loss, abs=1e-5)
         assert max(float(tensor.abs().max()) for tensor in e.update.values()) > 1e-3
@@ -249,9 +249,9 @@ def collection_state(source: MobileNetClassifier) -> dict[str, Tensor]:
             out[f"bn1.{kind}" if kind else "conv_stem.weight"] = value
         else:
             block, _, half = layer.partition(".")
-            stage, place = stages[int(block.removeprefix("block")) - 1]
+            stage, position = stages[int(block.removeprefix("block")) - 1]
             conv, norm = ("conv_dw", "bn1") if half == "depthwise" else ("conv_pw", "bn2")
-            out[f"blocks.{stage}.{place}.{f'{norm}.{kind}' if kind else f'{conv}.weight'}"] = value
+            out[f"blocks.{stage}.{position}.{f'{norm}.{kind}' if kind else f'{conv}.weight'}"] = value
     out["bn1.num_batches_tracked"] = torch.tensor(7)
     return {name: tensor.contiguous() for name, tensor in out.items()}
 
@@ -300,7 +300,7 @@ def test_a_file_that_does_not_fit_is_named_with_the_remedy(tmp_path: Path) -> No
             r"'block4\.pointwise\.shift' has shape \(3,\), the model's is \(64,\); set model\.width",
         ),
         ("list", [1, 2], "frozen", "no mapping of names to tensors"),
-        ("object", {"a": Path("x")}, "frozen", "holds no plain tensors"),
+        ("object", {"a": Path("x")}, "frozen", "does not hold plain tensors"),
     ):
         torch.save(content, tmp_path / f"{name}.pt")
         with pytest.raises(FedprintError, match=says) as caught:
@@ -313,5 +313,5 @@ def test_a_file_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
         model(weights=str(tmp_path / "none.pt"))
     for name in ("broken.pt", "broken.safetensors"):
         (tmp_path / name).write_bytes(b"not weights at all")
-        with pytest.raises(FedprintError, match=f"{name} (holds no plain tensors|is no safetensors file)"):
+        with pytest.raises(FedprintError, match=f"{name} (does not hold plain tensors|is not a safetensors file)"):
             model(weights=str(tmp_path / name))

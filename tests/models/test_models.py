@@ -81,11 +81,11 @@ def test_vmap_over_stacked_models_equals_a_loop(kind: str) -> None:
 
     stacked = {name: torch.stack([parameters(net)[name] for net in nets]) for name in parameters(nets[0])}
     columns = {c: torch.stack([d[c] for d in data]) for c in ("x", "y")}
-    found = vmap(grad(loss))(stacked, columns)
+    gradients = vmap(grad(loss))(stacked, columns)
     for k, (net, examples) in enumerate(zip(nets, data, strict=True)):
         expected = torch.autograd.grad(net(examples).mean(), list(net.parameters()))
-        for name, gradient in zip(found, expected, strict=True):
-            assert torch.allclose(found[name][k], gradient, atol=1e-12, rtol=0), name
+        for name, gradient in zip(gradients, expected, strict=True):
+            assert torch.allclose(gradients[name][k], gradient, atol=1e-12, rtol=0), name
             assert float(gradient.abs().max()) > 1e-6, name
 
 
@@ -155,23 +155,23 @@ def test_the_multi_label_loss_is_the_mean_over_classes() -> None:
 
 @pytest.mark.parametrize("for_vmap", [False, True])
 def test_the_lstm_equals_torchs_lstm(for_vmap: bool) -> None:
-    own, reference = Lstm(8, 6).double(), nn.LSTM(8, 6, batch_first=True).double()
-    own.for_vmap = for_vmap
-    initialise(own, torch_rng(0), gain=2.0)
+    ours, reference = Lstm(8, 6).double(), nn.LSTM(8, 6, batch_first=True).double()
+    ours.for_vmap = for_vmap
+    initialise(ours, torch_rng(0), gain=2.0)
     with torch.no_grad():
-        own.bias.uniform_(-1, 1, generator=torch_rng(1))
-        reference.weight_ih_l0.copy_(own.weight_ih)
-        reference.weight_hh_l0.copy_(own.weight_hh)
-        reference.bias_ih_l0.copy_(own.bias)
+        ours.bias.uniform_(-1, 1, generator=torch_rng(1))
+        reference.weight_ih_l0.copy_(ours.weight_ih)
+        reference.weight_hh_l0.copy_(ours.weight_hh)
+        reference.bias_ih_l0.copy_(ours.bias)
         reference.bias_hh_l0.zero_()
     x = torch.randn(3, 11, 8, generator=torch_rng(2), dtype=torch.float64)
-    assert torch.allclose(own(x), reference(x)[0], atol=1e-12, rtol=0)
-    gradients = torch.autograd.grad(own(x).square().sum(), [own.weight_ih, own.weight_hh, own.bias])
+    assert torch.allclose(ours(x), reference(x)[0], atol=1e-12, rtol=0)
+    gradients = torch.autograd.grad(ours(x).square().sum(), [ours.weight_ih, ours.weight_hh, ours.bias])
     expected = torch.autograd.grad(
         reference(x)[0].square().sum(), [reference.weight_ih_l0, reference.weight_hh_l0, reference.bias_ih_l0]
     )
     assert all(torch.allclose(a, b, atol=1e-10, rtol=0) for a, b in zip(gradients, expected, strict=True))
-    assert float(own(x).detach().abs().mean()) > 0.05
+    assert float(ours(x).detach().abs().mean()) > 0.05
 
 
 def test_a_word_is_predicted_from_those_before_it_only() -> None:
@@ -231,9 +231,9 @@ def test_central_training_is_plain_sgd_on_the_shuffled_batches() -> None:
         sgd.zero_grad()
         by_hand(examples).mean().backward()
         sgd.step()
-    found, expected, start = parameters(net), parameters(by_hand), parameters(model("grey"))
-    assert all(torch.allclose(found[name], expected[name], atol=1e-12, rtol=0) for name in found)
-    assert all(float((found[name] - start[name]).abs().max()) > 1e-4 for name in found)
+    trained, expected, start = parameters(net), parameters(by_hand), parameters(model("grey"))
+    assert all(torch.allclose(trained[name], expected[name], atol=1e-12, rtol=0) for name in trained)
+    assert all(float((trained[name] - start[name]).abs().max()) > 1e-4 for name in trained)
 
 
 def test_a_copy_for_vmap_changes_how_the_lstm_runs_and_nothing_else() -> None:

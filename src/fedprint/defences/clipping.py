@@ -14,13 +14,13 @@ from torch import Generator
 from fedprint.component import Component
 
 _LEAST = 1e-12
-"""A norm of 0 would clip nothing away and divide by nothing."""
+"""Least clipping norm: with 0 every update would be 0."""
 
 
 class MedianClip(Component):
     """``median``: S is the median of the round's norms, as published (client-dp, algorithm 1, line 9).
 
-    Devices tell the server their norms, and S depends on them without any noise: what S reveals is **not covered by the
+    Devices send the server their norms, and S depends on them without any noise: what S reveals is **not covered by the
     guarantee**.
     """
 
@@ -36,7 +36,7 @@ class QuantileClip(Component):
 
     Each device adds one bit to its update, whether its norm is at most S. The share of ones gets Gaussian noise of
     standard deviation ``count_noise`` m / m, and ``S <- S exp(-rate (share - target))``. The bit costs privacy
-    (:meth:`multiplier`); the paper's defaults suit cohorts of hundreds: of 20 clients ``count_noise`` wants to be .2.
+    (:meth:`multiplier`). The paper's defaults suit cohorts of hundreds; for 20 clients ``count_noise`` should be .2.
     """
 
     name: Literal["quantile"] = "quantile"

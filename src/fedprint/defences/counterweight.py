@@ -1,12 +1,11 @@
-"""``counter-aug``: background examples chosen to outweigh what is peculiar to a user (ours, not the papers').
+"""``counter-aug``: adds background examples that cancel a user's deviation from the population (not from the papers).
 
-To first order an update is the sum of its examples' gradients. What identifies a user is how this sum differs from the
-population's. ``mm-aug`` adds one mode of the background: a large disturbance in a random direction, beside which the
-user's own part remains. ``counter-aug`` spends its examples on the user's own deviation instead: it samples background
-examples by importance, so that on average they bring the sum of deviations to zero. To always take the ones that bring
-it closest (kernel herding; Welling 2009) is more exact, and loses what chance hides. The deviation is measured in
-features that gradients are made of, and that need no model: what the targets are, what the inputs look like, and what
-the inputs of each class look like.
+To first order an update is the sum of its examples' gradients. A user is identified by how this sum differs from the
+population's. ``mm-aug`` adds one mode of the background: a large disturbance in a random direction, which leaves the
+user's part as it is. ``counter-aug`` reduces the user's part instead: it samples background examples with weights
+such that the sum of all deviations is zero on average. Taking the examples that bring the sum closest to zero (kernel
+herding; Welling 2009) would be more exact, but less random, and so hide less. The deviation is measured in features
+that determine gradients and need no model: the targets, the inputs, and the inputs of each class.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from fedprint.types import Examples
 SIDE = 7
 """Images are averaged down to this many pixels a side."""
 WORDS = 400
-"""Words that texts are described by: those whose share differs most between texts."""
+"""Number of words whose counts describe a text: those that vary most between texts."""
 CLASSES = 64
-"""Up to so many classes, inputs are described class by class."""
+"""Up to this number of classes, inputs are also described class by class."""
 RIDGE = 1e-3
-"""Share of the candidates' total variance that is added in every direction before a deviation is cancelled along it."""
+"""Share of the candidates' total variance that is added to the diagonal of their covariance."""
 
 
 class CounterAug(Augmentation):
     """``counter-aug``: ``alpha * n`` background examples are added that balance the user's deviation from the others.
 
     Each device looks at ``candidates`` random background examples, so two devices with equal data add different ones.
-    ``features`` is what is balanced: targets, inputs, or both. Each chosen example comes ``repeats`` times, as in
-    ``repeat-aug``. By ``choice`` examples are sampled that cancel the deviation on average, or herding takes the best
-    ones: then what is added is nearly a function of the user, and so a mark that an adversary can learn.
+    ``features`` is what is balanced: targets, inputs, or both. Each chosen example is added ``repeats`` times, as in
+    ``repeat-aug``. ``choice`` sampling draws examples that cancel the deviation on average. herding takes the best
+    ones: what is added is then nearly a function of the user, which an adversary can learn.
     """
 
     name: Literal["counter-aug"] = "counter-aug"
@@ -48,15 +47,15 @@ class CounterAug(Augmentation):
     choice: Literal["sampling", "herding"] = "sampling"
 
     def choose(self, count: int, examples: Examples, background: Examples, every: Tensor, rng: Generator) -> Tensor:
-        """Look at some and take those that balance the user's own."""
+        """Choose among random candidates those that balance the user's deviation."""
         drawn = draw(every, min(self.candidates, len(every)), rng)
         pool = {name: background[name][drawn] for name in ("x", "y")}
-        own, other = describe(examples, pool, self.features)
+        user, others = describe(examples, pool, self.features)
         different = math.ceil(count / self.repeats)
         if self.choice == "sampling":
-            chosen = tilted(own.sum(0) / count, other, different, rng)
+            chosen = sample_tilted(user.sum(0) / count, others, different, rng)
         else:
-            chosen = counterweights(own.sum(0), self.repeats * other, different)
+            chosen = counterweights(user.sum(0), self.repeats * others, different)
         return drawn[chosen].repeat_interleave(self.repeats)[:count]
 
 
@@ -80,21 +79,22 @@ def counterweights(deviation: Tensor, candidates: Tensor, count: int) -> Tensor:
     return torch.tensor(chosen)
 
 
-def tilted(deviation: Tensor, candidates: Tensor, count: int, rng: Generator) -> Tensor:
-    """Draw ``count`` positions whose candidates (m, f), of mean 0, are ``-deviation`` (f,) on average: (count,).
+def sample_tilted(deviation: Tensor, candidates: Tensor, count: int, rng: Generator) -> Tensor:
+    """Draw ``count`` of the candidates (m, f), of mean 0, so that their mean is about ``-deviation`` (f,): (count,).
 
-    Weights are ``exp(-c . theta)``, of the tilted distributions the nearest to uniform for a mean; theta is found to
-    first order, ``(C + ridge) theta = deviation`` with C the candidates' covariance. Without replacement if they last.
+    Returns positions. A candidate c has weight ``exp(-c . theta)``: of all distributions with this mean the exponential
+    tilt is nearest to uniform. theta solves ``(C + ridge) theta = deviation``, with C the candidates' covariance, which
+    is exact to first order. Draws are without replacement if there are enough candidates.
     """
     covariance = candidates.T @ candidates / len(candidates)
     covariance.diagonal().add_(RIDGE * covariance.trace().clamp(min=1e-12))
     theta = torch.linalg.solve(covariance, deviation)
-    weights = torch.softmax(-(candidates @ theta), 0).clamp(min=1e-12)  # none is impossible
+    weights = torch.softmax(-(candidates @ theta), 0).clamp(min=1e-12)  # every candidate stays possible
     return torch.multinomial(weights, count, replacement=count > len(weights), generator=rng)
 
 
 def describe(examples: Examples, pool: Examples, features: str) -> tuple[Tensor, Tensor]:
-    """Return deviations from the pool's mean, of the examples (n, f) and of the pool (m, f).
+    """Return the deviations of the examples (n, f) and of the pool (m, f) from the pool's mean.
 
     Each group of features (targets, inputs, inputs by class) has the same total variance in the pool.
     """
@@ -136,7 +136,7 @@ def _inputs(x: Tensor) -> Tensor:
 def _word_counts(tokens: Tensor) -> Tensor:
     """Return counts of the :data:`WORDS` words that vary most between texts: (n, words).
 
-    Neither padding (0) counts nor a target that is to be ignored (below 0).
+    Padding (0) and ignored targets (below 0) do not count.
     """
     counts = torch.zeros(len(tokens), int(tokens.max()) + 1)
     counts.scatter_add_(1, tokens.clamp(min=0), torch.ones(tokens.shape))

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from fedprint.data.examples import CLUSTER
-from fedprint.defences.strength import Amount, Defence, Fraction, average, one
+from fedprint.defences.strength import Amount, Defence, Fraction, average, single
 from fedprint.types import Examples, FedprintError
 
 
@@ -27,21 +27,21 @@ class BkgRepl(Defence):
     def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
         """Return n examples, ``round(alpha * n)`` of them drawn from the background (without replacement if it can)."""
         n = len(examples["y"])
-        replaced = round(one(self.alpha) * n)
+        replaced = round(single(self.alpha) * n)
         if replaced == 0:
             return examples
         positions = torch.randperm(n, generator=rng)[:replaced]
-        drawn = draw(everything(background, self.name), replaced, rng)
+        drawn = draw(background_positions(background, self.name), replaced, rng)
         out = {}
         for column in ("x", "y"):
             values = examples[column].clone()
-            values[positions] = background[column][drawn].to(values)  # its type and place
+            values[positions] = background[column][drawn].to(values)  # its type and device
             out[column] = values
         return out
 
 
 class Augmentation(Defence):
-    """Adds ``alpha * n`` background examples to the user's n; a subclass says which."""
+    """Adds ``alpha * n`` background examples to the user's n; subclasses choose them."""
 
     neutral: ClassVar[Mapping[str, Any]] = {"alpha": 0}
 
@@ -55,10 +55,10 @@ class Augmentation(Defence):
 
     def on_data(self, examples: Examples, background: Examples, rng: Generator) -> Examples:
         """Return ``n + round(alpha * n)`` examples, the user's own first. Raises FedprintError without a background."""
-        added = round(one(self.alpha) * len(examples["y"]))
+        added = round(single(self.alpha) * len(examples["y"]))
         if added == 0:
             return examples
-        drawn = self.choose(added, examples, background, everything(background, self.name), rng)
+        drawn = self.choose(added, examples, background, background_positions(background, self.name), rng)
         return {
             column: torch.cat([examples[column], background[column][drawn].to(examples[column])])
             for column in ("x", "y")
@@ -66,7 +66,7 @@ class Augmentation(Defence):
 
     @abstractmethod
     def choose(self, count: int, examples: Examples, background: Examples, every: Tensor, rng: Generator) -> Tensor:
-        """Return which background examples to add (count,), of the positions ``every``."""
+        """Return the positions (count,) of the background examples to add, out of all positions ``every``."""
 
 
 class RandAug(Augmentation):
@@ -75,25 +75,24 @@ class RandAug(Augmentation):
     name: Literal["rand-aug"] = "rand-aug"
 
     def choose(self, count: int, examples: Examples, background: Examples, every: Tensor, rng: Generator) -> Tensor:
-        """Draw any."""
+        """Draw from all."""
         return draw(every, count, rng)
 
 
 class RepeatAug(Augmentation):
     """``repeat-aug`` (ours): ``alpha * n`` background examples are added, few different ones, each ``repeats`` times.
 
-    To first order an update is the sum of its examples' gradients, and what hides the user's part is how much the added
-    part varies from draw to draw. k independent examples that each come r times have variance r (r k): r times that of
-    ``rand-aug`` at equal cost, in every direction in which examples differ. The modes of ``mm-aug`` vary as much, but
-    they are few, so an adversary with the same background can take their span out and keep the user. ``repeats`` 1 is
-    ``rand-aug``.
+    To first order an update is the sum of its examples' gradients, and the variance of the added part hides the user's
+    part. k independent examples that each occur r times have variance r (r k): r times that of ``rand-aug`` at equal
+    cost, in every direction in which examples differ. The modes of ``mm-aug`` vary as much, but they are few, so an
+    adversary with the same background can project them out and keep the user's part. ``repeats`` 1 is ``rand-aug``.
     """
 
     name: Literal["repeat-aug"] = "repeat-aug"
     repeats: int = Field(default=4, ge=1)
 
     def choose(self, count: int, examples: Examples, background: Examples, every: Tensor, rng: Generator) -> Tensor:
-        """Draw few and repeat each."""
+        """Draw few examples and repeat each."""
         return draw(every, math.ceil(count / self.repeats), rng).repeat_interleave(self.repeats)[:count]
 
 
@@ -125,8 +124,8 @@ class MmAug(Augmentation):
         return draw(torch.nonzero(background[CLUSTER] == mode)[:, 0], count, rng)
 
 
-def everything(background: Examples, name: str) -> Tensor:
-    """Return the positions of all background examples; none is an error."""
+def background_positions(background: Examples, name: str) -> Tensor:
+    """Return the positions of all background examples. Raises FedprintError if there are none."""
     available = len(background.get("y", ()))
     if available == 0:
         raise FedprintError(f"defences.{name}: this data set has no background examples; choose a source that has some")
@@ -134,7 +133,7 @@ def everything(background: Examples, name: str) -> Tensor:
 
 
 def draw(members: Tensor, count: int, rng: Generator) -> Tensor:
-    """Draw ``count`` of the positions without replacement; when all are used up, all come in again."""
+    """Draw ``count`` of the positions without replacement; when all are used, all are available again."""
     rounds = math.ceil(count / len(members))
     order = torch.cat([torch.randperm(len(members), generator=rng) for _ in range(rounds)])
     return members[order[:count]]

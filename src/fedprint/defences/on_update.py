@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from fedprint.accounting.budget import Budget
 from fedprint.defences.clipping import MedianClip, QuantileClip
 from fedprint.defences.schedules import Constant, Schedule
-from fedprint.defences.strength import Amount, Defence, one
+from fedprint.defences.strength import Amount, Defence, single
 from fedprint.params import clip, flatten, norm, unflatten
 from fedprint.types import FedprintError, GaussianEvent, Params
 
@@ -46,7 +46,7 @@ class Noise(UpdateDefenceBase):
 
     def on_device(self, update: Params, rng: Generator) -> Params:
         """Return ``update + N(0, sigma^2)``; sigma 0 returns the update itself."""
-        return _noisy(update, one(self.sigma), rng)
+        return _noisy(update, single(self.sigma), rng)
 
 
 class Laplace(UpdateDefenceBase):
@@ -59,7 +59,7 @@ class Laplace(UpdateDefenceBase):
 
     def on_device(self, update: Params, rng: Generator) -> Params:
         """Return the update plus noise of variance sigma^2 per coordinate; sigma 0 returns the update itself."""
-        sigma = one(self.sigma)
+        sigma = single(self.sigma)
         if sigma == 0:
             return update
         scale = sigma / math.sqrt(2)  # the variance of Laplace(s) is 2 s^2
@@ -70,7 +70,7 @@ class DpLocal(UpdateDefenceBase):
     """``dp-local``: the update is clipped to L2 norm ``clip`` and noised with z * clip on the device.
 
     Each device protects itself, against the server too: at a noise multiplier ``z`` of 1 a single update holds nothing
-    but noise in most coordinates. (gradient-leaks does not say where dp-fedavg's noise is added; this is one place.)
+    but noise in most coordinates. (gradient-leaks does not state where dp-fedavg's noise is added; it may be here.)
     """
 
     name: Literal["dp-local"] = "dp-local"
@@ -79,7 +79,7 @@ class DpLocal(UpdateDefenceBase):
 
     def on_device(self, update: Params, rng: Generator) -> Params:
         """Return the clipped update plus ``N(0, (z clip)^2)`` per coordinate."""
-        return _noisy(clipped(update, self.clip), one(self.z) * self.clip, rng)
+        return _noisy(clipped(update, self.clip), single(self.z) * self.clip, rng)
 
 
 class DpFedAvg(Defence):
@@ -87,9 +87,9 @@ class DpFedAvg(Defence):
 
     The sum gets N(0, (z S)^2) per coordinate and is divided by the planned cohort m, all devices of equal weight. z may
     follow a schedule, S is ``clip`` or follows a rule (defences/clipping.py), training ends with the ``budget``. The
-    server sees every clipped update before it adds the noise: this hides a client from those who see released models,
-    not from the server. The guarantee needs every device of a cohort clipped (``defended: everyone``), and real noise:
-    ours is a simulation from a seed. No user can choose its own strength: S and z are those of the sum.
+    server sees every clipped update before it adds the noise: this protects a client against readers of the released
+    models, not against the server. The guarantee needs every device of a cohort clipped (``defended: everyone``), and
+    real noise: ours is a simulation from a seed. All users have the same strength, because S and z belong to the sum.
     """
 
     name: Literal["dp-fedavg"] = "dp-fedavg"
@@ -109,13 +109,15 @@ class DpFedAvg(Defence):
         return self.clip.multiplier(z, expected) if z and isinstance(self.clip, QuantileClip) else z
 
     def on_device(self, update: Params, rng: Generator) -> Params:
-        """Return the clipped update, or the whole one where the rule has yet to find S (see :meth:`at`)."""
+        """Return the clipped update, or the whole one where a rule has not set S yet (see :meth:`at`)."""
         return clipped(update, self.clip) if isinstance(self.clip, float) else update
 
     def on_server(self, mean: Params, cohort_size: int, rng: Generator) -> Params:
         """Return the mean plus ``N(0, (z S / m)^2)`` per coordinate."""
         if not isinstance(self.clip, float):
-            raise FedprintError(f"defences.{self.name}: {self.clip.name} has found no clipping norm; settle the round")
+            raise FedprintError(
+                f"defences.{self.name}: {self.clip.name} has not set a clipping norm; call at() first"
+            )
         return _noisy(mean, self.z * self.clip / cohort_size, rng)
 
     def event(self) -> GaussianEvent | None:
@@ -127,7 +129,7 @@ class TopK(UpdateDefenceBase):
     """``top-k`` (PPDL): only the largest ``share`` of the update's entries by absolute value leave the device.
 
     Over the whole update or ``per_layer`` (spn leaves it open). Exactly ``round(share * d)`` entries, at least one; of
-    equal ones the first in order.
+    equal entries the first ones.
     """
 
     neutral: ClassVar[Mapping[str, Any]] = {"share": 1}
@@ -140,8 +142,8 @@ class TopK(UpdateDefenceBase):
     per_layer: bool = False
 
     def on_device(self, update: Params, rng: Generator) -> Params:
-        """Return the update with all other entries 0."""
-        share = one(self.share)
+        """Return the update with all smaller entries set to 0."""
+        share = single(self.share)
         if share == 1:
             return update
         if self.per_layer:
@@ -162,7 +164,7 @@ class Quantise(UpdateDefenceBase):
 
     def on_device(self, update: Params, rng: Generator) -> Params:
         """Return the rounded update."""
-        bits = one(self.bits)
+        bits = single(self.bits)
         return update if bits == 32 else {name: _rounded(tensor, bits, rng) for name, tensor in update.items()}
 
 
@@ -180,7 +182,7 @@ class Sign(UpdateDefenceBase):
 
     def on_device(self, update: Params, rng: Generator) -> Params:
         """Return the signs, scaled so that each tensor keeps its L1 norm."""
-        if not one(self.enabled):
+        if not single(self.enabled):
             return update
         return {name: tensor.sign() * _mean_size(tensor) for name, tensor in update.items()}
 
@@ -214,9 +216,9 @@ def _rounded(tensor: Tensor, bits: int, rng: Generator) -> Tensor:
     step = (high - low) / (2**bits - 1)
     if step == 0:
         return tensor
-    place = ((tensor - low) / step).clamp(max=2**bits - 1)  # a rounding above the greatest is no level
-    floor = place.floor()
-    up = torch.rand(tensor.shape, generator=rng).to(tensor) < place - floor
+    level = ((tensor - low) / step).clamp(max=2**bits - 1)  # float rounding may exceed the last level
+    floor = level.floor()
+    up = torch.rand(tensor.shape, generator=rng).to(tensor) < level - floor
     rounded: Tensor = low + step * (floor + up)
     return rounded
 

@@ -10,11 +10,11 @@ from fedprint.types import DataDefence, Device, Examples, Params, Role, UpdateDe
 
 Defence = DataDefence | UpdateDefence | SecureAggregation
 ROLES: tuple[Role, ...] = ("anonymous", "prior")
-"""Whose devices are defended: all that take part, unless a setting of the papers leaves the adversary's own clean."""
+"""Roles whose devices are defended: all, unless a setting of the papers leaves the adversary's devices undefended."""
 
 
 def settle(defences: Sequence[Defence], device_id: str, seed: int) -> tuple[Defence, ...]:
-    """Return the defences as one device runs them: where strengths are a distribution, it draws its own, for good."""
+    """Return the defences as one device runs them: where strengths are a distribution, it draws one once."""
     return tuple(
         defence.settled(torch_rng(seed, "strength", position, device_id)) for position, defence in enumerate(defences)
     )

@@ -1,7 +1,7 @@
 """How a quantity changes over training: factors on a cohort m_t, on noise z_t, on a learning rate.
 
-(client-dp, section 6; papers.md 4.5.) Levels and steps instead of a new value each round: an accountant pays for every
-*different* round.
+(client-dp, section 6; papers.md 4.5.) They change in a few steps and not in every round, because an accountant's time
+grows with the number of *different* rounds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The secret head as a defence (papers.md 4.3): what a device prepares; the network is models/dual_head.py."""
+"""The secret head as a defence (papers.md 4.3): the codes of a device; the network is in models/dual_head.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from fedprint.data.examples import CODE, CODE_WEIGHT
-from fedprint.defences.strength import Amount, Defence, one
+from fedprint.defences.strength import Amount, Defence, single
 from fedprint.types import DataDefence, Examples
 
 
@@ -18,8 +18,9 @@ class SecretHead(Defence):
     """``spn``: a private head of ``bits`` outputs pulls each class towards a secret code (spn, section 3).
 
     The device minimises ``alpha1 * CE + alpha2 * L_P`` with the hinge loss L_P of margin ``margin`` (1 where the paper
-    gives none). It draws a code of +-1 per class, once; its head never leaves it and lasts over the rounds. Experiments
-    of the paper: alpha1 = 1, 64 bits, alpha2 from 1e-4 to .5. It acts behind every other defence of the data.
+    gives none). It draws a code of +-1 per class, once; its head never leaves it and is kept over the rounds.
+    Experiments of the paper: alpha1 = 1, 64 bits, alpha2 from 1e-4 to .5. It must come after every other defence of the
+    data.
     """
 
     neutral: ClassVar[Mapping[str, Any]] = {"alpha1": 1, "alpha2": 0}
@@ -34,7 +35,7 @@ class SecretHead(Defence):
         """Return the examples with the columns ``code`` (n, bits) and ``code_weight`` (n,), alpha2 everywhere."""
         y, x = examples["y"], examples["x"]
         codes = target_codes(y, self.bits, rng).to(x)
-        return {**examples, CODE: codes, CODE_WEIGHT: torch.full_like(codes[:, 0], one(self.alpha2))}
+        return {**examples, CODE: codes, CODE_WEIGHT: torch.full_like(codes[:, 0], single(self.alpha2))}
 
 
 def target_codes(y: Tensor, bits: int, rng: Generator) -> Tensor:
@@ -50,15 +51,15 @@ def target_codes(y: Tensor, bits: int, rng: Generator) -> Tensor:
 
 def secret_head(defences: Sequence[object]) -> SecretHead | None:
     """Return the secret head among ``defences``; ValueError for two, or for one that other data defences follow."""
-    found = [place for place, defence in enumerate(defences) if isinstance(defence, SecretHead)]
-    if not found:
+    positions = [position for position, defence in enumerate(defences) if isinstance(defence, SecretHead)]
+    if not positions:
         return None
-    if len(found) > 1:
+    if len(positions) > 1:
         raise ValueError("defences: a network has one secret head; keep one spn")
-    for later in defences[found[0] + 1 :]:
+    for later in defences[positions[0] + 1 :]:
         if isinstance(later, DataDefence):
             name = getattr(later, "name", type(later).__name__)
             raise ValueError(f"defences: {name} after spn would add examples without codes; put spn behind it")
-    head = defences[found[0]]
+    head = defences[positions[0]]
     assert isinstance(head, SecretHead)
     return head

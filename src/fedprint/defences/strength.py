@@ -20,7 +20,7 @@ class Defence(Component):
     """Base of every defence.
 
     A field that admits a tuple of strengths describes a population: each device draws one of them, all equally likely,
-    once and for good. ``alpha: [0, 0, 1]`` protects a third of the devices (gradient-leaks, 6: every user chooses).
+    once. ``alpha: [0, 0, 1]`` protects a third of the devices (gradient-leaks, 6: every user chooses).
     ``neutral`` are the settings at which a defence changes nothing, empty where there are none.
     """
 
@@ -56,8 +56,8 @@ def average(value: float | tuple[float, ...]) -> float:
     return sum(value) / len(value) if isinstance(value, tuple) else value
 
 
-def one(value: Strength | tuple[Strength, ...]) -> Strength:
-    """Return the strength of a settled defence. Raises FedprintError for one that still is a distribution."""
+def single(value: Strength | tuple[Strength, ...]) -> Strength:
+    """Return the strength of a settled defence. Raises FedprintError for a distribution."""
     if isinstance(value, tuple):
-        raise FedprintError(f"a strength of {value} is a distribution over devices; settle the defence for one device")
+        raise FedprintError(f"the strength {value} is a distribution over devices; call settled() for one device")
     return value

@@ -39,10 +39,10 @@ class FedModule(lightning.LightningModule, ABC):
 
     @abstractmethod
     def per_example_utility(self, batch: Examples) -> Tensor:
-        """Return what the utility metric needs of each example: hits (b,) or (b, length), or scores (b, classes)."""
+        """Return each example's input of the utility metric: hits (b,) or (b, length), or scores (b, classes)."""
 
     def reset(self, rng: torch.Generator) -> None:
-        """Set the initial parameters, from ``rng`` alone unless a model starts from trained weights."""
+        """Set the initial parameters; they depend on ``rng`` only, unless a model starts from trained weights."""
         initialise(self, rng, self.initial_gain)
 
     def forward(self, batch: Examples) -> Tensor:
@@ -50,12 +50,12 @@ class FedModule(lightning.LightningModule, ABC):
         return self.per_example_loss(batch)
 
     def for_vmap(self) -> FedModule:
-        """Return a copy whose layers take the form that ``torch.func.vmap`` runs well, where they have one."""
-        own = copy.deepcopy(self)
-        for module in own.modules():
+        """Return a copy in which each layer with a special form for ``torch.func.vmap`` takes that form."""
+        copied = copy.deepcopy(self)
+        for module in copied.modules():
             if isinstance(getattr(module, "for_vmap", None), bool):
                 module.for_vmap = True  # type: ignore[assignment]
-        return own
+        return copied
 
     def public_parameters(self) -> dict[str, nn.Parameter]:
         """Return the parameters that a device shares: all but those under ``private_prefixes``."""
@@ -100,9 +100,9 @@ def _draw(parameter: nn.Parameter, embedding: bool, gain: float, rng: torch.Gene
 def quiet_trainer(
     epochs: int, *callbacks: lightning.Callback, logger: Logger | None = None, accelerator: str = "cpu"
 ) -> lightning.Trainer:
-    """Return a Trainer that trains and says nothing, unless to a ``logger``: no files, no bars.
+    """Return a Trainer that writes no files and shows no bars; only a ``logger``, if given, gets its metrics.
 
-    A logger changes no number of the fit (:class:`fedprint.models.curves.PipeLogger` tells its curves).
+    A logger (:class:`fedprint.models.curves.PipeLogger` for curves) changes no number of the fit.
     """
     for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.ERROR)

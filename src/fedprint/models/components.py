@@ -1,6 +1,6 @@
-"""The models' configurations, apart from the networks: reading a config must not cost the import of Lightning.
+"""The models' configurations. The networks are in other files, so that reading a config does not import Lightning.
 
-``tasks`` of a component are those that its network can do; the pipeline refuses any other data.
+``tasks`` are those that the network can do; data of any other task are refused.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class SmallCnn(Component):
 class MobileNet(Component):
     """``mobilenet``: MobileNet v1 with ``width`` times the paper's channels, for images of at least 8 x 8 pixels.
 
-    Its batch norm would keep running statistics of a device's data. ``normalisation`` group (GroupNorm with ``groups``
-    groups, or the next smaller number that divides the channels) has none; frozen is batch norm with the statistics of
-    ``weights`` as constants, as in evaluation (without a file: constants that keep the signal's size at the start).
-    Images that the paper's five halvings would leave with fewer than ``least_map`` pixels a side are halved less often,
-    the stem first: 224 pixels end in 7, as in the paper; 64 and 32 in 4. ``weights``: a file of trained weights
-    (models/weights.py); None starts from noise. ``centred`` maps inputs [0, 1] to [-1, 1].
+    Its batch norm would keep running statistics of a device's data. ``normalisation`` group is GroupNorm with
+    ``groups`` groups, or the next smaller number that divides the channels: it has none. frozen is batch norm with the
+    statistics of ``weights`` as constants, as in evaluation (without a file: constants that keep the signal's size at
+    the start). Images that the paper's five halvings would leave with fewer than ``least_map`` pixels a side are halved
+    less often, the stem first: 224 pixels end in 7, as in the paper; 64 and 32 in 4. ``weights``: a file of trained
+    weights (models/weights.py); None starts from noise. ``centred`` maps inputs [0, 1] to [-1, 1].
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
@@ -69,7 +69,8 @@ class OrientedGradients(Component):
     """``oriented-gradients``: a linear layer on hand-made features that need no data (models/gradients.py).
 
     Histograms of ``orientations`` signed directions in ``cells`` x ``cells`` cells: features of norm 1 that separate
-    classes before any training, which is what little noise-free signal asks for (Tramer and Boneh 2021).
+    classes before any training. Under the noise of a guarantee they do better than learned ones (Tramer and Boneh
+    2021).
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
@@ -84,7 +85,8 @@ class DlNet(Component):
 
     Four 5x5 convolutions of ``channels``, strides 2, 2, 1, 1, and one fully connected layer. ``activation``: sigmoid;
     tanh for SVHN, where sigmoid does not train (spn, appendix D). ``bound``: all parameters start uniform in +-bound
-    (spn, table 2: .3), null starts as the other networks do. ``centred`` maps inputs [0, 1] to [-1, 1].
+    (spn, table 2: .3); with null they start like those of the other networks. ``centred`` maps inputs [0, 1] to [-1,
+    1].
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
@@ -113,8 +115,8 @@ class Vgg16(Component):
     """``vgg16``: VGG16 with group norm after each convolution, for images of at least 32 x 32 pixels.
 
     The standard five stages: at 32 pixels one pixel of 512 channels enters the hidden layer, where spn's table 5 prints
-    4096 (erratum 8). ``groups`` of the norm are our choice (Wu and He 2018: 32); convolutions have no bias, the norm
-    has. It starts from Kaiming's uniform rule. ``centred`` maps inputs [0, 1] to [-1, 1].
+    4096 (erratum 8). ``groups`` of the norm are our choice (Wu and He 2018: 32); the norm has a bias, the
+    convolutions have none. It starts from Kaiming's uniform rule. ``centred`` maps inputs [0, 1] to [-1, 1].
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
@@ -139,7 +141,8 @@ class StarLstm(Component):
     """``stars``: the paper's rating model of a text (embedding 50, LSTM 128, FC to one number).
 
     Before training it predicts about ``centre``, the middle of the scale. ``loss`` huber is squared below an error of
-    one star and absolute above. ``forget_bias`` keeps the LSTM's memory open from the start (1 in the paper's library).
+    one star and absolute above. ``forget_bias`` is added to the forget gate, so that the LSTM keeps its memory from the
+    start (1 in the paper's library).
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("regression",)

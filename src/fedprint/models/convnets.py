@@ -17,7 +17,7 @@ from fedprint.types import Examples
 class ImageClassifier(FedModule):
     """Features of images and a linear head; single- or multi-label.
 
-    ``bound``: all parameters start uniform in +-bound, None where they start as :meth:`FedModule.reset` has it.
+    ``bound``: all parameters start uniform in +-bound, None where :meth:`FedModule.reset` applies.
     """
 
     head: nn.Linear

@@ -16,9 +16,9 @@ class Lstm(nn.Module):
     """One LSTM layer: gate order and equations are those of :class:`torch.nn.LSTM` (input, forget, cell, output).
 
     It has one bias, and the constant ``forget_bias`` is added to that of the forget gate. torch's kernel for the whole
-    sequence is two to three times faster on a CPU; ``torch.func.vmap`` can run it by a slow fallback only, so a model
-    made for it (:meth:`fedprint.models.base.FedModule.for_vmap`) takes a loop over linear maps, which it runs exactly
-    and fast.
+    sequence is two to three times faster on a CPU, but ``torch.func.vmap`` has only a slow fallback for it. A model
+    made for vmap (:meth:`fedprint.models.base.FedModule.for_vmap`) loops over linear maps instead, which vmap runs
+    fast.
     """
 
     for_vmap = False
@@ -101,10 +101,10 @@ class LanguageModel(FedModule):
                 self.scores(batch["x"]).flatten(0, 1), y.flatten(), reduction="none", ignore_index=IGNORED
             ).view(y.shape)
         else:
-            # Most of the time goes into scores of the whole vocabulary: they are made where a word is asked for.
+            # Scores of the whole vocabulary take most of the time: compute them only where the target is known.
             states = self.lstm(self.embedding(batch["x"]))
-            found = functional.cross_entropy(self.head(states[known]), y[known], reduction="none")
-            losses = states.new_zeros(y.shape).masked_scatter(known, found)
+            of_known = functional.cross_entropy(self.head(states[known]), y[known], reduction="none")
+            losses = states.new_zeros(y.shape).masked_scatter(known, of_known)
         return losses.sum(1) / known.sum(1).clamp(min=1)
 
     def per_example_utility(self, batch: Examples) -> Tensor:

@@ -22,9 +22,9 @@ EPSILON = 1e-5
 
 
 class ConvNorm(nn.Module):
-    """A convolution without bias, its normalisation, ReLU: one layer, whose three tensors share a stem.
+    """A convolution without bias, its normalisation and a ReLU as one layer, whose three tensors share a prefix.
 
-    ``scale`` is kept as its difference from 1, so that zero is neutral, as for every other vector of a model.
+    ``scale`` is stored as its difference from 1, so that zero is neutral, as for every other vector of a model.
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, *, depthwise: bool, groups: int) -> None:
@@ -113,14 +113,14 @@ class MobileNetClassifier(ImageClassifier):
 def strides_for(side: int, least_map: int) -> tuple[int, ...]:
     """Return the strides of stem and blocks for images of ``side`` pixels.
 
-    Those of the paper, of which the first are 1 instead of 2 as often as it takes for the last feature map to keep
-    ``least_map`` pixels a side: the usual change for small images, which five halvings would leave with one pixel.
+    They are those of the paper, but as many of the first 2s as necessary are 1, so that the last feature map keeps
+    ``least_map`` pixels a side. This is usual for small images: five halvings of 32 pixels would leave a single one.
     """
     strides = [2, *(stride for _, stride in BLOCKS)]
-    for place, stride in enumerate(strides):
+    for position, stride in enumerate(strides):
         if last_map(side, strides) >= least_map:
             break
-        strides[place] = 1 if stride == 2 else stride
+        strides[position] = 1 if stride == 2 else stride
     return tuple(strides)
 
 

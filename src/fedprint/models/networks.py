@@ -1,4 +1,4 @@
-"""The network of each model's configuration: the one place that knows both."""
+"""The network of each model's configuration."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def build_network(config: Component, shape: tuple[int, ...], classes: int, multi
             return AlexNetClassifier(image, classes, multi_label, config)
         case Vgg16():
             return Vgg16Classifier(image, classes, multi_label, config)
-    raise FedprintError(f"model: no network is known for {type(config).__name__}; add it to models/networks.py")
+    raise FedprintError(f"model: {type(config).__name__} has no network; add it to models/networks.py")
 
 
 def network_inputs(config: Component | None, x: Tensor) -> Tensor:

@@ -102,7 +102,7 @@ class Vgg16Classifier(ImageClassifier):
 
 
 def _after_pools(name: str, shape: tuple[int, int, int], pools: int) -> tuple[int, int]:
-    """Return the sides of the last map after ``pools`` 2x2 pools; images that vanish are an error."""
+    """Return the sides of the last map after ``pools`` 2x2 pools. Raises FedprintError for images too small."""
     height, width = (side >> pools for side in shape[1:])
     if not height or not width:
         least = 2**pools

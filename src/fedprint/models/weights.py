@@ -1,4 +1,4 @@
-"""Trained weights that the user supplies: read without unpickling objects, and copied only where they fit."""
+"""Trained weights from a file: read without unpickling objects, and copied only where they fit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedprint.data.formats.locate import data_root
+from fedprint.data.formats.locate import located
 from fedprint.types import FedprintError
 
 HEAD = ("head.weight", "head.bias")
@@ -26,13 +26,12 @@ def read_weights(file: str) -> dict[str, Tensor]:
     the usual PyTorch collections (``conv_stem``, ``bn1``, ``blocks.0.0.conv_dw``, ..., ``classifier``), whose scales
     become differences from 1. Raises FedprintError for a file that is missing or no mapping of tensors.
     """
-    root = data_root(None)
-    path = Path(file) if Path(file).is_file() or root is None else root / file
+    path = located(file)
     if not path.is_file():
         raise FedprintError(f"model.weights: {path} does not exist; give a .safetensors file or a state dict, or null")
-    found = _tensors(path)
-    kept = {name: tensor for name, tensor in found.items() if not name.endswith("num_batches_tracked")}
-    return dict(_owned(name, tensor) for name, tensor in kept.items())
+    tensors = _tensors(path)
+    kept = {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
+    return dict(_renamed(name, tensor) for name, tensor in kept.items())
 
 
 def _tensors(path: Path) -> Mapping[str, Tensor]:
@@ -40,26 +39,28 @@ def _tensors(path: Path) -> Mapping[str, Tensor]:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            found = load_file(path)
+            tensors = load_file(path)
         else:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, ValueError, RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
         raise FedprintError(
-            f"model.weights: {path} holds no plain tensors ({_line(error)}); save a state dict"
+            f"model.weights: {path} does not hold plain tensors ({_line(error)}); save a state dict"
         ) from None
     except Exception as error:  # safetensors' own error derives from Exception alone
-        raise FedprintError(f"model.weights: {path} is no safetensors file ({_line(error)})") from None
-    if not isinstance(found, Mapping) or not all(isinstance(tensor, Tensor) for tensor in found.values()):
-        raise FedprintError(f"model.weights: {path} is no mapping of names to tensors; save model.state_dict()")
-    return found
+        raise FedprintError(
+            f"model.weights: {path} is not a safetensors file ({_line(error)}); save one with safetensors"
+        ) from None
+    if not isinstance(tensors, Mapping) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
+        raise FedprintError(f"model.weights: {path} is not a mapping of names to tensors; save model.state_dict()")
+    return tensors
 
 
-def _owned(name: str, tensor: Tensor) -> tuple[str, Tensor]:
-    own = own_name(name)
-    return own, tensor - 1 if own != name and own.endswith(".scale") else tensor
+def _renamed(name: str, tensor: Tensor) -> tuple[str, Tensor]:
+    ours = our_name(name)
+    return ours, tensor - 1 if ours != name and ours.endswith(".scale") else tensor
 
 
-def own_name(name: str) -> str:
+def our_name(name: str) -> str:
     """Return our name of a tensor: ``blocks.1.0.bn2.running_var`` is ``block2.pointwise.var``."""
     if name.startswith("classifier."):
         return name.replace("classifier.", "head.")
@@ -73,15 +74,15 @@ def own_name(name: str) -> str:
 
 
 @torch.no_grad()
-def copy_weights(model: nn.Module, found: Mapping[str, Tensor], origin: str) -> None:
-    """Copy ``found`` into parameters and constants; a head for other classes is left out, everything else must fit.
+def copy_weights(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
+    """Copy ``tensors`` into parameters and constants; a head for other classes is left out, all else must fit.
 
     Raises FedprintError naming the first tensor that is missing, unknown, or of another shape.
     """
     wanted = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    head_fits = all(name in found and found[name].shape == wanted[name].shape for name in HEAD)
+    head_fits = all(name in tensors and tensors[name].shape == wanted[name].shape for name in HEAD)
     needed = {name: tensor for name, tensor in wanted.items() if head_fits or name not in HEAD}
-    missing, unknown = sorted(needed.keys() - found.keys()), sorted(found.keys() - wanted.keys())
+    missing, unknown = sorted(needed.keys() - tensors.keys()), sorted(tensors.keys() - wanted.keys())
     if missing or unknown:
         fault = f"lacks '{missing[0]}'" if missing else f"has '{unknown[0]}', which the model lacks"
         remedy = "model.normalisation: frozen needs mean and var of every layer, group has none"
@@ -89,10 +90,10 @@ def copy_weights(model: nn.Module, found: Mapping[str, Tensor], origin: str) -> 
             f"model.weights: {origin} {fault} ({len(missing)} missing, {len(unknown)} unknown); {remedy}"
         )
     for name, target in needed.items():
-        if found[name].shape != target.shape:
-            shapes = f"{tuple(found[name].shape)}, the model's is {tuple(target.shape)}"
+        if tensors[name].shape != target.shape:
+            shapes = f"{tuple(tensors[name].shape)}, the model's is {tuple(target.shape)}"
             raise FedprintError(f"model.weights: {origin}: '{name}' has shape {shapes}; set model.width to the file's")
-        target.copy_(found[name])
+        target.copy_(tensors[name])
 
 
 def _line(error: Exception) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import inversion_cases as cases
 import pytest
 import torch
+from polarization import polarization
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,7 +22,7 @@ from fedprint.attacks.inversion.weights import WEIGHTS, adaptive, excess
 from fedprint.data.examples import CODE, CODE_WEIGHT
 from fedprint.defences.secret_head import SecretHead
 from fedprint.models.components import DlNet, FullyConnected
-from fedprint.models.dual_head import DualHead, polarization
+from fedprint.models.dual_head import DualHead
 from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError
@@ -75,8 +76,8 @@ def test_an_imagined_head_perturbs_as_the_defence_does(public: DlNet | FullyConn
     x, y = (part[0] for part in cases.images(1, 3))
     x = x.float()
     known = {"shape": cases.SHAPE, "classes": cases.CLASSES, "images": 3}
-    nobody = Victims(model=net, params=params, descents={name: p[None] for name, p in params.items()}, **known)
-    clean, sent = (with_secret_head(nobody, bits=64, alpha2=a)(params, x, y, torch_rng(1)) for a in (0.0, 0.1))
+    victim = Victims(model=net, params=params, descents={name: p[None] for name, p in params.items()}, **known)
+    clean, sent = (with_secret_head(victim, bits=64, alpha2=a)(params, x, y, torch_rng(1)) for a in (0.0, 0.1))
     added = torch.cat([(sent[name] - clean[name]).flatten() for name in params])
     ratio = float(torch.cat([d.flatten() for d in clean.values()]).norm() / added.norm())
 

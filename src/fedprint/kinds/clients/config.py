@@ -5,11 +5,9 @@ A file in configs/experiments with ``methods`` is one: no user is attacked, so i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Literal, get_args
 
-import yaml
 from pydantic import AfterValidator, Field, model_validator
 
 from fedprint.component import Component
@@ -18,11 +16,11 @@ from fedprint.data.sources.labelled_images import LabelledImages
 from fedprint.defences.on_update import Noise, TopK
 from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.secret_head import SecretHead
-from fedprint.defences.strength import one
+from fedprint.defences.strength import single
 from fedprint.kinds.base import Source
 from fedprint.kinds.federation.config import BACKENDS, ReportConfig, all_differ, names_differ
 from fedprint.kinds.inversion.config import DefenceName
-from fedprint.kinds.jobs import JobSettings, checked, own_values, title_of
+from fedprint.kinds.jobs import JobSettings, ResolvedFile, checked, titled
 from fedprint.lab.keys import digest_of
 from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
 from fedprint.types import LocalOptimiser, LocalTraining
@@ -34,8 +32,8 @@ Mechanism = Annotated[Noise | TopK | SecretHead, Field(discriminator="name")]
 class Method(Component):
     """How clients train: ``alone``, each with a model of its own, or together under ``defences``.
 
-    ``noise`` is on every gradient that a client steps along, as in the paper, not on its update. ``defence`` is what
-    the papers call these defences; it says nothing about numbers.
+    ``noise`` is on every gradient that a client steps along, as in the paper, not on its update. ``defence`` is the
+    papers' name of these defences, on which no number depends.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -69,7 +67,7 @@ class Method(Component):
     @property
     def noise(self) -> float:
         """Standard deviation of the noise on every gradient."""
-        return sum(one(defence.sigma) for defence in self.defences if isinstance(defence, Noise))
+        return sum(single(defence.sigma) for defence in self.defences if isinstance(defence, Noise))
 
     @property
     def on_updates(self) -> tuple[Mechanism, ...]:
@@ -103,7 +101,7 @@ class ClientTraining(Component):
 class ClientsConfig(Component):
     """The file: every method on every partition among every number of clients.
 
-    The first of ``seeds`` draws the images for all of them; each deals these out, and trains, anew.
+    The first of ``seeds`` draws the images for all of them; each partitions these, and trains, anew.
     """
 
     report: ReportConfig
@@ -119,7 +117,7 @@ class ClientsConfig(Component):
 class SweepSettings(JobSettings):
     """One federation, and all that its result depends on.
 
-    ``data_seed`` draws the images, ``seed`` all else. The method's names say nothing about its numbers.
+    ``data_seed`` draws the images, ``seed`` all else. No number depends on the names of the method.
     """
 
     data: LabelledImages
@@ -133,23 +131,18 @@ class SweepSettings(JobSettings):
 
     @property
     def label(self) -> str:
-        """The federation in a few words."""
+        """Method, number of clients, partition and seed."""
         return f"{self.method.name}, {self.clients} clients, {self.partition.name}, seed {self.seed}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClientsExperiment:
+class ClientsExperiment(ResolvedFile[ClientsConfig]):
     """The file, resolved."""
-
-    name: str
-    fast: bool
-    config: ClientsConfig
 
     @property
     def federations(self) -> tuple[SweepSettings, ...]:
         """Every federation; few clients first, so that a stopped run has whole columns."""
         config = self.config
-        places = product(config.seeds, config.clients, config.partitions, config.methods)
+        grid = product(config.seeds, config.clients, config.partitions, config.methods)
         return tuple(
             SweepSettings(
                 data=config.data,
@@ -161,20 +154,15 @@ class ClientsExperiment:
                 method=method,
                 seed=seed,
             )
-            for seed, clients, partition, method in places
+            for seed, clients, partition, method in grid
         )
 
     def digest(self) -> str:
         """Return 16 hex digits that identify the configuration, but for the wording of the report."""
         return digest_of(self.config.model_dump(mode="json", exclude={"report"}))
 
-    def text(self) -> str:
-        """Return the resolved configuration as YAML."""
-        return yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
 
 def load_clients(source: Source) -> ClientsExperiment:
     """Check a file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
-    config = checked(source, ClientsConfig)
-    report = ReportConfig(title=title_of(source, config.report.title, own_values(source), config.data))
-    return ClientsExperiment(name=source.name, fast=source.fast, config=config.model_copy(update={"report": report}))
+    config = titled(source, checked(source, ClientsConfig))
+    return ClientsExperiment(name=source.name, fast=source.fast, config=config)

@@ -1,8 +1,7 @@
-"""What an adversary makes of observed gradients: images and labels; and whose an image in hand is (papers.md 4.4).
+"""The attacks on observed gradients: images and labels, and the sender of a given image (papers.md 4.4).
 
-``reconstruct`` reads observed/, and public/ when the adversary knows the mechanism; ``seek`` reads these and the images
-that it is to look for; ``trace`` reads what was found and the images that are to be traced. None is given a path to the
-truth.
+``reconstruct`` reads observed/, and public/ when the adversary knows the mechanism; ``seek`` reads these and the
+candidate images; ``trace`` reads the reconstructions and the images to be traced. None has a path to the truth.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from fedprint.attacks.inversion.simulate import LocalSteps, local_batches
 from fedprint.attacks.inversion.victims import Labelled, Victims
 from fedprint.defences.on_update import Laplace, Noise, TopK
 from fedprint.defences.secret_head import SecretHead, secret_head
-from fedprint.defences.strength import one
+from fedprint.defences.strength import single
 from fedprint.federation.backends import best_device
 from fedprint.kinds.inversion.config import Inversion, LocalSgd, Mechanic, Network
 from fedprint.kinds.inversion.victims import GRADIENTS, IMAGES, MECHANISM, SETTING
@@ -37,14 +36,14 @@ from fedprint.models.networks import build_network
 from fedprint.rng import seed_for
 from fedprint.types import UpdateDefence
 
-FOUND, SCORES, TRACED = "found.safetensors", "scores.safetensors", "traced.safetensors"
+RECONSTRUCTED, SCORES, TRACED = "reconstructed.safetensors", "scores.safetensors", "traced.safetensors"
 
 _NETWORK: TypeAdapter[Network] = TypeAdapter(Network)
 _MECHANICS: TypeAdapter[tuple[Mechanic, ...]] = TypeAdapter(tuple[Mechanic, ...])
 
 
 def reconstruct(attack: Inversion, observed: Path, public: Path | None, out: Path, seed: int) -> None:
-    """Write what an adversary finds: images (v, b, c, h, w), cut to [0, 1] and raw, labels (v, b), how its search went.
+    """Write the reconstruction: images (v, b, c, h, w), cut to [0, 1] and raw, labels (v, b), the course of the search.
 
     ``public`` is the folder of the mechanism; None is the naive adversary, who does not know it. It searches on a GPU
     where there is one: the last digits differ there from those of the CPU.
@@ -52,25 +51,25 @@ def reconstruct(attack: Inversion, observed: Path, public: Path | None, out: Pat
     victims = observed_victims(observed)
     knowledge = Knowledge() if public is None else knowledge_of(read_mechanism(public))
     if isinstance(attack, ClosedForm):
-        found = _closed_form(attack, victims, knowledge)
+        tensors = _closed_form(attack, victims, knowledge)
     else:
-        found = _matched(attack, victims.to(best_device()), knowledge, seed)
+        tensors = _matched(attack, victims.to(best_device()), knowledge, seed)
     out.mkdir(parents=True, exist_ok=True)
-    save_file({name: tensor.cpu().contiguous() for name, tensor in found.items()}, out / FOUND)
+    save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, out / RECONSTRUCTED)
 
 
 def seek(observed: Path, public: Path | None, candidates: Path, shadows: int, out: Path, seed: int) -> None:
     """Write ``scores`` (q, v): how likely each candidate image is in each gradient, by its own gradient (alignment.py).
 
     And ``loss`` (q, v), by its own loss. The adversary has the candidates with their labels, and other images of the
-    same kind; ``public`` as above. Of each gradient it is asked about k candidates one by one, for which shadows are
-    trained: ``lira`` (k, v) of these (membership.py).
+    same kind; ``public`` as above. Each gradient has k candidates for which shadow clients are trained one by one:
+    their likelihood ratios are ``lira`` (k, v) (membership.py).
     """
     victims, held = observed_victims(observed), load_file(candidates / IMAGES)
     mechanics = () if public is None else read_mechanism(public)
-    images, own = Labelled(x=held["x"], y=held["y"]), Labelled(x=held["public_x"], y=held["public_y"])
+    images, others = Labelled(x=held["x"], y=held["y"]), Labelled(x=held["public_x"], y=held["public_y"])
     client = client_of(victims, mechanics) if len(held["asked"]) else None
-    beliefs = Beliefs(public=own, knowledge=knowledge_of(mechanics), client=client)
+    beliefs = Beliefs(public=others, knowledge=knowledge_of(mechanics), client=client)
     scores = {
         "scores": Membership(score="alignment").run(victims, images, beliefs, seed=seed),
         "loss": Membership(score="loss").run(victims, images, beliefs, seed=seed),
@@ -85,9 +84,9 @@ def seek(observed: Path, public: Path | None, candidates: Path, shadows: int, ou
     save_file({name: tensor.contiguous() for name, tensor in scores.items()}, out / SCORES)
 
 
-def trace(found: Path, queries: Path, out: Path) -> None:
-    """Write for each image in hand (q, c, h, w) the place of the nearest reconstruction (q,), among all victims'."""
-    images, wanted = load_file(found / FOUND)["images"].flatten(0, 1), load_file(queries / IMAGES)["x"]
+def trace(reconstructed: Path, queries: Path, out: Path) -> None:
+    """Write for each query image (q, c, h, w) the index of the nearest reconstruction (q,), among all victims'."""
+    images, wanted = load_file(reconstructed / RECONSTRUCTED)["images"].flatten(0, 1), load_file(queries / IMAGES)["x"]
     out.mkdir(parents=True, exist_ok=True)
     save_file({"nearest": nearest(wanted, images)}, out / TRACED)
 
@@ -98,7 +97,7 @@ def nearest(queries: Tensor, images: Tensor) -> Tensor:
 
 
 def observed_victims(observed: Path) -> Victims:
-    """Return what the server has of the victims. Of the order of local batches it assumes that of the images."""
+    """Return the victims as the server sees them. It takes the order of the images for that of local batches."""
     setting = json.loads((observed / SETTING).read_text(encoding="utf-8"))
     tensors = load_file(observed / GRADIENTS)
     channels, height, width = setting["shape"]
@@ -115,10 +114,10 @@ def observed_victims(observed: Path) -> Victims:
     )
 
 
-def _steps(told: Mapping[str, Any] | None, images: int) -> LocalSteps | None:
-    if told is None:
+def _steps(settings: Mapping[str, Any] | None, images: int) -> LocalSteps | None:
+    if settings is None:
         return None
-    local = LocalSgd.model_validate(told)
+    local = LocalSgd.model_validate(settings)
     batches = local_batches(images, local.steps, local.batch_size, lambda _: range(images))
     return LocalSteps(batches=batches, lr=local.lr)
 
@@ -129,20 +128,20 @@ def read_mechanism(public: Path) -> tuple[Mechanic, ...]:
 
 
 def knowledge_of(defences: Sequence[Mechanic]) -> Knowledge:
-    """Return what the mechanism's settings tell: the size of the noise, that entries are missing, a second head."""
-    noise = [one(defence.sigma) for defence in defences if isinstance(defence, Noise | Laplace)]
-    masked = any(isinstance(defence, TopK) and one(defence.share) < 1 for defence in defences)
+    """Return the knowledge in the mechanism's settings: the size of the noise, missing entries, a second head."""
+    noise = [single(defence.sigma) for defence in defences if isinstance(defence, Noise | Laplace)]
+    masked = any(isinstance(defence, TopK) and single(defence.share) < 1 for defence in defences)
     secret = any(isinstance(defence, SecretHead) for defence in defences)
     return Knowledge(sigma=math.hypot(*noise), masked=masked, secret_head=secret)
 
 
 def client_of(victims: Victims, defences: Sequence[Mechanic]) -> Client:
-    """Return what an adversary who knows the settings of ``defences`` takes a client for; none is a plain one."""
+    """Return the client that an adversary simulates who knows the settings of ``defences``; without any a plain one."""
     secret = secret_head(defences)
     client = plain(victims)
     if secret is not None:
         client = with_secret_head(
-            victims, bits=secret.bits, alpha1=secret.alpha1, alpha2=one(secret.alpha2), margin=secret.margin
+            victims, bits=secret.bits, alpha1=secret.alpha1, alpha2=single(secret.alpha2), margin=secret.margin
         )
     for defence in defences:
         if isinstance(defence, UpdateDefence):
@@ -151,15 +150,15 @@ def client_of(victims: Victims, defences: Sequence[Mechanic]) -> Client:
 
 
 def _matched(attack: GradientMatching, victims: Victims, knowledge: Knowledge, seed: int) -> dict[str, Tensor]:
-    found = adapted(attack.model_copy(update={"keep_images": True}), victims, knowledge, seed=seed)
+    result = adapted(attack.model_copy(update={"keep_images": True}), victims, knowledge, seed=seed)
     return {
-        "images": found.images.float(),
-        "raw": found.raw.float(),
-        "labels": found.targets.argmax(-1),
-        "evaluations": found.evaluations,
-        "at": torch.tensor(found.trajectory.evaluations),
-        "values": found.trajectory.values,
-        "course": found.trajectory.images.float(),
+        "images": result.images.float(),
+        "raw": result.raw.float(),
+        "labels": result.targets.argmax(-1),
+        "evaluations": result.evaluations,
+        "at": torch.tensor(result.trajectory.evaluations),
+        "values": result.trajectory.values,
+        "course": result.trajectory.images.float(),
     }
 
 
