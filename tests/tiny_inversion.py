@@ -12,8 +12,8 @@ from fedprint.data.formats.describe import write_table
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row
 from fedprint.kinds.inversion.config import InversionExperiment, load_inversion
-from fedprint.kinds.inversion.jobs import Part, Place, exposure_settings, images_of, job_of, parts_of
-from fedprint.kinds.inversion.results.gathered import results_of
+from fedprint.kinds.inversion.jobs import Cell, Part, exposure_settings, images_of, job_of, parts_of
+from fedprint.kinds.inversion.results.collect import results_of
 from fedprint.kinds.inversion.results.scene import Results
 from fedprint.kinds.inversion.settings import ExposureSettings
 from fedprint.kinds.inversion.victims import expose
@@ -77,7 +77,7 @@ def load(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str
 def settings_at(experiment: InversionExperiment, defence: str, batch: int = 1, attack: int = 0) -> ExposureSettings:
     """Return what is attacked, and how, under the first setting of a defence."""
     setting = next(i for i, s in enumerate(experiment.settings) if s.defence == defence)
-    return exposure_settings(experiment, Place(attack=attack, setting=setting, batch=batch))
+    return exposure_settings(experiment, Cell(attack=attack, setting=setting, batch=batch))
 
 
 def expose_in(folder: Path, settings: ExposureSettings) -> Path:

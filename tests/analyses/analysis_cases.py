@@ -27,9 +27,9 @@ def bench(job: Task, questions: Sequence[QuestionSet] = ()) -> Bench:
 
 def answered(job: Task, analysis: Analysis) -> tuple[list[Trial], dict[str, AnswerSet]]:
     """Ask the analysis's questions, and answer them."""
-    from fedprint.kinds.federation.stages.ask import about_updates, gather
+    from fedprint.kinds.federation.stages.ask import about_updates, facts_of
 
-    facts = gather(job)
+    facts = facts_of(job)
     asked = [about_updates(facts), *analysis.ask(facts)]
     answers = {found.name: found for _, found in asked}
     return list(analysis.trials(bench(job, [found for found, _ in asked]))), answers

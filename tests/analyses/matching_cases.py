@@ -8,13 +8,13 @@ from fedprint.analyses.base import Analysis, Bench
 from fedprint.analyses.trials import AnswerSet, QuestionSet, Trial
 from fedprint.evaluation.judge import Setting, judge
 from fedprint.kinds.federation.stages.analyse import open_bench
-from fedprint.kinds.federation.stages.ask import gather
+from fedprint.kinds.federation.stages.ask import facts_of
 from fedprint.lab.graph import Task
 from fedprint.types import Measurement
 
 
 def asked(job: Task, analysis: Analysis) -> tuple[dict[str, QuestionSet], dict[str, AnswerSet]]:
-    pairs = list(analysis.ask(gather(job)))
+    pairs = list(analysis.ask(facts_of(job)))
     return {q.name: q for q, _ in pairs}, {a.name: a for _, a in pairs}
 
 

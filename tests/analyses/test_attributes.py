@@ -50,9 +50,9 @@ def test_gains_pair_the_same_questions_seed_by_seed(answered: tuple[list[Trial],
 
 
 def test_questions_tell_folds_and_no_class(tiny_run: Task) -> None:
-    from fedprint.kinds.federation.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import facts_of
 
-    facts = gather(tiny_run)
+    facts = facts_of(tiny_run)
     for questions, answers in Attributes(folds=4).ask(facts):
         known = classes_by_user(facts.private, questions.name.removeprefix("attribute-"))
         assert set(questions.facts) == {"fold", "folds"}
@@ -63,9 +63,9 @@ def test_questions_tell_folds_and_no_class(tiny_run: Task) -> None:
 
 def test_new_users_are_judged_without_any_of_their_prior_data(tiny_run: Task) -> None:
     """Labels of a fold's users turned round: the answers about that fold stay, those about the others do not."""
-    from fedprint.kinds.federation.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import facts_of
 
-    asked = [questions for questions, _ in QUICK.ask(gather(tiny_run))]
+    asked = [questions for questions, _ in QUICK.ask(facts_of(tiny_run))]
     bench = cases.bench(tiny_run, asked)
     fold_of = dict(asked[0].facts["folds"].tolist())
     turned = tuple(
@@ -81,9 +81,9 @@ def test_new_users_are_judged_without_any_of_their_prior_data(tiny_run: Task) ->
 
 
 def test_a_case_fits_on_no_row_of_the_fold(tiny_run: Task) -> None:
-    from fedprint.kinds.federation.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import facts_of
 
-    bench = cases.bench(tiny_run, [questions for questions, _ in QUICK.ask(gather(tiny_run))])
+    bench = cases.bench(tiny_run, [questions for questions, _ in QUICK.ask(facts_of(tiny_run))])
     case = Case.of(bench, "age")
     rows = np.flatnonzero(case.fold == 0)
     part = case.without(0, rows)
@@ -93,9 +93,9 @@ def test_a_case_fits_on_no_row_of_the_fold(tiny_run: Task) -> None:
 
 
 def test_an_attribute_that_nobody_has_is_an_error(tiny_run: Task) -> None:
-    from fedprint.kinds.federation.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import facts_of
 
-    facts = gather(tiny_run)
+    facts = facts_of(tiny_run)
     with pytest.raises(FedprintError, match="age, glasses, hair"):
         list(Attributes(attributes=("height",)).ask(facts))
     bare = tuple(replace(user, attributes={}) for user in facts.private)

@@ -11,7 +11,7 @@ from matching_cases import asked, desk, judged
 from fedprint.analyses.cross_modal import CrossModal
 from fedprint.analyses.trials import AnswerSet, QuestionSet, Trial
 from fedprint.data.text_columns import CAPTION, encode_captions
-from fedprint.kinds.federation.stages.ask import gather
+from fedprint.kinds.federation.stages.ask import facts_of
 from fedprint.lab.graph import Task
 from fedprint.types import FedprintError, User
 
@@ -26,7 +26,7 @@ def run(tiny_run: Task) -> Run:
 
 
 def test_pairs_are_a_users_texts_and_an_anonymous_update(run: Run, tiny_run: Task) -> None:
-    facts = gather(tiny_run)
+    facts = facts_of(tiny_run)
     index = facts.index.set_index("obs_id")
     owner = dict(zip(facts.index["obs_id"], facts.owner, strict=True))
     for name, questions in run[2].items():
@@ -39,7 +39,7 @@ def test_pairs_are_a_users_texts_and_an_anonymous_update(run: Run, tiny_run: Tas
 
 def test_in_the_open_world_nobody_asked_about_is_paired(run: Run, tiny_run: Task) -> None:
     closed, opened = run[2]["cross-modal-closed"], run[2]["cross-modal-open"]
-    users = set(gather(tiny_run).users)
+    users = set(facts_of(tiny_run).users)
     assert set(closed.facts["paired"]) == users
     assert len(opened.facts["paired"]) == 6
     assert set(opened.subjects[:, 0]) == users - set(opened.facts["paired"])
@@ -90,7 +90,7 @@ def test_other_texts_change_the_scores(run: Run, tiny_run: Task) -> None:
 
 
 def test_data_without_captions_are_refused(tiny_run: Task) -> None:
-    facts = gather(tiny_run)
+    facts = facts_of(tiny_run)
     mute = tuple(
         replace(u, examples={name: column for name, column in u.examples.items() if name != CAPTION})
         for u in facts.prior

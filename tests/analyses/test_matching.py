@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from matching_cases import asked, desk, judged
 
-from fedprint.analyses.matching import Matching, mean_by
+from fedprint.analyses.matching import Matching
 from fedprint.analyses.trials import AnswerSet, QuestionSet, Trial
-from fedprint.kinds.federation.stages.ask import gather
+from fedprint.kinds.federation.stages.ask import facts_of
 from fedprint.lab.graph import Task
 
 Run = tuple[list[Trial], dict[str, AnswerSet], dict[str, QuestionSet]]
@@ -26,13 +26,13 @@ def test_questions_are_pairs_without_answers(run: Run, tiny_run: Task) -> None:
     assert {field.name for field in fields(QuestionSet)} == {"name", "kind", "subjects", "facts"}
     assert questions.kind == "same"
     assert questions.facts == {}
-    role = gather(tiny_run).index.set_index("obs_id")["role"]
+    role = facts_of(tiny_run).index.set_index("obs_id")["role"]
     assert set(role[questions.subjects[:, 0]]) == {"prior"}
     assert set(role[questions.subjects[:, 1]]) == {"anonymous"}
 
 
 def test_answers_are_right_and_balanced(run: Run, tiny_run: Task) -> None:
-    facts, questions, answers = gather(tiny_run), run[2]["matching"], run[1]["matching"]
+    facts, questions, answers = facts_of(tiny_run), run[2]["matching"], run[1]["matching"]
     owner = dict(zip(facts.index["obs_id"], facts.owner, strict=True))
     left, right = (np.array([owner[obs] for obs in column]) for column in questions.subjects.T)
     np.testing.assert_array_equal(answers.answers, left == right)
@@ -49,18 +49,18 @@ def test_every_matcher_answers_every_pair(run: Run) -> None:
     assert {t.keys["world"] for t in trials} == {"closed"}
 
 
-def test_chance_matches_nobody_and_the_strong_matcher_matches(run: Run) -> None:
+def test_chance_does_not_match_and_the_strong_matcher_does(run: Run) -> None:
     chance = judged(run[0], run[1], attack="chance")["matching_ap"]
     strong = judged(run[0], run[1], attack="match-strong", linkage=None)
     assert chance.lo < 0.5 < chance.hi
     assert strong["matching_ap"].lo > 0.6 > chance.hi
 
 
-def test_prior_updates_of_others_match_nobody(tiny_run: Task) -> None:
+def test_prior_updates_of_other_users_do_not_match(tiny_run: Task) -> None:
     """Each prior update is replaced by one of the next user: what belonged together does not any more."""
     analysis = Matching(pairs=1000, attacks=("match-strong",))
     questions, answers = asked(tiny_run, analysis)
-    facts = gather(tiny_run)
+    facts = facts_of(tiny_run)
     owner = dict(zip(facts.index["obs_id"], facts.owner, strict=True))
     prior = facts.index["obs_id"].to_numpy()[facts.rows("prior")]
     users = np.unique(facts.owner[facts.rows("prior")])
@@ -87,8 +87,3 @@ def test_equal_seeds_give_equal_scores(run: Run, tiny_run: Task) -> None:
     analysis = Matching(pairs=1000, attacks=("siamese",))
     (again,) = analysis.trials(desk(tiny_run, run[2]))
     np.testing.assert_array_equal(again.scores, run[0][2].scores)
-
-
-def test_scores_are_pooled_by_sender() -> None:
-    pooled = mean_by(np.array([[1.0, 0.0], [2.0, 4.0], [3.0, 2.0]]), np.array(["a", "b", "a"]))
-    np.testing.assert_array_equal(pooled, [[2, 1], [2, 4], [2, 1]])

@@ -10,7 +10,7 @@ from matching_cases import asked, desk, judged
 
 from fedprint.analyses.open_world import OpenWorld
 from fedprint.analyses.trials import UNSEEN, AnswerSet, QuestionSet, Trial
-from fedprint.kinds.federation.stages.ask import gather
+from fedprint.kinds.federation.stages.ask import facts_of
 from fedprint.lab.graph import Task
 from fedprint.types import FedprintError
 
@@ -37,7 +37,7 @@ def test_what_is_asked_at_each_share(run: Run) -> None:
 
 
 def test_a_third_is_held_out_and_never_asked_about(run: Run, tiny_run: Task) -> None:
-    facts = gather(tiny_run)
+    facts = facts_of(tiny_run)
     owner = dict(zip(facts.index["obs_id"], facts.owner, strict=True))
     for questions in run[2].values():
         holdout, seen = questions.facts["holdout"], questions.facts["seen"]
@@ -64,13 +64,13 @@ def test_answers_are_seen_users_or_unseen(run: Run) -> None:
 
 
 def test_the_subset_unseen_has_pairs_of_unseen_users_only(run: Run, tiny_run: Task) -> None:
-    facts, questions = gather(tiny_run), run[2]["open-unseen-0-500"]
+    facts, questions = facts_of(tiny_run), run[2]["open-unseen-0-500"]
     owner = dict(zip(facts.index["obs_id"], facts.owner, strict=True))
     assert not {owner[obs] for obs in questions.subjects.ravel()} & set(questions.facts["seen"])
 
 
 def test_few_users_are_refused(tiny_run: Task) -> None:
-    facts = gather(tiny_run)
+    facts = facts_of(tiny_run)
     with pytest.raises(FedprintError, match="5 users are too few"):
         list(ANALYSIS.ask(replace(facts, private=facts.private[:5])))
 
@@ -126,10 +126,10 @@ def test_priors_of_unseen_users_are_never_used(run: Run, tiny_run: Task) -> None
     """With other prior data and other prior updates of the unseen, every answer that does not ask about them stays."""
     analysis = OpenWorld(shares=(0.5,), pairs=400, matchers=("siamese",))
     questions, _ = asked(tiny_run, analysis)
-    facts = gather(tiny_run)
+    facts = facts_of(tiny_run)
     bench = desk(tiny_run, questions)
-    told = questions["open-users-0-500"].facts
-    unseen = np.setdiff1d(facts.users, np.concatenate([told["seen"], told["holdout"]]))
+    known = questions["open-users-0-500"].facts
+    unseen = np.setdiff1d(facts.users, np.concatenate([known["seen"], known["holdout"]]))
     rows = facts.rows("prior")[np.isin(facts.owner[facts.rows("prior")], unseen)]
     users = tuple(
         replace(user, examples={**user.examples, "x": user.examples["x"].flip(0)}) if user.user_id in unseen else user

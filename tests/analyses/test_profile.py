@@ -29,9 +29,9 @@ def answered(tiny_run: Task) -> tuple[list[Trial], dict[str, AnswerSet]]:
 
 
 def test_devices_that_fit_have_most_examples_with_the_label(tiny_run: Task) -> None:
-    from fedprint.kinds.federation.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import facts_of
 
-    facts = gather(tiny_run)
+    facts = facts_of(tiny_run)
     ((questions, answers),) = QUICK.ask(facts)
     share = label_shares(facts.private, [facts.class_names.index("sun")], facts.task)
     owned = [share[user] for user in answers.users.tolist()]
@@ -45,9 +45,9 @@ def test_devices_that_fit_have_most_examples_with_the_label(tiny_run: Task) -> N
 
 
 def test_a_threshold_can_be_given(tiny_run: Task) -> None:
-    from fedprint.kinds.federation.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import facts_of
 
-    facts = gather(tiny_run)
+    facts = facts_of(tiny_run)
     share = label_shares(facts.private, [facts.class_names.index("sun")], facts.task)
     level = sorted(share.values())[-2]
     ((_, answers),) = QUICK.model_copy(update={"at_least": level}).ask(facts)

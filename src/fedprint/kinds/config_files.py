@@ -1,4 +1,4 @@
-"""Files of settings: how settings override one another, and what is wrong with them."""
+"""Files of settings: reading and writing them, how settings override one another, and errors in them."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
             f"{path}: holds {type(values).__name__}, not a mapping of settings; see configs/experiments"
         )
     return values
+
+
+def as_yaml(values: Mapping[str, Any]) -> str:
+    """Return settings as YAML, in their order."""
+    return yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
 
 
 def apply_assignments(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
@@ -83,14 +88,14 @@ _PLAIN = ("constrained-float", "float", "int", "str")
 
 
 def one_line(error: ValidationError, origin: str, whole: type[BaseModel]) -> str:
-    """Say in one line what is wrong first with the values of a ``whole``, where, and which keys there are."""
+    """Return the first error in the values of a ``whole`` in one line: what, where, and which keys are allowed."""
     first, *others = _alternatives_joined(error.errors(include_url=False))
-    keys, classes = _place(first["loc"], whole)
+    keys, classes = _owners(first["loc"], whole)
     given = first.get("input")
     shown = "" if isinstance(given, Mapping) else f" (got {given!r})"
     allowed = ""
     if first["type"] == "extra_forbidden":
-        known = [(name, field) for found in classes for name, field in found.model_fields.items()]
+        known = [(name, field) for one in classes for name, field in one.model_fields.items()]
         fields = dict.fromkeys(field.alias or name for name, field in known)
         allowed = f"; allowed keys: {', '.join(fields)}" if fields else "; remove this key"
     more = f"; and {len(others)} more" if others else ""
@@ -101,16 +106,16 @@ def _alternatives_joined(errors: Sequence[ErrorDetails]) -> list[ErrorDetails]:
     """Return one error per value: of "a number, or a list of numbers" the one about the form that was given."""
     kept: dict[str, ErrorDetails] = {}
     for error in errors:
-        place = [str(part) for part in error["loc"]]
-        field = next((i for i, part in enumerate(place) if "[" in part or part in _PLAIN), len(place))
-        key = ".".join(place[:field])
+        path = [str(part) for part in error["loc"]]
+        field = next((i for i, part in enumerate(path) if "[" in part or part in _PLAIN), len(path))
+        key = ".".join(path[:field])
         known = kept.get(key)
         if known is None or isinstance(known.get("input"), list | tuple):
             kept[key] = error
     return list(kept.values())
 
 
-def _place(location: Sequence[int | str], whole: type[BaseModel]) -> tuple[list[str], list[type[BaseModel]]]:
+def _owners(location: Sequence[int | str], whole: type[BaseModel]) -> tuple[list[str], list[type[BaseModel]]]:
     """Return the keys as the file has them, without pydantic's union tags, and the classes that own the last one."""
     keys: list[str] = []
     owners: list[type[BaseModel]] = []

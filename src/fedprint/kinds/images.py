@@ -1,4 +1,4 @@
-"""Jobs on labelled images, which have no users: the images drawn once, and what a federation on them leaves."""
+"""Jobs on labelled images, which have no users: drawing the images, networks and clients, and results."""
 
 from __future__ import annotations
 
@@ -10,13 +10,19 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.formats.locate import data_root
 from fedprint.data.sources.labelled_images import LabelledImages, LabelledSet
+from fedprint.defences.points import Defence
+from fedprint.defences.secret_head import secret_head
 from fedprint.lab.graph import Job, Settings, Stage, Task, Work
 from fedprint.lab.tracking.runs import DataUse, Point, Run
-from fedprint.types import Doubles, Params
+from fedprint.models.base import FedModule
+from fedprint.models.dual_head import DualHead
+from fedprint.models.networks import build_network
+from fedprint.types import Device, Doubles, Params
 
 WEIGHTS = "model.safetensors"
 _IMAGES, _CLASSES, _HITS, _LOSSES = "images.safetensors", "classes.json", "hits.npy", "losses.json"
@@ -24,7 +30,7 @@ _IMAGES, _CLASSES, _HITS, _LOSSES = "images.safetensors", "classes.json", "hits.
 
 @cache
 def loaded(source: LabelledImages, seed: int) -> LabelledSet:
-    """Return the images that a seed draws, loaded once per process; for what is no stage."""
+    """Return the images that a seed draws, loaded once per process; outside of stages."""
     return source.load(data_root(None), seed)
 
 
@@ -52,6 +58,7 @@ def draw_stage(run: str, settings: Sequence[str], code: Sequence[str]) -> Stage:
         code=(
             "kinds/images.py",
             "rng.py",
+            "data/sources/images.py",
             "data/sources/labelled_images.py",
             "data/formats/describe.py",
             "data/formats/table.py",
@@ -63,22 +70,22 @@ def draw_stage(run: str, settings: Sequence[str], code: Sequence[str]) -> Stage:
 
 def draw_images(task: Task, source: LabelledImages, seed: int) -> None:
     """Write the images that a seed draws, a byte for each number."""
-    found = source.load(data_root(None), seed)
+    drawn = source.load(data_root(None), seed)
     folder = task.at("images")
     folder.mkdir()
-    tensors = {"x": _bytes(found.x), "y": found.y, "test_x": _bytes(found.test_x), "test_y": found.test_y}
+    tensors = {"x": _bytes(drawn.x), "y": drawn.y, "test_x": _bytes(drawn.test_x), "test_y": drawn.test_y}
     save_file(tensors, folder / _IMAGES)
-    write_json(folder / _CLASSES, {"classes": list(found.class_names)})
+    write_json(folder / _CLASSES, {"classes": list(drawn.class_names)})
 
 
 def read_images(folder: Path) -> LabelledSet:
     """Return drawn images, to the bit as they were loaded."""
-    found = load_file(folder / _IMAGES)
+    tensors = load_file(folder / _IMAGES)
     return LabelledSet(
-        x=found["x"].float() / 255,
-        y=found["y"],
-        test_x=found["test_x"].float() / 255,
-        test_y=found["test_y"],
+        x=tensors["x"].float() / 255,
+        y=tensors["y"],
+        test_x=tensors["test_x"].float() / 255,
+        test_y=tensors["test_y"],
         class_names=tuple(read_json(folder / _CLASSES)["classes"]),
     )
 
@@ -100,9 +107,9 @@ def read_losses(folder: Path) -> list[Point]:
 
 
 def read_hits(folder: Path) -> Doubles:
-    """Return what :func:`write_hits` wrote."""
-    found: Doubles = np.load(folder / _HITS, allow_pickle=False)
-    return found
+    """Return the hits that :func:`write_hits` wrote."""
+    hits: Doubles = np.load(folder / _HITS, allow_pickle=False)
+    return hits
 
 
 SMALL = 1_000_000
@@ -110,12 +117,12 @@ SMALL = 1_000_000
 
 
 def is_small(params: Params) -> bool:
-    """Return whether a model is kept whatever it is for."""
+    """Return whether a model is small enough to be kept in any case."""
     return sum(tensor.numel() for tensor in params.values()) <= SMALL
 
 
 def write_model(folder: Path, params: Params | None, settings: Mapping[str, Any]) -> None:
-    """Write a trained model and the settings that rebuild it; of None, a model that is not kept, the settings alone."""
+    """Write a trained model (None: not kept) and the settings that rebuild it."""
     folder.mkdir()
     if params is not None:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in params.items()}, folder / WEIGHTS)
@@ -136,3 +143,15 @@ def images_use(source: LabelledImages, images: LabelledSet, digest: str) -> Data
     """Return which labelled images a run uses: name, digest and counts."""
     counts = {"train": len(images.y), "test": len(images.test_y), "classes": len(images.class_names)}
     return DataUse(name=source.name, digest=digest, counts=counts)
+
+
+def network_of(config: Any, shape: tuple[int, int, int], classes: int, defences: Sequence[Defence]) -> FedModule:
+    """Return the network that clients train: with a second head where the mechanism is a secret one."""
+    model = build_network(config, shape, classes, False)
+    secret = secret_head(defences)
+    return model if secret is None else DualHead(model, bits=secret.bits, alpha1=secret.alpha1, margin=secret.margin)
+
+
+def client(name: str, number: int, x: Tensor, y: Tensor) -> Device:
+    """Return a device that holds images (n, c, h, w) and labels (n,)."""
+    return Device(device_id=f"{name}-{number}", user_id=number, role="anonymous", examples={"x": x, "y": y})

@@ -1,12 +1,13 @@
-"""What jobs of several kinds share: settings with digests, points of a chart, and how jobs failed."""
+"""Shared by several kinds: settings with digests, files that stand alone, points of charts, failures of jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from fedprint.component import Component
 from fedprint.errors import FedprintError
 from fedprint.kinds.base import Source
-from fedprint.kinds.config_files import apply_assignments, merge, one_line
+from fedprint.kinds.config_files import apply_assignments, as_yaml, merge, one_line
 from fedprint.lab.keys import digest_of
 from fedprint.lab.runner import Done, JobFailed
 from fedprint.lab.tracking.runs import Point
@@ -37,28 +38,48 @@ class JobSettings(Component):
 
 
 def checked(source: Source, whole: type[Checked]) -> Checked:
-    """Return a file that stands alone, with its ``fast`` section where asked and ``a.b=c`` assignments, checked.
+    """Return the settings of a file that stands alone, with its ``fast`` section and ``a.b=c`` assignments, checked.
 
     Raises FedprintError, in one line, for what does not fit.
     """
-    values = apply_assignments(own_values(source), source.assignments)
+    values = apply_assignments(file_values(source), source.assignments)
     try:
         return whole.model_validate(values)
     except ValidationError as error:
         raise FedprintError(one_line(error, str(source.path), whole)) from None
 
 
-def own_values(source: Source) -> dict[str, Any]:
-    """Return what a file says, with its ``fast`` section where asked."""
+@dataclass(frozen=True, kw_only=True)
+class ResolvedFile(Generic[Checked]):
+    """A file that stands alone, resolved: its settings, and the name of its report."""
+
+    name: str
+    fast: bool
+    config: Checked
+
+    def text(self) -> str:
+        """Return the resolved configuration as YAML."""
+        return as_yaml(self.config.model_dump(mode="json"))
+
+
+def titled(source: Source, config: Checked) -> Checked:
+    """Return the settings of a file that stands alone with the title of its report (:func:`title_of`)."""
+    settings: Any = config
+    title = title_of(source, settings.report.title, file_values(source), settings.data)
+    return config.model_copy(update={"report": settings.report.model_copy(update={"title": title})})
+
+
+def file_values(source: Source) -> dict[str, Any]:
+    """Return the settings of a file alone, with its ``fast`` section where asked."""
     own = {key: value for key, value in source.values.items() if key != "fast"}
     return merge(own, source.values.get("fast") or {}) if source.fast else own
 
 
 def title_of(source: Source, title: str, values: Mapping[str, Any], used: Component) -> str:
-    """Return the title of a report: the file's own, or one of the data ``used`` where these are others than the file's.
+    """Return the title of a report: that of the file, or one of the data ``used`` where these are not the file's.
 
-    ``values`` are what the file says, before any assignment. Other settings of the same data change no title, and one
-    that was asked for stays.
+    ``values`` are the settings of the file, before any assignment. Other settings of the same data change no title, and
+    a title that was assigned stays.
     """
     own, now = values.get("data"), used.model_dump(mode="json")
     before = own if isinstance(own, Mapping) else {}
@@ -69,52 +90,54 @@ def title_of(source: Source, title: str, values: Mapping[str, Any], used: Compon
     return f"{called} (settings of {source.path.stem})"
 
 
-def points_of(name: str, found: Measurement, step: int = 0) -> list[Point]:
+def points_of(name: str, measured: Measurement, step: int = 0) -> list[Point]:
     """Return a measurement for charts: its value, the ends of its interval, and chance where there is one."""
     group, _, rest = name.partition("/")
-    points = [(name, found.value, step), (f"{group}_interval/{rest}_lo", found.lo, step)]
-    points.append((f"{group}_interval/{rest}_hi", found.hi, step))
-    if found.chance is not None and np.isfinite(found.chance):
-        points.append((f"{group}_chance/{rest}", found.chance, step))
+    points = [(name, measured.value, step), (f"{group}_interval/{rest}_lo", measured.lo, step)]
+    points.append((f"{group}_interval/{rest}_hi", measured.hi, step))
+    if measured.chance is not None and np.isfinite(measured.chance):
+        points.append((f"{group}_chance/{rest}", measured.chance, step))
     return points
 
 
 def reason_of(error: FedprintError) -> str:
-    """Return what failed, without the names of job and stage."""
+    """Return the reason of a failure, without the names of job and stage."""
     return error.reason if isinstance(error, JobFailed) else str(error)
 
 
-def crashed(found: Iterable[tuple[str, Done | FedprintError]]) -> dict[str, str]:
-    """Return the jobs, by label, that failed otherwise than by what their settings ask for: stage, reason, output.
+def crashed(ended: Iterable[tuple[str, Done | FedprintError]]) -> dict[str, str]:
+    """Return stage, reason and output of the jobs that crashed, by label.
 
     A federation that diverges under large noise is a result, which the report names.
     """
-    return {label: told(label, one) for label, one in found if isinstance(one, FedprintError) and one.exit_code == 1}
+    return {
+        label: failure_text(label, one) for label, one in ended if isinstance(one, FedprintError) and one.exit_code == 1
+    }
 
 
-def all_done(labels: Sequence[str], found: Sequence[Done | FedprintError]) -> list[Done]:
+def all_done(labels: Sequence[str], ended: Sequence[Done | FedprintError]) -> list[Done]:
     """Return the finished jobs of an experiment that has no report without all of them.
 
     Raises FedprintError, which names every job that failed, where one did.
     """
-    failed = {label: one for label, one in zip(labels, found, strict=True) if isinstance(one, FedprintError)}
+    failed = {label: one for label, one in zip(labels, ended, strict=True) if isinstance(one, FedprintError)}
     if failed:
-        error = FedprintError(listed({label: told(label, one) for label, one in failed.items()}))
+        error = FedprintError(listed({label: failure_text(label, one) for label, one in failed.items()}))
         error.exit_code = min(one.exit_code for one in failed.values())  # 1, a crash, is the worst
         raise error
-    return [one for one in found if isinstance(one, Done)]
+    return [one for one in ended if isinstance(one, Done)]
 
 
-HOW_TO_GO_ON = " (mend this and repeat the command: what is finished is kept)"
+HOW_TO_GO_ON = " (mend this and repeat the command: finished work is kept)"
 
 
-def told(label: str, error: FedprintError) -> str:
+def failure_text(label: str, error: FedprintError) -> str:
     """Return stage, reason and output of a failure, without the job's label."""
     return str(error).removeprefix(f"{label}: ")
 
 
 def listed(failures: Mapping[str, str], most: int = 5) -> str:
-    """Return what failed, as one sentence that says how to go on."""
+    """Return the failures as one sentence that says how to go on."""
     shown = "; ".join(f"{label}: {reason}" for label, reason in list(failures.items())[:most])
     more = f"; and {len(failures) - most} more" if len(failures) > most else ""
     return f"{shown}{more}{HOW_TO_GO_ON}"

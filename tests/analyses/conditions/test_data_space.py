@@ -18,9 +18,9 @@ QUICK = DataSpace(most=8, sets=3, epochs=3)
 
 @pytest.fixture(scope="module")
 def asked(tiny_run: Task) -> tuple[QuestionSet, AnswerSet]:
-    from fedprint.kinds.federation.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import facts_of
 
-    (found,) = QUICK.ask(gather(tiny_run))
+    (found,) = QUICK.ask(facts_of(tiny_run))
     return found
 
 
@@ -30,10 +30,10 @@ def answered(tiny_run: Task) -> tuple[list[Trial], dict[str, AnswerSet]]:
 
 
 def test_sets_hold_private_examples_of_their_owner_only(tiny_run: Task, asked: tuple[QuestionSet, AnswerSet]) -> None:
-    from fedprint.kinds.federation.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import facts_of
 
     questions, answers = asked
-    facts = gather(tiny_run)
+    facts = facts_of(tiny_run)
     owned = {u.user_id: {row.numpy().tobytes() for row in u.examples["x"]} for u in facts.private}
     for members, size, user in zip(
         questions.facts["members"], questions.facts["size"], answers.users.tolist(), strict=True
@@ -53,9 +53,9 @@ def test_every_user_is_asked_about_equally_often_at_every_size(asked: tuple[Ques
 def test_neither_questions_nor_examples_come_in_the_order_of_users(asked: tuple[QuestionSet, AnswerSet]) -> None:
     questions, answers = asked
     assert (np.diff(answers.users) < 0).any()
-    _, place = np.unique(questions.facts["members"][:, 0], return_index=True)
-    by_place = answers.users[place]
-    changes = (np.diff(by_place) != 0).mean()
+    _, first = np.unique(questions.facts["members"][:, 0], return_index=True)
+    by_first = answers.users[first]
+    changes = (np.diff(by_first) != 0).mean()
     assert changes > 0.5
 
 

@@ -18,9 +18,9 @@ def test_usual_sizes_end_with_everybody() -> None:
 
 
 def test_subsets_are_nested_and_hold_exactly_their_users_updates(tiny_run: Task) -> None:
-    from fedprint.kinds.federation.stages.ask import gather
+    from fedprint.kinds.federation.stages.ask import facts_of
 
-    facts = gather(tiny_run)
+    facts = facts_of(tiny_run)
     asked = {q.name: (q, a) for q, a in Users(sizes=(3, 6, 8), repeats=2).ask(facts)}
     assert sorted(asked) == ["users-00003-0", "users-00003-1", "users-00006-0", "users-00006-1", "users-00008-0"]
     for repeat in (0, 1):
@@ -30,9 +30,9 @@ def test_subsets_are_nested_and_hold_exactly_their_users_updates(tiny_run: Task)
     owner = dict(zip(facts.index["obs_id"], facts.owner, strict=True))
     rows = facts.rows("anonymous")
     for questions, answers in asked.values():
-        told = set(questions.facts["users"].tolist())
+        named = set(questions.facts["users"].tolist())
         assert [owner[obs_id] for obs_id in questions.subjects] == answers.answers.tolist()
-        assert len(questions.subjects) == sum(facts.owner[row] in told for row in rows)
+        assert len(questions.subjects) == sum(facts.owner[row] in named for row in rows)
 
 
 def test_only_the_chosen_users_are_options(tiny_run: Task) -> None:

@@ -1,4 +1,4 @@
-"""Who took part at all: members and others differ in nothing else, rehearsals tell how scores fall, signal shows."""
+"""Membership: members and others differ in nothing else, simulated cohorts show the scores, a signal is found."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fedprint.data.prepared import load_users
 from fedprint.evaluation.judge import Setting, judge
 from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.building.view import open_view
-from fedprint.kinds.federation.stages.ask import gather
+from fedprint.kinds.federation.stages.ask import facts_of
 from fedprint.lab.graph import Task
 from fedprint.store.index import read_truth
 from fedprint.store.reader import UpdateStore
@@ -118,7 +118,7 @@ def test_who_has_the_devices_own_data_tells_members_better_than_who_has_the_prio
 
 
 def test_the_questions_hold_the_data_of_members_and_others_alike_and_only_where_wanted(half: Task) -> None:
-    facts = gather(half)
+    facts = facts_of(half)
     (asked, answers), _ = Membership().ask(facts)
     held = {user.user_id: user.examples for user in facts.private}
     assert (
@@ -134,8 +134,10 @@ def test_the_questions_hold_the_data_of_members_and_others_alike_and_only_where_
     assert not next(iter(Membership(knows=("prior",)).ask(facts)))[0].facts
 
 
-def test_a_rehearsal_with_known_data_has_batches_in_another_order(half: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were they in the same order, rehearsed members would be found exactly, as no real one is."""
+def test_a_simulated_cohort_with_known_data_has_batches_in_another_order(
+    half: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same order simulated members would be recognised exactly, unlike real ones."""
     view, _ = open_view(half, "naive")
     made: list[np.ndarray] = []
     updates = sums._updates
@@ -170,7 +172,7 @@ def test_exchanged_answers_are_at_chance(trials: Any) -> None:
     assert abs(np.mean(values) - 0.5) < 0.15
 
 
-# ---- rehearsals ----------------------------------------------------------------------------------------------------
+# ---- simulated cohorts ---------------------------------------------------------------------------------------------
 
 
 def test_the_ratio_by_hand() -> None:
@@ -184,7 +186,7 @@ def test_the_ratio_by_hand() -> None:
     assert found.ratios(scores, 0.3) == pytest.approx(np.log(0.7 + 0.3 * gain.mean())), "in one of three groups"
 
 
-def test_where_members_scored_lower_in_rehearsals_scores_say_nothing() -> None:
+def test_where_simulated_members_scored_lower_all_ratios_are_zero() -> None:
     """Otherwise a high score would speak against a member, and the answer turn round."""
     rng = np.random.default_rng(4)
     inside = rng.random(400) < 0.3
@@ -195,7 +197,7 @@ def test_where_members_scored_lower_in_rehearsals_scores_say_nothing() -> None:
     assert found.ratios(np.ones((3, 2)), 1.0).tolist() == [0, 0, 0]
 
 
-def test_rehearsals_see_the_noise_and_the_size_of_every_sum(half: Task) -> None:
+def test_simulated_cohorts_have_the_noise_and_the_size_of_every_sum(half: Task) -> None:
     view, _ = open_view(half, "naive")
     clean = Level(rate=0.5, members=3.0, noise=0.0)
     noisy, whole = replace(clean, noise=10.0), replace(clean, members=6.0)
@@ -206,7 +208,7 @@ def test_rehearsals_see_the_noise_and_the_size_of_every_sum(half: Task) -> None:
     assert calibrated(view, 10, [clean])[clean].inside == pytest.approx(found[clean].inside)
 
 
-def test_rehearsed_sums_weigh_devices_as_the_server_does(half: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulated_sums_weigh_devices_as_the_server_does(half: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they are weighted by examples, a user with many times as many is alone in every sum that holds it."""
     view, _ = open_view(half, "naive")
     seen: list[np.ndarray] = []
@@ -271,9 +273,9 @@ def test_rounds_count_by_their_own_noise(half: Task, monkeypatch: pytest.MonkeyP
 
     def seen(view: Any, rounds: int, levels: Any, known: bool) -> Any:
         asked.extend(levels)
-        told = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
+        plain = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
         mute = Calibration(penalty=1.0, inside=(0.0, 1.0), outside=(0.0, 1.0))
-        return {at: mute if at.noise > 5 else told for at in levels}
+        return {at: mute if at.noise > 5 else plain for at in levels}
 
     rule = replace(view.rule, noise=tuple(0.1 if t < 5 else 10.0 for t in range(10)))
     monkeypatch.setattr(membership, "calibrated", seen)
@@ -286,12 +288,12 @@ def test_rounds_count_by_their_own_noise(half: Task, monkeypatch: pytest.MonkeyP
     scores = {name: (by_round, total) for _, name, by_round, total in found._scores(desk, [1, 8], users)}
     assert [at.noise for at in asked] == [0.0, 0.1, 10.0]
     by_round, total = scores["central"]
-    told = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
-    assert total == pytest.approx(told.ratios(by_round[0][:, None], 0.5)), "round 8 adds nothing"
+    plain = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
+    assert total == pytest.approx(plain.ratios(by_round[0][:, None], 0.5)), "round 8 adds nothing"
 
 
 def test_a_member_is_in_one_of_the_sums_of_groups(half: Task, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scored by the sum that shows it best, in rehearsals of sums as large, and by the mean likelihood over them."""
+    """Scored by the sum where it is highest, with cohorts of the same size, and by the mean likelihood over sums."""
     view, _ = open_view(half, "adaptive")
     cut: list[np.ndarray] = []
 
@@ -318,14 +320,14 @@ def test_a_member_is_in_one_of_the_sums_of_groups(half: Task, monkeypatch: pytes
     whole, half_sum = (next(at for at in seen if at.members == m) for m in sorted({at.members for at in seen})[::-1])
     assert half_sum.members == whole.members / 2
     each = candidates_in(view, 4, shared_directions(view, 4)).explain(cut[0], 1.0)
-    place = [[user.user_id for user in view.prior_users].index(user) for user in users]
-    assert scores["aggregate"][0][0] == pytest.approx(each[place].max(1))
-    told = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
-    assert scores["aggregate"][1] == pytest.approx(told.ratios(each[place], half_sum.rate))
+    columns = [[user.user_id for user in view.prior_users].index(user) for user in users]
+    assert scores["aggregate"][0][0] == pytest.approx(each[columns].max(1))
+    plain = Calibration(penalty=1.0, inside=(1.0, 1.0), outside=(0.0, 1.0))
+    assert scores["aggregate"][1] == pytest.approx(plain.ratios(each[columns], half_sum.rate))
 
 
 def test_members_add_up_over_rounds() -> None:
-    """Someone who is a little likelier in every round stands out in the end, which one round does not show."""
+    """A user that is a little likelier in every round has a high score in the end; a single round does not show it."""
     rng = np.random.default_rng(2)
     candidates, members = rng.normal(size=(40, 300)), np.arange(40) < 20
     found = Calibration(penalty=10.0, inside=(1.0, 1.0), outside=(0.0, 1.0))

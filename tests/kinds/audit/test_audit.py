@@ -309,7 +309,7 @@ def test_private_places_of_a_plane_are_audited_at_every_seed(project: Project) -
     }  # fmt: skip
     project.write("sweep", sweep)
     plane = load_plane(source(project.root, "sweep"))
-    assert {a.name for place in plane.places for a in place.config.analyses} == {"membership"}
+    assert {a.name for place in plane.points for a in place.config.analyses} == {"membership"}
     jobs = audit_jobs(plane)
     assert [(job.label, job.seed) for job in jobs] == [
         ("dp-fedavg 1 audit seed 0", 0), ("dp-fedavg 1 audit seed 1", 1),

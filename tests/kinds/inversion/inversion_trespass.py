@@ -26,8 +26,8 @@ def snoop(task: Task) -> None:
                 found[f"{name} by {how}"] = "opened"
             except Exception as error:
                 found[f"{name} by {how}"] = f"{type(error).__name__}: {error}"
-    task.at("found").mkdir()
-    (task.at("found") / "found.json").write_text(json.dumps(found))
+    task.at("reconstructed").mkdir()
+    (task.at("reconstructed") / "found.json").write_text(json.dumps(found))
 
 
 def cheat(task: Task) -> None:

@@ -13,7 +13,7 @@ from fedprint.errors import FedprintError
 from fedprint.kinds.inversion.config import CandidatesConfig, InversionExperiment
 from fedprint.kinds.inversion.jobs import parts_of
 from fedprint.kinds.inversion.kind import InversionKind
-from fedprint.kinds.inversion.results.gathered import check_images
+from fedprint.kinds.inversion.results.collect import check_images
 from fedprint.kinds.registry import kind_of
 from fedprint.kinds.sources import source
 

@@ -50,7 +50,7 @@ def inverted(lab: Lab, work: Work) -> Done:
 def test_a_search_opens_what_was_observed_and_who_knows_the_mechanism_that_too(lab: Lab) -> None:
     for work, knows in ((NAIVE_SNOOPING, False), (ADAPTIVE_SNOOPING, True)):
         done = inverted(lab, work)
-        said = json.loads((done.outputs["found"] / "found.json").read_text())
+        said = json.loads((done.outputs["reconstructed"] / "found.json").read_text())
         assert (said.pop(f"{MECHANISM} by open") == "opened") is knows
         said.pop(f"{MECHANISM} by safetensors")
         assert said.keys() == {f"{name} by {how}" for name in HIDDEN for how in ("open", "safetensors")}

@@ -46,7 +46,7 @@ def scores(folder: Path, adversary: str, seed: int = 0) -> dict[str, torch.Tenso
 
 def members(folder: Path) -> np.ndarray:
     truth = load_file(folder / "truth" / "images.safetensors")
-    own = owners_of(truth["sought"].numpy(), *truth["y"].shape)
+    own = owners_of(truth["candidates"].numpy(), *truth["y"].shape)
     return own[truth["asked"].numpy()] == np.arange(len(truth["y"]))
 
 
@@ -110,7 +110,7 @@ def test_rows_of_the_drawn_pairs_stand_beside_those_of_all(
     project.write("asked", {**SMALL, "attacks": attacks, "mechanisms": SMALL["mechanisms"][:2],
                             "candidates": candidates, "training": {**SMALL["training"], "seeds": 2}})  # fmt: skip
     results = ran(load(project.root, "asked"), project.root / "stages")
-    assert {place.attack: one.judged["naive"].sought.asked.size for place, one in results.exposures.items()} == {
+    assert {place.attack: one.judged["naive"].candidates.asked.size for place, one in results.exposures.items()} == {
         0: 2 * (1 + 5),
         1: 0,
     }, "another attack on the same gradients asks nothing again"

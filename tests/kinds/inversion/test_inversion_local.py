@@ -15,7 +15,7 @@ from tiny_project import Project
 from fedprint.attacks.inversion.matching import GradientMatching
 from fedprint.attacks.inversion.objectives import Knowledge
 from fedprint.errors import FedprintError
-from fedprint.kinds.inversion.attack import FOUND, observed_victims, reconstruct
+from fedprint.kinds.inversion.attack import RECONSTRUCTED, observed_victims, reconstruct
 from fedprint.kinds.inversion.config import InversionExperiment, LocalSgd
 from fedprint.kinds.inversion.page import publish
 from fedprint.kinds.inversion.results.rows import all_rows
@@ -33,7 +33,7 @@ VARIANT = {**MATCHING, "batches": [1], "variant": "local-steps", "local": LOCAL.
 
 def errors(folder: Path, name: str) -> torch.Tensor:
     truth = load_file(folder / "truth" / "images.safetensors")["x"]
-    images = load_file(folder / name / FOUND)["images"]
+    images = load_file(folder / name / RECONSTRUCTED)["images"]
     return (images - truth).flatten(2).norm(dim=2) / truth.flatten(2).norm(dim=2)
 
 
@@ -80,7 +80,7 @@ def test_every_mechanism_acts_on_updates(small: InversionExperiment, tmp_path: P
     expose_in(tmp_path, after(settings_at(small, defence), LOCAL, victims=1))
     quick = GradientMatching(evaluations=5)
     reconstruct(quick, tmp_path / "observed", tmp_path / "public", tmp_path / "adaptive", 0)
-    assert load_file(tmp_path / "adaptive" / FOUND)["images"].isfinite().all()
+    assert load_file(tmp_path / "adaptive" / RECONSTRUCTED)["images"].isfinite().all()
     told = json.loads((tmp_path / "truth" / "perturbation.json").read_text())
     assert all(one["ratio"] is not None for one in told["victims"])
 

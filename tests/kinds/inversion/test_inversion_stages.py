@@ -18,7 +18,7 @@ from fedprint.defences.secret_head import SecretHead
 from fedprint.kinds.images import image_job
 from fedprint.kinds.inversion import attack
 from fedprint.kinds.inversion.attack import (
-    FOUND,
+    RECONSTRUCTED,
     SCORES,
     TRACED,
     knowledge_of,
@@ -51,7 +51,7 @@ def test_the_attack_runs_where_no_truth_exists(small: InversionExperiment, tmp_p
     reconstruct(quick, seen / "observed", seen / "public", seen / "adaptive", 0)
     shutil.rmtree(seen / "public")
     reconstruct(quick, seen / "observed", None, seen / "naive", 0)
-    assert load_file(seen / "naive" / FOUND)["images"].shape == (4, 1, 1, 8, 8)
+    assert load_file(seen / "naive" / RECONSTRUCTED)["images"].shape == (4, 1, 1, 8, 8)
 
 
 def test_nothing_the_adversary_reads_holds_an_image_or_a_label(small: InversionExperiment, tmp_path: Path) -> None:
@@ -96,27 +96,27 @@ def test_tracing_is_judged_at_both_levels(tmp_path: Path) -> None:
 
     x = torch.rand(2, 2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([3, 0, 2, 1])
-    for name in ("observed", "truth", "found", "scores", "queries"):
+    for name in ("observed", "truth", "reconstructed", "scores", "queries"):
         (tmp_path / name).mkdir()
     (tmp_path / "observed" / SETTING).write_text('{"classes": 2}')
     y = torch.tensor([[0, 1], [1, 1]])
-    truth = {"x": x, "y": y, "blind": x[0, 0].clone(), "order": order, "sought": torch.tensor([4, 2, 0, 5, 3])}
+    truth = {"x": x, "y": y, "blind": x[0, 0].clone(), "order": order, "candidates": torch.tensor([4, 2, 0, 5, 3])}
     truth["asked"] = torch.zeros(0, 2)
     save_file(truth, tmp_path / "truth" / "images.safetensors")
     save_file({"x": x.flatten(0, 1)[order].contiguous()}, tmp_path / "queries" / "images.safetensors")
     found = torch.stack([torch.stack([x[0, 1], x[1, 0]]), torch.stack([x[1, 1], x[0, 0] * 0])])
-    save_file({"images": found, "raw": 2 * found, "labels": y}, tmp_path / "found" / FOUND)
+    save_file({"images": found, "raw": 2 * found, "labels": y}, tmp_path / "reconstructed" / RECONSTRUCTED)
     scores = {"scores": torch.rand(5, 2), "lira": torch.zeros(0, 2), "loss": torch.rand(5, 2)}
     save_file(scores, tmp_path / "scores" / SCORES)
-    trace(tmp_path / "found", tmp_path / "queries", tmp_path / "traced")
+    trace(tmp_path / "reconstructed", tmp_path / "queries", tmp_path / "traced")
     assert (tmp_path / "traced" / TRACED).is_file()
-    result = judge({name: tmp_path / name for name in ("observed", "truth", "found", "scores", "traced")}, (2,))
+    result = judge({name: tmp_path / name for name in ("observed", "truth", "reconstructed", "scores", "traced")}, (2,))
     # image (0, 1) and (1, 1) have their reconstruction; (1, 0)'s lies with victim 0; (0, 0) has none
     assert result.traced[2][[1, 2, 3]].tolist() == [1.0, 0.0, 1.0]
     assert result.traced_chance[2].tolist() == [0.5] * 4 and result.traced_chance[0].tolist() == [0.25] * 4
     assert result.by_matching["assignment/error"][[1, 3]].tolist() == [0.0, 0.0]
     assert result.by_matching["assignment/raw-error"].max() > 0.5
-    assert result.sought.own.tolist() == [-1, 1, 0, -1, 1]
+    assert result.candidates.owner.tolist() == [-1, 1, 0, -1, 1]
     assert result.blind["index/labels"].tolist() == [0.5] * 4
     assert result.blind["assignment/labels"] == pytest.approx([0.75, 0.75, 0.5, 0.5]), "either guess may hit a label"
 
@@ -176,7 +176,7 @@ def test_a_gpu_finds_what_the_processor_finds(
     for device in ("cuda", "cpu"):
         monkeypatch.setattr(attack, "best_device", lambda device=device: device)
         reconstruct(quick, tmp_path / "observed", tmp_path / "public", tmp_path / device, 0)
-        found[device] = load_file(tmp_path / device / FOUND)
+        found[device] = load_file(tmp_path / device / RECONSTRUCTED)
     assert torch.equal(found["cuda"]["labels"], found["cpu"]["labels"])
     torch.testing.assert_close(found["cuda"]["values"], found["cpu"]["values"], rtol=1e-2, atol=1e-4)
 

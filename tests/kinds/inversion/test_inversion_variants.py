@@ -16,11 +16,11 @@ from fedprint.attacks.inversion.closed_form import ClosedForm, Rows
 from fedprint.defences.on_update import Noise
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row
-from fedprint.kinds.inversion.attack import FOUND, reconstruct
+from fedprint.kinds.inversion.attack import RECONSTRUCTED, reconstruct
 from fedprint.kinds.inversion.config import InversionExperiment
-from fedprint.kinds.inversion.jobs import Place, parts_of
+from fedprint.kinds.inversion.jobs import Cell, parts_of
 from fedprint.kinds.inversion.page import layers_of, publish
-from fedprint.kinds.inversion.results.gathered import results_of
+from fedprint.kinds.inversion.results.collect import results_of
 from fedprint.kinds.inversion.results.rows import all_rows
 from fedprint.kinds.inversion.results.scene import Results
 from fedprint.kinds.inversion.victims import LEVELS, Sent, distributions
@@ -109,7 +109,7 @@ def test_figures_show_the_secret_heads_layers(beside: tuple[Results, list[Row], 
     results, _, folder = beside
     layers = layers_of(results)
     assert layers is not None and layers.strength == 0.5 and layers.gradients == 4
-    place = Place(attack=0, setting=2, batch=1)
+    place = Cell(attack=0, setting=2, batch=1)
     assert layers.quantiles == results.exposures[place].any.layers
     assert (folder / "figures" / "layers.png").is_file()
 
@@ -123,6 +123,6 @@ def test_the_naive_closed_form_solves_over_all_rows(small: InversionExperiment, 
     ways: tuple[Rows, ...] = ("least-squares", "best")
     for rows in ways:
         reconstruct(ClosedForm(rows=rows), tmp_path / "observed", None, tmp_path / rows, 0)
-        raw = load_file(tmp_path / rows / FOUND)["raw"]
+        raw = load_file(tmp_path / rows / RECONSTRUCTED)["raw"]
         errors[rows] = float(((raw - truth).flatten(1).norm(dim=1) / truth.flatten(1).norm(dim=1)).mean())
     assert errors["least-squares"] < 0.9 * errors["best"]

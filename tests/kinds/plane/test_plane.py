@@ -50,14 +50,14 @@ def plane_of(project: Project, name: str = "sweep", **asked: Any) -> Plane:
     return load_plane(source(project.root, name, **asked))
 
 
-def test_a_sweep_has_every_place_at_every_seed_and_no_defence_first(swept: Project) -> None:
+def test_a_sweep_has_every_point_at_every_seed_and_no_defence_first(swept: Project) -> None:
     plane = plane_of(swept)
-    assert [(place.strategy, place.strength) for place in plane.places] == [
+    assert [(place.strategy, place.strength) for place in plane.points] == [
         (None, None), ("noise", 0.1), ("noise", 1), ("quantise", 2),
     ]  # fmt: skip
-    assert plane.places[0].config.defences == ()
-    assert plane.places[2].config.defences[0].sigma == 1  # type: ignore[union-attr]
-    assert [seed for _, seed in plane.points] == [0] * 4 + [1] * 4, "whole planes, seed by seed"
+    assert plane.points[0].config.defences == ()
+    assert plane.points[2].config.defences[0].sigma == 1  # type: ignore[union-attr]
+    assert [seed for _, seed in plane.runs] == [0] * 4 + [1] * 4, "whole planes, seed by seed"
     assert plane.config.federation.rounds == 4 and plane.config.analyses == ()
 
 
@@ -73,8 +73,8 @@ def test_a_path_in_a_plane_counts_from_the_planes_folder(
 def test_fast_and_assignments_reach_the_sweep_or_its_experiment(swept: Project) -> None:
     words = ["strategies.0.strengths=[0.5]", "federation.lr=0.2", "threat.defended=anonymous"]
     plane = plane_of(swept, fast=True, assignments=words)
-    assert plane.settings.seeds == (0,) and [place.strength for place in plane.places] == [None, 0.5, 2]
-    for place in plane.places:
+    assert plane.settings.seeds == (0,) and [place.strength for place in plane.points] == [None, 0.5, 2]
+    for place in plane.points:
         federation = place.config.federation
         assert (federation.rounds, federation.epochs, federation.lr) == (2, 2, 0.2), "the sweep comes last"
         assert place.config.threat.defended == "anonymous" and place.config.fast
@@ -83,7 +83,7 @@ def test_fast_and_assignments_reach_the_sweep_or_its_experiment(swept: Project) 
 def test_against_no_defence_the_adversary_learns_off_line_unless_a_file_says_otherwise(swept: Project) -> None:
     assert load_experiment(source(swept.root, "tiny")).threat.learn_from == "records"
     plane = plane_of(swept)
-    assert {place.config.threat.learn_from for place in plane.places} == {"offline"}
+    assert {place.config.threat.learn_from for place in plane.points} == {"offline"}
     assert "learn_from: offline" in plane.text()
     recorded = {"threat": {"learn_from": "records"}}
     swept.write("asked", {**SWEEP, "with": recorded})

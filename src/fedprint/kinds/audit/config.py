@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import Field
 
 from fedprint.audit.run import Setting
@@ -16,9 +15,9 @@ from fedprint.data.splits import Prior
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.privacy import private_defence
 from fedprint.kinds.base import Source
-from fedprint.kinds.config_files import read_yaml
+from fedprint.kinds.config_files import as_yaml, read_yaml
 from fedprint.kinds.federation.config import Experiment, ReportConfig
-from fedprint.kinds.federation.derived import Seeds, derived, own_settings
+from fedprint.kinds.federation.derived import Seeds, derived, file_settings
 from fedprint.kinds.sources import file_of, plain_name, refuse_taken, source, variant
 from fedprint.lab.keys import digest_of
 from fedprint.types import FedprintError
@@ -83,7 +82,7 @@ class ExperimentAudit:
         """Return the experiment and how it is audited as YAML."""
         content = {**self.config.model_dump(mode="json"), "seeds": list(self.seeds)}
         content["split"]["priors"] = [self.prior]
-        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        return as_yaml(content)
 
 
 def audit_of(
@@ -95,17 +94,17 @@ def audit_of(
     assignments: Sequence[str] = (),
     name: str | None = None,
 ) -> Source:
-    """Return what audits an experiment, or an audit's own file, by name or path.
+    """Return the source of an audit: of an experiment, or the file of an audit, by name or path.
 
-    ``given`` are values of :class:`AuditConfig` (None: not said). Without a ``name`` the audit of an experiment is
+    ``given`` are values of :class:`AuditConfig` (None: not given). Without a ``name`` the audit of an experiment is
     called ``audit-<experiment>``, and after what differs from the experiment's file and from the defaults here. Raises
     FedprintError as :func:`fedprint.kinds.sources.source` does.
     """
     path = file_of(root, what)
-    said = {key: value for key, value in (given or {}).items() if value is not None}
+    options = {key: value for key, value in (given or {}).items() if value is not None}
     if MARK in read_yaml(path):
-        return source(root, what, fast=fast, assignments=[*assignments, *_assigned(said)], name=name)
-    differing = {key: value for key, value in said.items() if value != AuditConfig.model_fields[key].default}
+        return source(root, what, fast=fast, assignments=[*assignments, *_assigned(options)], name=name)
+    differing = {key: value for key, value in options.items() if value != AuditConfig.model_fields[key].default}
     changes = [*assignments, *_assigned(differing)]
     named = name or variant(f"audit-{plain_name(root, path)}", fast=fast, assignments=changes)
     values = {"report": {"title": f"Audit of {path.stem}"}, "experiment": str(path)}
@@ -122,7 +121,7 @@ def _assigned(values: Mapping[str, Any]) -> list[str]:
 
 def load_audit(asked: Source) -> ExperimentAudit:
     """Resolve an audit. Raises FedprintError for an experiment that cannot be audited, or that names no delta."""
-    settings, others = own_settings(asked, AuditConfig)
+    settings, others = file_settings(asked, AuditConfig)
     config = derived(asked, settings.experiment, settings.changes, others, settings.report.title)
     auditable(config, Path(settings.experiment).stem)
     setting = AuditSetting(
@@ -154,10 +153,10 @@ def auditable(config: Experiment, called: str | None = None) -> DpFedAvg:
     return defence
 
 
-def delta_of(asked: float | None, config: Experiment, called: str | None = None) -> float:
-    """Return the delta that was ``asked`` for, or that of the experiment's budget where nothing was said."""
-    if asked is not None:
-        return asked
+def delta_of(given: float | None, config: Experiment, called: str | None = None) -> float:
+    """Return the ``given`` delta, or that of the experiment's budget without one."""
+    if given is not None:
+        return given
     budget = auditable(config, called).budget
     if budget is None:
         raise FedprintError(f"audit: '{called or config.name}' has no budget.delta; give --delta")

@@ -1,4 +1,4 @@
-"""The stages of a sweep over the number of clients: draw, choose -> train. Nobody attacks, so nothing is kept apart."""
+"""The stages of a sweep over the number of clients: draw, choose -> train. Without an attack no truth is hidden."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ TRAIN = Stage(
         f"{_HERE}stages.py",
         f"{_HERE}training.py",
         "kinds/images.py",
+        "kinds/federation/building/federation.py",
         "rng.py",
         "params.py",
         "data/sources/labelled_images.py",

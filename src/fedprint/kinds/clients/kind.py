@@ -1,4 +1,4 @@
-"""The kind of experiment that deals the same images out among more and more clients."""
+"""The kind of experiment that partitions the same images among more and more clients."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class ClientsKind(OnOneSource):
         return [image_job(CLIENTS_WORK, one, one.data, one.seed, one.label) for one in config.federations]
 
     def carry_out(self, config: ClientsExperiment, lab: Lab, out: Path) -> Findings:
-        """Train every federation and write the report; a method that diverges is reported as such, no failure.
+        """Train every federation and write the report; a method that diverges is a result, not a failure.
 
         Raises FedprintError where all failed.
         """
         jobs = self.jobs(config)
         ended = lab.run(jobs, title=config.name)
-        found = [one if isinstance(one, FedprintError) else read_hits(one.outputs["hits"]) for one in ended]
-        rows = rows_of(config, found, _classes(config))
+        hits = [one if isinstance(one, FedprintError) else read_hits(one.outputs["hits"]) for one in ended]
+        rows = rows_of(config, hits, _classes(config))
         if not rows:
             raise next(one for one in ended if isinstance(one, FedprintError))
         labels = [job.label for job in jobs]
@@ -64,11 +64,11 @@ class ClientsKind(OnOneSource):
         )
 
     def costs(self, config: ClientsExperiment) -> Costs:
-        """Return what all federations cost, from one client's training."""
+        """Return the costs of all federations, from one client's training."""
         return costs_of(config)
 
     def head(self, config: ClientsExperiment, job: Job) -> RunHead:
-        """Return what is tracked of a job from its start."""
+        """Return the head of the MLflow run of a job."""
         whole = dict(flat(config.config.model_dump(mode="json")))
         return RunHead(
             experiment="fedprint",
@@ -82,12 +82,12 @@ class ClientsKind(OnOneSource):
         )
 
     def log(self, config: ClientsExperiment, done: Done, run: Run) -> None:
-        """Track what a finished job found."""
+        """Track the results of a finished job."""
         settings, data = settings_of(done.job), data_use(config, done.job.data)
         model = log_model(run, done.outputs["model"], settings.network.name, data)
         keys = {"method": settings.method.name, "clients": settings.clients}
-        found = accuracy(read_hits(done.outputs["hits"]), 1 / _classes(config), keys)
-        points = [*read_losses(done.outputs["hits"]), *points_of("utility/accuracy", found)]
+        measured = accuracy(read_hits(done.outputs["hits"]), 1 / _classes(config), keys)
+        points = [*read_losses(done.outputs["hits"]), *points_of("utility/accuracy", measured)]
         run.log_metrics(points, model=model, data=data)
         run.set_tags({"config_hash": config.digest()})
 
@@ -109,7 +109,7 @@ def _classes(config: ClientsExperiment) -> int:
 
 
 def _keys(settings: SweepSettings) -> dict[str, object]:
-    """Return what tells a federation from the others of its sweep."""
+    """Return the keys in which a federation differs from the others of its sweep."""
     return {
         "method": settings.method.name,
         "defence": settings.method.defence,

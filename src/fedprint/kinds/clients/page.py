@@ -1,4 +1,4 @@
-"""What the page of a sweep over the number of clients says of all of it."""
+"""The facts about a whole sweep over the number of clients, as its page shows them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedprint.reports.numbers.clients import ClientsHead
 
 
 def head_of(experiment: ClientsExperiment, failures: Mapping[str, str]) -> ClientsHead:
-    """Return what holds for the whole page."""
+    """Return the facts about the whole experiment."""
     config = experiment.config
     return ClientsHead(
         name=experiment.name,

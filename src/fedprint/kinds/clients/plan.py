@@ -1,4 +1,4 @@
-"""What a sweep over the number of clients will cost, before it runs: one client's epoch, multiplied."""
+"""The costs of a sweep over the number of clients before it runs: one client's epoch, multiplied."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fedprint.federation.backends import best_device, make_backend
 from fedprint.kinds.base import Costs
 from fedprint.kinds.clients.config import ClientsExperiment
 from fedprint.kinds.clients.training import build_model, devices_of
+from fedprint.kinds.federation.building.federation import parameters_of
 from fedprint.kinds.federation.plan import PROCESS_BYTES
 from fedprint.kinds.images import loaded
 from fedprint.types import ClientJob
@@ -21,17 +22,18 @@ def costs_of(experiment: ClientsExperiment) -> Costs:
     torch.set_num_threads(1)
     config, federations = experiment.config, experiment.federations
     images, plain = loaded(config.data, config.seeds[0]), federations[0]
-    place = best_device()
-    model = build_model(plain, images, 0).to(place)
-    params = {name: p.detach().clone() for name, p in model.public_parameters().items()}
-    device = devices_of(plain, images, place)[0]
-    job = ClientJob(device_id=device.device_id, examples=device.examples, seed=0)
+    device = best_device()
+    model = build_model(plain, images, 0).to(device)
+    params = parameters_of(model)
+    client = devices_of(plain, images, device)[0]
+    job = ClientJob(device_id=client.device_id, examples=client.examples, seed=0)
     backend = make_backend("sequential", model)
     list(backend.run([job], params, config.training.local()))  # the first call warms up
-    started = time.perf_counter() if place == "cuda" else time.process_time()
+    clock = time.perf_counter if device == "cuda" else time.process_time
+    started = clock()
     list(backend.run([job], params, config.training.local()))
-    spent = (time.perf_counter() if place == "cuda" else time.process_time()) - started
-    example = spent / len(device.examples["y"])
+    spent = clock() - started
+    example = spent / len(client.examples["y"])
     seconds = len(federations) * config.training.rounds * len(images.y) * example
     drawn, pixels = len(images.y) + len(images.test_y), prod(images.shape)
     weights = sum(p.numel() for p in params.values())

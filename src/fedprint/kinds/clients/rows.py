@@ -27,28 +27,27 @@ PAIRS = (
     ("fedavg", "ppdl-0.05"),
     ("fedavg", "dp-0.1"),
 )
-"""Methods that the spn paper sets against each other: its claims are about the first minus the second."""
+"""Methods that the spn paper compares: its claims are about the first minus the second."""
 
 
-def rows_of(experiment: ClientsExperiment, found: Sequence[Hits | FedprintError], classes: int) -> list[Row]:
+def rows_of(experiment: ClientsExperiment, ended: Sequence[Hits | FedprintError], classes: int) -> list[Row]:
     """Return accuracies and paired differences, one row per seed, and of several seeds one of ``seed: "all"`` too.
 
-    ``found`` are the hits of every federation. All have the same test images, over which intervals are; the interval of
-    several seeds reaches as far as the spread between them where that is wider (``pool_seeds``).
+    ``ended`` are the hits of every federation, or its error. Intervals are over the test images, which all share. The
+    interval of several seeds covers the spread between them where that is wider (``pool_seeds``).
     ``accuracy_difference`` is ``method`` minus ``versus_method``; ``accuracy_gain_difference`` is that among
-    ``clients`` minus that among ``versus_clients``. Chance is that of a guess among ``classes``; of a difference it is
-    0.
+    ``clients`` minus that among ``versus_clients``. Chance is that of a guess among ``classes``, or 0 for a difference.
     """
     hits = {
         (each.seed, each.partition.name, each.clients, each.method.name): one
-        for each, one in zip(experiment.federations, found, strict=True)
+        for each, one in zip(experiment.federations, ended, strict=True)
         if not isinstance(one, FedprintError)
     }
     config = experiment.config
     rows = []
     for seed in config.seeds:
         for partition in config.partitions:
-            own = {place[2:]: one for place, one in hits.items() if place[:2] == (seed, partition.name)}
+            chosen = {key[2:]: one for key, one in hits.items() if key[:2] == (seed, partition.name)}
             shared = {
                 "experiment": experiment.name,
                 "dataset": config.data.name,
@@ -58,7 +57,7 @@ def rows_of(experiment: ClientsExperiment, found: Sequence[Hits | FedprintError]
                 "config_hash": experiment.digest(),
                 "seed": seed,
             }
-            for one in [*_accuracies(own, 1 / classes), *_differences(own, config.seeds[0], partition.name)]:
+            for one in [*_accuracies(chosen, 1 / classes), *_differences(chosen, config.seeds[0], partition.name)]:
                 keys = {**shared, **_keys(experiment, str(one.keys["method"])), **one.keys}
                 rows.append(to_row(replace(one, keys=keys)))
     return pool_seeds(rows, least=1) if len(config.seeds) > 1 else rows
@@ -73,8 +72,8 @@ def _keys(experiment: ClientsExperiment, method: str) -> dict[str, Any]:
     }
 
 
-def _accuracies(own: Mapping[tuple[int, str], Hits], chance: float) -> Iterator[Measurement]:
-    for (clients, method), hits in own.items():
+def _accuracies(by_method: Mapping[tuple[int, str], Hits], chance: float) -> Iterator[Measurement]:
+    for (clients, method), hits in by_method.items():
         yield accuracy(hits, chance, {"method": method, "clients": clients})
 
 
@@ -83,10 +82,11 @@ def accuracy(hits: Hits, chance: float, keys: dict[str, Any]) -> Measurement:
     return _measured("accuracy", proportion_interval(float(hits.sum()), len(hits)), chance, len(hits), keys)
 
 
-def _differences(own: Mapping[tuple[int, str], Hits], seed: int, partition: str) -> Iterator[Measurement]:
-    counts = sorted({clients for clients, _ in own})
+def _differences(by_method: Mapping[tuple[int, str], Hits], seed: int, partition: str) -> Iterator[Measurement]:
+    counts = sorted({clients for clients, _ in by_method})
     for better, worse in PAIRS:
-        gains = {n: own[n, better] - own[n, worse] for n in counts if (n, better) in own and (n, worse) in own}
+        both = [n for n in counts if (n, better) in by_method and (n, worse) in by_method]
+        gains = {n: by_method[n, better] - by_method[n, worse] for n in both}
         keys = {"method": better, "versus_method": worse}
         for clients, gain in gains.items():
             rng = numpy_rng(seed, "accuracy_difference", partition, clients, better, worse)
@@ -101,5 +101,5 @@ def _differences(own: Mapping[tuple[int, str], Hits], seed: int, partition: str)
 
 
 def _measured(metric: str, interval: Interval, chance: float, n: int, keys: dict[str, Any]) -> Measurement:
-    found = measurement(metric, interval, chance, np.arange(n))
-    return replace(found, n_users=keys["clients"], keys=keys)
+    measured = measurement(metric, interval, chance, np.arange(n))
+    return replace(measured, n_users=keys["clients"], keys=keys)

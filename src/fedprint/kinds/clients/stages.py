@@ -20,7 +20,7 @@ def draw(task: Task) -> None:
 
 
 def choose(task: Task) -> None:
-    """Write the executor's name, by a short trial where it is left open: a job keeps the one that it began with."""
+    """Write the executor's name, by a short trial where the settings name none: a job keeps its first executor."""
     torch.set_num_threads(1)
     name = task.config.training.backend
     if name == "auto":

@@ -10,16 +10,16 @@ from torch import Tensor
 
 from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.defences.points import defend_data
-from fedprint.defences.secret_head import secret_head
 from fedprint.federation.backends import best_device, default_block, make_backend, trial
 from fedprint.federation.client_state import ClientMemory
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.standalone import train_alone
 from fedprint.federation.together import train_together
 from fedprint.kinds.clients.config import SweepSettings
+from fedprint.kinds.federation.building.federation import parameters_of
+from fedprint.kinds.images import network_of
 from fedprint.models.base import FedModule
 from fedprint.models.dual_head import DualHead
-from fedprint.models.networks import build_network
 from fedprint.rng import seed_for, torch_rng
 from fedprint.types import ClientJob, Device, Doubles, Params
 
@@ -34,13 +34,13 @@ def trained(
 ) -> tuple[Doubles, Params | None]:
     """Train on ``images`` and return, for each test image, the share of the models that get it right.
 
-    That is of one model, which is returned too, or of each client's own. ``on_round`` hears each round's number and
-    mean loss of the one model. Raises FedprintError when training diverges.
+    That is of one model, which is returned too, or of each client's own. ``on_round`` takes each round and the mean
+    loss of the one model. Raises FedprintError when training diverges.
     """
-    place, seed = best_device(), seed_for(settings.seed, "federation")
-    model = build_model(settings, images, seed).to(place)
+    device, seed = best_device(), seed_for(settings.seed, "federation")
+    model = build_model(settings, images, seed).to(device)
     defences = settings.method.on_updates
-    devices = defend_data(devices_of(settings, images, place), defences, {}, seed)
+    devices = defend_data(devices_of(settings, images, device), defences, {}, seed)
     plan = FederationPlan(
         rounds=settings.training.rounds,
         cohort=len(devices),
@@ -49,7 +49,7 @@ def trained(
         seed=seed,
         aggregation=settings.training.aggregation,
     )
-    initial = {name: p.detach().clone() for name, p in model.public_parameters().items()}
+    initial = parameters_of(model)
     private = (
         ClientMemory(lambda device_id: model.draw_private(torch_rng(seed, "secret-head", device_id)))
         if isinstance(model, DualHead)
@@ -59,32 +59,30 @@ def trained(
     if settings.method.alone:
         # A device at a time, so the test set is scored before the next one's training moves the shared module.
         alone = train_alone(devices, plan, executor, initial, private)
-        return np.asarray(np.stack([_hits(model, params, images, place) for _, params in alone]).mean(0)), None
+        return np.asarray(np.stack([_hits(model, params, images, device) for _, params in alone]).mean(0)), None
     params = train_together(devices, plan, executor, initial, defences, private, on_round)
-    return _hits(model, params, images, place), params
+    return _hits(model, params, images, device), params
 
 
 def fastest(settings: SweepSettings, images: LabelledSet) -> str:
-    """Return what trains a few clients fastest on this machine."""
-    place = best_device()
+    """Return the executor that trains a few clients fastest on this machine."""
+    device = best_device()
     few = settings.model_copy(update={"clients": default_block()})
-    model = build_model(few, images, 0).to(place)
-    params = {name: p.detach().clone() for name, p in model.public_parameters().items()}
-    jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices_of(few, images, place)]
+    model = build_model(few, images, 0).to(device)
+    params = parameters_of(model)
+    jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices_of(few, images, device)]
     seconds = trial(model, jobs, params, settings.training.local())
     return min(seconds, key=lambda name: seconds[name])
 
 
 def build_model(settings: SweepSettings, images: LabelledSet, seed: int) -> FedModule:
     """Return the network that clients train: with a second head where the mechanism is a secret one."""
-    model = build_network(settings.network, images.shape, len(images.class_names), False)
-    if (secret := secret_head(settings.method.defences)) is not None:
-        model = DualHead(model, bits=secret.bits, alpha1=secret.alpha1, margin=secret.margin)
+    model = network_of(settings.network, images.shape, len(images.class_names), settings.method.defences)
     model.reset(torch_rng(seed, "model"))
     return model
 
 
-def devices_of(settings: SweepSettings, images: LabelledSet, place: str) -> list[Device]:
+def devices_of(settings: SweepSettings, images: LabelledSet, device: str) -> list[Device]:
     """Return the clients with their parts of the images."""
     parts = settings.partition.rows(images.y.numpy(), settings.clients, settings.seed)
     return [
@@ -92,19 +90,19 @@ def devices_of(settings: SweepSettings, images: LabelledSet, place: str) -> list
             device_id=f"client-{number:04d}",
             user_id=number,
             role="anonymous",
-            examples={"x": images.x[rows].to(place), "y": images.y[rows].to(place)},
+            examples={"x": images.x[rows].to(device), "y": images.y[rows].to(device)},
         )
         for number, rows in enumerate(map(torch.from_numpy, parts))
     ]
 
 
 @torch.no_grad()
-def _hits(model: FedModule, params: Params, images: LabelledSet, place: str) -> Doubles:
+def _hits(model: FedModule, params: Params, images: LabelledSet, device: str) -> Doubles:
     """Return 1 for each test image that the model of ``params`` gets right, else 0."""
     for name, parameter in model.public_parameters().items():
         parameter.copy_(params[name])
-    found: Sequence[Tensor] = [
-        model.per_example_utility({"x": x.to(place), "y": y.to(place)})
+    parts: Sequence[Tensor] = [
+        model.per_example_utility({"x": x.to(device), "y": y.to(device)})
         for x, y in zip(torch.split(images.test_x, BATCH), torch.split(images.test_y, BATCH), strict=True)
     ]
-    return torch.cat(list(found)).cpu().numpy().astype(np.float64)
+    return torch.cat(list(parts)).cpu().numpy().astype(np.float64)

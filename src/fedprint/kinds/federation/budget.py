@@ -1,4 +1,4 @@
-"""``fedprint budget EXPERIMENT``: what a run would spend, by the functions that the run itself uses."""
+"""``fedprint budget EXPERIMENT``: the epsilon that a run would spend, by the functions that the run itself uses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class RunPrice:
-    """What ``rounds`` of the ``planned`` ones cost: all that the budget allows, as a run would do them.
+    """The price of ``rounds`` of the ``planned`` ones: all that the budget allows, as a run would do them.
 
     ``cohorts`` (m_t, planned) and ``sigmas`` (noise on the sum over the clipping norm, less the private quantile's
     share) are those of the rounds done. ``spent`` has each accountant's epsilon, the budget's own first, and
@@ -50,9 +50,9 @@ class RunPrice:
     absent: tuple[str, ...]
 
 
-def check_alone(experiment: str, said: Mapping[str, object]) -> None:
-    """Raise FedprintError for numbers (option -> value, None unsaid) beside an experiment, which has its own."""
-    if given := [option for option, value in said.items() if value is not None]:
+def check_alone(experiment: str, options: Mapping[str, object]) -> None:
+    """Raise FedprintError for numbers (option -> value, None not given) beside an experiment, which has its own."""
+    if given := [option for option, value in options.items() if value is not None]:
         raise FedprintError(
             f"budget: '{experiment}' has numbers of its own; leave out {', '.join(given)}, or change the experiment "
             "with --set, as in --set federation.rounds=30"
@@ -60,7 +60,7 @@ def check_alone(experiment: str, said: Mapping[str, object]) -> None:
 
 
 def price(config: Experiment) -> RunPrice:
-    """Price an experiment's first prior and seed, which say nothing of the price; its data are read to count clients.
+    """Price an experiment, which does not depend on prior and seed; its data are read to count clients.
 
     Raises FedprintError where no noise or no delta makes an epsilon, and for a budget that pays for no round.
     """
@@ -105,57 +105,57 @@ def _budget(config: Experiment) -> Budget:
             "{delta: 1e-3}}]'"
         )
     if defence.budget is None:
-        place = next(i for i, each in enumerate(config.defences) if each is defence)
-        raise FedprintError(f"budget: '{config.name}' names no delta; --set 'defences.{place}.budget={{delta: 1e-3}}'")
+        index = next(i for i, each in enumerate(config.defences) if each is defence)
+        raise FedprintError(f"budget: '{config.name}' names no delta; --set 'defences.{index}.budget={{delta: 1e-3}}'")
     return defence.budget
 
 
-def as_json(found: RunPrice) -> str:
+def as_json(price: RunPrice) -> str:
     """Return the price as JSON, under the keys of ``fedprint budget`` on numbers.
 
     ``sigma`` and ``cohort`` are numbers where they are the same in every round, else lists by round.
     """
-    told = next(iter(found.spent.values()))
+    first = next(iter(price.spent.values()))
     return dumped(
-        {name: epsilon.value for name, epsilon in found.spent.items()},
+        {name: epsilon.value for name, epsilon in price.spent.items()},
         {
-            "experiment": found.experiment,
-            "epsilon_user": found.of_user.value if math.isfinite(found.of_user.value) else None,
-            "sigma": _constant(found.sigmas),
+            "experiment": price.experiment,
+            "epsilon_user": price.of_user.value if math.isfinite(price.of_user.value) else None,
+            "sigma": _constant(price.sigmas),
             "sigma_for_epsilon": {},
-            "rounds_for_sigma": found.allowed,
-            "clients": found.clients,
-            "cohort": _constant(found.cohorts),
-            "rounds": found.rounds,
-            "planned_rounds": found.planned,
-            "delta": found.budget.delta,
-            "sampling": told.sampling,
-            "adjacency": told.adjacency,
-            "not_covered": list(told.not_covered),
-            "not_installed": list(found.absent),
+            "rounds_for_sigma": price.allowed,
+            "clients": price.clients,
+            "cohort": _constant(price.cohorts),
+            "rounds": price.rounds,
+            "planned_rounds": price.planned,
+            "delta": price.budget.delta,
+            "sampling": first.sampling,
+            "adjacency": first.adjacency,
+            "not_covered": list(first.not_covered),
+            "not_installed": list(price.absent),
         },
     )
 
 
-def table(found: RunPrice) -> Table:
-    """Return all accountants side by side, with what the numbers are numbers of."""
-    told, target = next(iter(found.spent.values())), found.budget.epsilon
-    columns = {f"epsilon of {found.rounds} rounds": {name: f"{e.value:.3f}" for name, e in found.spent.items()}}
+def table(price: RunPrice) -> Table:
+    """Return all accountants side by side, and the mechanism that the numbers are about."""
+    first, target = next(iter(price.spent.values())), price.budget.epsilon
+    columns = {f"epsilon of {price.rounds} rounds": {name: f"{e.value:.3f}" for name, e in price.spent.items()}}
     if target is not None:
-        allowed = {name: str(rounds) for name, rounds in found.allowed.items()}
-        columns[f"rounds for epsilon {target:g}, of {found.planned} planned"] = allowed
-    cohort, sigma = _range(found.cohorts), _range(found.sigmas)
+        allowed = {name: str(rounds) for name, rounds in price.allowed.items()}
+        columns[f"rounds for epsilon {target:g}, of {price.planned} planned"] = allowed
+    cohort, sigma = _range(price.cohorts), _range(price.sigmas)
     return side_by_side(
-        title=f"{found.experiment}: {cohort} of {found.clients} clients in each of {found.rounds} rounds, "
-        f"sigma {sigma}, delta {found.budget.delta:g}, {told.sampling} sampling, {told.adjacency}",
-        note=f"sigma is the noise on the sum over the clipping norm; epsilon is a device's, {_user_words(found)}; not "
-        f"covered: {'; '.join(told.not_covered)}",
+        title=f"{price.experiment}: {cohort} of {price.clients} clients in each of {price.rounds} rounds, "
+        f"sigma {sigma}, delta {price.budget.delta:g}, {first.sampling} sampling, {first.adjacency}",
+        note=f"sigma is the noise on the sum over the clipping norm; epsilon is a device's, {_user_words(price)}; not "
+        f"covered: {'; '.join(first.not_covered)}",
         columns=columns,
     )
 
 
-def _user_words(found: RunPrice) -> str:
-    value = found.of_user.value
+def _user_words(price: RunPrice) -> str:
+    value = price.of_user.value
     return (
         f"that of a user with both {value:.2f} (pld)" if math.isfinite(value) else "none is known of a user with both"
     )

@@ -32,7 +32,7 @@ from fedprint.kinds.config_files import (
     one_line,
     read_yaml,
 )
-from fedprint.kinds.jobs import own_values, title_of
+from fedprint.kinds.jobs import file_values, title_of
 from fedprint.types import (
     AdversaryName,
     Aggregation,
@@ -306,7 +306,7 @@ def load_experiment(source: Source) -> Experiment:
     """
     values = resolved_values(source.root, source.values, source.fast, source.assignments)
     config = check_experiment({**values, "name": source.name, "fast": source.fast}, str(source.path))
-    title = title_of(source, config.report.title, own_values(source), config.data)
+    title = title_of(source, config.report.title, file_values(source), config.data)
     return config.model_copy(update={"report": ReportConfig(title=title)})
 
 

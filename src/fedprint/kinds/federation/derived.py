@@ -10,16 +10,16 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from fedprint.kinds.base import Source
 from fedprint.kinds.config_files import apply_assignments, merge, one_line, read_yaml
 from fedprint.kinds.federation.config import Experiment, ReportConfig, all_differ, check_experiment, resolved_values
-from fedprint.kinds.jobs import own_values, title_of
+from fedprint.kinds.jobs import file_values, title_of
 from fedprint.kinds.sources import file_of
 from fedprint.types import FedprintError
 
 Seeds = Annotated[tuple[int, ...], AfterValidator(all_differ), Field(min_length=1)]
 
 COMPARED: Mapping[str, Any] = {"threat": {"learn_from": "offline"}}
-"""What planes and studies set beneath all files: against no defence the adversary learns as it does against one.
+"""Defaults of planes and studies below all files: the adversary learns in the same way with and without a defence.
 
-From a few recorded updates of its own it would do worse there, and every defence would look good.
+From its few recorded updates it would do worse without a defence, and every defence would look better than it is.
 """
 
 _LEFT_OUT = {
@@ -27,20 +27,20 @@ _LEFT_OUT = {
     "analyses": "a study has none, a plane has them beside its strategies",
 }
 
-Own = TypeVar("Own", bound=BaseModel)
+FileSettings = TypeVar("FileSettings", bound=BaseModel)
 
 
-def own_settings(source: Source, own: type[Own]) -> tuple[Own, list[str]]:
-    """Return a file's settings, and the assignments that are not about them but about its experiment.
+def file_settings(source: Source, whole: type[FileSettings]) -> tuple[FileSettings, list[str]]:
+    """Return a file's settings, and the assignments that are about its experiment.
 
-    Assignments whose first key is one of ``own`` (``seeds=[0]``) change the file. Raises FedprintError (one line).
+    Assignments whose first key is a field of ``whole`` (``seeds=[0]``) change the file. FedprintError is one line.
     """
-    keys = {field.alias or name for name, field in own.model_fields.items()}
+    keys = {field.alias or name for name, field in whole.model_fields.items()}
     mine = [text for text in source.assignments if text.partition("=")[0].split(".")[0] in keys]
     try:
-        settings = own.model_validate(apply_assignments(own_values(source), mine))
+        settings = whole.model_validate(apply_assignments(file_values(source), mine))
     except ValidationError as error:
-        raise FedprintError(one_line(error, str(source.path), own)) from None
+        raise FedprintError(one_line(error, str(source.path), whole)) from None
     return settings, [text for text in source.assignments if text not in mine]
 
 
@@ -56,21 +56,21 @@ def derived(
 ) -> Experiment:
     """Return an ``experiment`` (name or path) under ``changes`` and assignments, named as ``source`` is.
 
-    A relative path counts from the folder of ``source``'s file first. ``beneath`` holds where no file says otherwise,
-    ``over`` whatever files say. The experiment's own ``fast`` section comes before ``changes``. Raises FedprintError
-    (one line) for what does not fit.
+    A relative path counts from the folder of ``source``'s file first. Files override ``beneath``, and ``over``
+    overrides files. The experiment's own ``fast`` section comes before ``changes``. Raises FedprintError (one line)
+    for what does not fit.
     """
     origin = source.path.stem
-    own = read_yaml(file_of(source.root, experiment, beside=source.path.parent))
-    if "data" not in own:
+    file = read_yaml(file_of(source.root, experiment, beside=source.path.parent))
+    if "data" not in file:
         raise FedprintError(f"{origin}: '{experiment}' is no single experiment; name one that is")
-    quick = own.pop("fast", None) or {}
-    own = merge(beneath or {}, merge(own, quick) if source.fast else own)
-    values = resolved_values(source.root, merge(own, changes), False, assignments)
+    quick = file.pop("fast", None) or {}
+    changed = merge(merge(beneath or {}, merge(file, quick) if source.fast else file), changes)
+    values = resolved_values(source.root, changed, False, assignments)
     named = {"name": source.name, "fast": source.fast, "report": {"title": title}}
     config = check_experiment({**values, **named, **(over or {})}, f"{origin}: experiment {experiment}")
-    told = title_of(source, title, merge(own, changes), config.data)
-    return config.model_copy(update={"report": ReportConfig(title=told)})
+    report = ReportConfig(title=title_of(source, title, changed, config.data))
+    return config.model_copy(update={"report": report})
 
 
 def undefended(
@@ -78,7 +78,7 @@ def undefended(
 ) -> Experiment:
     """Return :func:`derived` without defences and analyses: strategies defend, and a point needs no analysis.
 
-    Where no file says otherwise, ``threat.learn_from`` is ``offline``.
+    ``threat.learn_from`` is ``offline`` unless a file sets it.
     """
     for key in [*changes, *(text.partition("=")[0] for text in assignments)]:
         if reason := _LEFT_OUT.get(key.split(".")[0]):

@@ -9,7 +9,7 @@ from fedprint.data.formats.locate import data_root, located
 from fedprint.data.splits import Prior
 from fedprint.kinds.federation.config import Experiment, ReportConfig
 from fedprint.kinds.federation.graph import FEDERATION_WORK, POINT_WORK
-from fedprint.kinds.federation.named_files import data_places, files_sha256, named_files
+from fedprint.kinds.federation.named_files import data_paths, files_sha256, named_files
 from fedprint.lab.graph import Job, Work
 
 
@@ -37,7 +37,7 @@ def job_of(
         prior=prior,
         seed=seed,
         data=config.data.fingerprint(root),
-        data_at=data_places(config.data),
+        data_at=data_paths(config.data),
         files=files_sha256(config),
         files_at=tuple(str(located(path)) for path in named_files(config)),
         label=label,
@@ -53,7 +53,7 @@ def point_job(
 
 
 def canonical(config: Experiment, prior: Prior, seed: int) -> Experiment:
-    """Return the configuration of one point: what does not change its numbers has one fixed value."""
+    """Return the configuration of one point: settings that do not change its numbers have one fixed value."""
     return config.model_copy(
         update={
             "name": "point",

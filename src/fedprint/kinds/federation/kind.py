@@ -1,4 +1,4 @@
-"""The kind of experiment that trains federations on users' data and attacks what the server saw of them."""
+"""The kind of experiment that trains federations on users' data and attacks the updates that the server saw."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FederationKind(OnOneSource):
     mark = None
 
     def load(self, source: Source) -> Experiment:
-        """Return the experiment of a file; a member of a suite has values of its own."""
+        """Return the experiment of a file, or of a member of a suite."""
         return load_experiment(source)
 
     def jobs(self, config: Experiment) -> Sequence[Job]:
@@ -48,21 +48,21 @@ class FederationKind(OnOneSource):
         return jobs_of(config)
 
     def carry_out(self, config: Experiment, lab: Lab, out: Path) -> Findings:
-        """Run every prior and seed and write one page about all of them; one that fails fails the experiment."""
+        """Run every prior and seed and write one page about all of them; a failed job fails the experiment."""
         jobs = self.jobs(config)
         done = all_done([job.label for job in jobs], lab.run(jobs, title=config.name))
         return findings_of(config, [one.outputs["evaluation"] for one in done], out, done)
 
     def costs(self, config: Experiment) -> Costs:
-        """Return what the federations and attacks cost, from a few real client updates."""
+        """Return the costs of federations and attacks, from a few real client updates."""
         return costs_of(config)
 
     def head(self, config: Experiment, job: Job) -> RunHead:
-        """Return what is tracked of a job from its start."""
+        """Return the head of the MLflow run of a job."""
         return head_of(config, job)
 
     def log(self, config: Experiment, done: Done, run: Run) -> None:
-        """Track what a finished job found."""
+        """Track the results of a finished job."""
         log_federation(config, done, run)
 
 
@@ -113,13 +113,13 @@ def write_page(config: Experiment, evaluations: Sequence[Path], out: Path) -> Re
 
 
 def headline(summary: ReportSummary) -> dict[str, float]:
-    """Return the few numbers that DVC's and MLflow's tables show, with their intervals."""
-    found = {f"{metric}_{linkage}": e for linkage in ("update", "device") for metric, e in _of(summary, linkage)}
+    """Return the few numbers of DVC's and MLflow's tables, with their intervals."""
+    estimates = {f"{metric}_{linkage}": e for linkage in ("update", "device") for metric, e in _of(summary, linkage)}
     if summary.utility is not None:
-        found["utility"] = summary.utility
+        estimates["utility"] = summary.utility
     ends: Mapping[str, float | None] = {
         f"{name}{end}": value
-        for name, e in found.items()
+        for name, e in estimates.items()
         for end, value in (("", e.value), ("_lo", e.lo), ("_hi", e.hi))
     }
     return {name: value for name, value in ends.items() if value is not None}

@@ -27,18 +27,18 @@ def files_sha256(config: Experiment) -> str:
     Paths are taken as given, else inside the data folder, as their readers do. A missing file has a digest too: its
     reader says what to do.
     """
-    found = {path: _contents(located(path)) for path in named_files(config)}
-    return hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest() if found else NO_FILES
+    digests = {path: _contents(located(path)) for path in named_files(config)}
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest() if digests else NO_FILES
 
 
-def data_places(source: Component) -> tuple[str, ...]:
+def data_paths(source: Component) -> tuple[str, ...]:
     """Return where the data of a source are: the data folder, what it links to, and folders that settings name."""
     root = data_root(None)
     linked = [path for path in root.iterdir() if path.is_symlink()] if root is not None and root.is_dir() else []
-    places = [*([root] if root is not None else []), *linked, *(located(path) for path in source.reads)]
-    return tuple(dict.fromkeys(str(place.resolve()) for place in places))
+    paths = [*([root] if root is not None else []), *linked, *(located(path) for path in source.reads)]
+    return tuple(dict.fromkeys(str(path.resolve()) for path in paths))
 
 
-def _contents(place: Path) -> dict[str, str]:
-    files = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
-    return {str(file.relative_to(place)): known_sha256(file) for file in files if file.is_file()}
+def _contents(path: Path) -> dict[str, str]:
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+    return {str(file.relative_to(path)): known_sha256(file) for file in files if file.is_file()}

@@ -1,4 +1,4 @@
-"""What a run will cost, before it runs: time from a few real client updates, memory and disk from the layout."""
+"""The costs of a run before it runs: time from a few real client updates, memory and disk from the layout."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fedprint.store.layout import StoreLayout, store_bytes
 from fedprint.types import ClientJob, DataDefence, Device, Params
 
 PROCESS_BYTES = 600 * 2**20
-"""What a stage's process holds before it has any data (torch, lightning, scikit-learn)."""
+"""Memory of a stage's process before it has any data (torch, lightning, scikit-learn)."""
 
 PRODUCTS, SOLVES = 1e11, 1e10
 """Multiplications and additions per second of one core, about: in products of updates, and in solving for a kernel."""
@@ -60,7 +60,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What is measured on the data and the model: ``examples`` of all devices, ``prior`` of the adversary's alone.
+    """Measurements on the data and the model: ``examples`` of all devices, ``prior`` of the adversary's alone.
 
     ``users`` own a prior and an anonymous device each. ``seconds`` is the time of one example in one epoch.
     """
@@ -74,7 +74,7 @@ class Sample:
 
 
 def costs_of(config: Experiment, *, attacked: bool = True) -> Costs:
-    """Return what an experiment costs, with the numbers behind it."""
+    """Return the costs of an experiment, with the numbers behind them."""
     e = estimate(config)
     if not attacked:
         e = replace(e, attack_s=0.0, disk=0)
@@ -102,7 +102,7 @@ def estimate(config: Experiment) -> Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class Trainees:
-    """Devices as a federation has them, its ``model`` on the best device, and how many users know what.
+    """The devices of a federation, its ``model`` on the best processor, and numbers of users and examples.
 
     ``prior`` are examples of the adversary's devices, ``background`` users that belong to nobody.
     """
@@ -138,38 +138,38 @@ def load_trainees(config: Experiment) -> Trainees:
 def sample(config: Experiment) -> Sample:
     """Load the data and time the local training of a few devices, evenly spread over the users."""
     torch.set_num_threads(1)
-    found = load_trainees(config)
-    timed = found.devices[:: math.ceil(len(found.devices) / TIMED)]
+    trainees = load_trainees(config)
+    timed = trainees.devices[:: math.ceil(len(trainees.devices) / TIMED)]
     jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in timed]
     name = "sequential" if config.federation.backend == "auto" else config.federation.backend
-    backend, training = make_backend(name, found.model), config.federation.local_training()
-    list(backend.run(jobs[:1], found.params, training))  # the first call warms up
-    # processor time where that is what training takes: what else a machine does now is no cost of the run
+    backend, training = make_backend(name, trainees.model), config.federation.local_training()
+    list(backend.run(jobs[:1], trainees.params, training))  # the first call warms up
+    # processor time on a CPU: the other load of the machine is no cost of the run
     clock = time.perf_counter if best_device() == "cuda" else time.process_time
     started = clock()
-    list(backend.run(jobs, found.params, training))
+    list(backend.run(jobs, trainees.params, training))
     return Sample(
-        users=found.users,
-        background=found.background,
-        examples=_examples(found.devices),
-        prior=found.prior,
+        users=trainees.users,
+        background=trainees.background,
+        examples=_examples(trainees.devices),
+        prior=trainees.prior,
         seconds=(clock() - started) / (_examples(timed) * training.epochs),
-        params=found.params,
+        params=trainees.params,
     )
 
 
-def costs(config: Experiment, found: Sample) -> Estimate:
-    """Return what an experiment costs on the data of ``found``, whatever its defences."""
-    devices = config.federation.device_count(found.users)
+def costs(config: Experiment, measured: Sample) -> Estimate:
+    """Return the costs of an experiment, whatever its defences, on the ``measured`` data."""
+    devices = config.federation.device_count(measured.users)
     plan = build.make_plan(config, devices, 0)
-    layout = build.make_layout(config, plan, found.params, "dry-run")
+    layout = build.make_layout(config, plan, measured.params, "dry-run")
     items = len(config.split.priors) * len(config.seeds)
     updates = sum(plan.expected(t) for t in range(plan.rounds))
     growth = _growth(config)
     share = len(config.threat.defended_roles()) / 2  # of the devices
-    per_update = found.seconds * plan.training.epochs * found.examples / devices * (1 + share * (growth - 1))
-    central = found.seconds * config.federation.central_epochs * found.examples
-    shadows = _Shadows.of(config, found, plan.rounds, updates)
+    per_update = measured.seconds * plan.training.epochs * measured.examples / devices * (1 + share * (growth - 1))
+    central = measured.seconds * config.federation.central_epochs * measured.examples
+    shadows = _Shadows.of(config, measured, plan.rounds, updates)
     kept = sum(layout.sizes[name] for name in layout.kept)
     return Estimate(
         items=items,
@@ -180,7 +180,7 @@ def costs(config: Experiment, found: Sample) -> Estimate:
         parameters=layout.d,
         seconds_per_update=per_update,
         federate_s=items * (updates * per_update + central),
-        attack_s=items * shadows.seconds(config, found, layout),
+        attack_s=items * shadows.seconds(config, measured, layout),
         disk=items * store_bytes(layout),
         memory=PROCESS_BYTES + 4 * (shadows.rows * kept + 4 * max(shadows.halves, shadows.whole) ** 2),
     )
@@ -206,25 +206,25 @@ class _Shadows:
         return self.halves + self.made
 
     @classmethod
-    def of(cls, config: Experiment, found: Sample, rounds: int, updates: int) -> _Shadows:
+    def of(cls, config: Experiment, measured: Sample, rounds: int, updates: int) -> _Shadows:
         effort: Effort = effort_of(config, rounds)
         growth = _growth(config) if any(isinstance(d, DataDefence) for d in config.defences) else 0.0
         known = config.defences if "adaptive" in config.adversaries else ()
-        background = background_devices(known, found.background)
-        rehearsed, real = devices_by_mode(known, found.users, effort.validation_rounds)
-        made = found.users * effort.whole(rounds) + background + real if effort.clean_rounds else 0
+        background = background_devices(known, measured.background)
+        validating, real = devices_by_mode(known, measured.users, effort.validation_rounds)
+        made = measured.users * effort.whole(rounds) + background + real if effort.clean_rounds else 0
         return cls(
-            halves=found.users * effort.halves(rounds) + background,
+            halves=measured.users * effort.halves(rounds) + background,
             whole=made or updates // 2,
             asked=updates - updates // 2,
             made=made,
             background=background,
-            passes=effort.passes(rounds, growth) + (background + growth * (rehearsed / 2 + real)) / found.users,
+            passes=effort.passes(rounds, growth) + (background + growth * (validating / 2 + real)) / measured.users,
         )
 
-    def seconds(self, config: Experiment, found: Sample, layout: StoreLayout) -> float:
+    def seconds(self, config: Experiment, measured: Sample, layout: StoreLayout) -> float:
         """Return seconds of one core: devices off line, products of updates, the choice of a kernel, the attacks."""
-        train = found.seconds * config.federation.epochs * self.passes * found.prior
+        train = measured.seconds * config.federation.epochs * self.passes * measured.prior
         kept = sum(layout.sizes[name] for name in layout.kept)
         table = self.whole + self.asked
         # Row-wise products of all rows with all cost half; those standardised on what a problem fits are its own.
@@ -252,30 +252,30 @@ class _Shadows:
 
 
 TRIAL_SECONDS = 0.003
-"""What a block and a penalty cost besides solving: scores and their temperature."""
+"""Time of a block and a penalty besides solving: scores and their temperature."""
 
 ATTACK_SECONDS = 2.0
-"""What an attack costs besides products of updates, about."""
+"""Time of an attack besides products of updates, about."""
 
 POINT_SECONDS = 8.0
-"""What a point costs besides training and kernels: preparing, embedding, evaluating."""
+"""Time of a point besides training and kernels: preparing, embedding, evaluating."""
 
 AUDIT_SECONDS = 3.0
-"""What an audit costs besides training, about."""
+"""Time of an audit besides training, about."""
 
 
 def costs_of_points(
-    points: Sequence[tuple[Experiment, int]], found: Sample | None = None, audits: Sequence[Experiment] = ()
+    points: Sequence[tuple[Experiment, int]], measured: Sample | None = None, audits: Sequence[Experiment] = ()
 ) -> Costs:
-    """Return what points cost, each configuration with its number of seeds, and ``audits``, which record nothing.
+    """Return the costs of points, each configuration with its number of seeds, and of ``audits``, which record nothing.
 
-    All share the data and the model of the first, which are measured once (``found``). ``disk`` is what the points'
-    updates take.
+    All share the data and the model of the first, which are ``measured`` once. ``disk`` is the size of the points'
+    updates.
     """
-    measured = found or sample(_one(points[0][0]))
-    each = [(costs(_one(config), measured), count) for config, count in points]
+    shared = measured or sample(_one(points[0][0]))
+    each = [(costs(_one(config), shared), count) for config, count in points]
     attack_s = sum(count * one.attack_s for one, count in each)
-    audit_s = sum(costs(_one(config), measured).federate_s + AUDIT_SECONDS for config in audits)
+    audit_s = sum(costs(_one(config), shared).federate_s + AUDIT_SECONDS for config in audits)
     return Costs(
         jobs=sum(count for _, count in each) + len(audits),
         seconds=sum(count * (one.federate_s + one.attack_s + POINT_SECONDS) for one, count in each) + audit_s,

@@ -21,7 +21,7 @@ from fedprint.lab.tracking.runs import Point as Tracked
 from fedprint.types import FedprintError, Linkage
 
 STAGE = "point"
-"""The stage whose result is wanted of a point's job, and the name of that result."""
+"""The stage that makes a point, and the name of its output."""
 
 
 def read_point(folder: Path) -> Point:
@@ -30,18 +30,18 @@ def read_point(folder: Path) -> Point:
     return point_from_json(read_json(folder / "point.json"), rows, analyses)
 
 
-def points_of(found: Sequence[Done | FedprintError]) -> list[Point | FedprintError]:
+def points_of(ended: Sequence[Done | FedprintError]) -> list[Point | FedprintError]:
     """Return the points of finished jobs, errors as they are."""
-    return [read_point(one.outputs[STAGE]) if isinstance(one, Done) else one for one in found]
+    return [read_point(one.outputs[STAGE]) if isinstance(one, Done) else one for one in ended]
 
 
 def code_of_points() -> str:
-    """Return a hash of all code that decides the numbers of a point."""
+    """Return a hash of all code that the numbers of a point depend on."""
     return digest_of([source_digest(stage.code) for stage in POINT_WORK.graph.stages])
 
 
 def point_head(experiment: str, base: Experiment, job: Job) -> RunHead:
-    """Return what is tracked of a point from its start: all parameters, and what varies as parameters of their own.
+    """Return the head of the MLflow run of a point: all parameters, and what varies as parameters of their own.
 
     ``experiment`` is MLflow's; ``base`` is the undefended experiment of the plane or study, by which runs are grouped.
     """
@@ -82,11 +82,11 @@ def _measured(point: Point) -> Iterator[Tracked]:
     yield "utility_interval/hi", point.utility.hi, 0
     linkages: tuple[Linkage, ...] = ("update", "device")
     for linkage in linkages:
-        if (found := point.strongest_by(linkage)) is not None:
-            yield f"ap_{linkage}", found.value, 0
-            yield f"attack_interval/ap_{linkage}_lo", found.lo, 0
-            yield f"attack_interval/ap_{linkage}_hi", found.hi, 0
-            yield f"attack/chance_{linkage}", found.chance, 0
+        if (strongest := point.strongest_by(linkage)) is not None:
+            yield f"ap_{linkage}", strongest.value, 0
+            yield f"attack_interval/ap_{linkage}_lo", strongest.lo, 0
+            yield f"attack_interval/ap_{linkage}_hi", strongest.hi, 0
+            yield f"attack/chance_{linkage}", strongest.chance, 0
     for name in sorted({number.adversary for number in point.attacks}):
         yield f"attack/ap_{name}", point.attack(name).value, 0
     for row in point.analyses:

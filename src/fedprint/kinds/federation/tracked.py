@@ -1,4 +1,4 @@
-"""What is tracked of a federation: its configuration, data, model, curves, utility, attacks, analyses, privacy."""
+"""Tracking of a federation: its configuration, data, model, curves, utility, attacks, analyses, privacy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHOWN = ("ap", "top1", "accuracy", "auc")
 
 
 def head_of(config: Experiment, job: Job) -> RunHead:
-    """Return what is tracked of one prior and seed from its start."""
+    """Return the head of the MLflow run of one prior and seed."""
     return RunHead(
         experiment="fedprint",
         key={"experiment": config.name, "prior": job.prior, "seed": str(job.seed), "config": config.digest()},
@@ -47,7 +47,7 @@ def data_use(config: Experiment, details: Mapping[str, Any]) -> DataUse:
 
 
 def log_federation(config: Experiment, done: Done, run: Run) -> None:
-    """Track what a finished federation and the attacks on it found."""
+    """Track the results of a finished federation and of the attacks on it."""
     out = done.outputs["evaluation"]
     details = read_json(out / "details.json")
     data = data_use(config, details)
@@ -55,22 +55,22 @@ def log_federation(config: Experiment, done: Done, run: Run) -> None:
     model = run.log_model(done.outputs["model"], name=config.model.name, params={"dataset": data.name})
     run.log_metrics(list(_measured(config, out, details)), model=model, data=data)
     spent = [row for row in read_measurements(out / "analysis_rows.jsonl") if _is_spent(row)]
-    told = ("delta", "adjacency", "sampling", "not_covered")
-    tags = {f"privacy.{name}": row[name] for row in spent if row["protects"] == "device" for name in told}
+    shown = ("delta", "adjacency", "sampling", "not_covered")
+    tags = {f"privacy.{name}": row[name] for row in spent if row["protects"] == "device" for name in shown}
     run.set_tags({**tags, "store_checksum": details["store_checksum"], "config_hash": config.digest()})
     run.log_artifacts(out)
     log_updates(done, run)
 
 
 def log_updates(done: Done, run: Run) -> None:
-    """Keep the manifest of recorded updates, with its digests, where there are updates."""
+    """Log the manifest of recorded updates, with its digests, where there are updates."""
     observed = done.outputs.get("observed")
     if observed is not None and (manifest := observed / "complete.json").is_file():
         run.log_artifacts(manifest, "updates")
 
 
 def _measured(config: Experiment, out: Path, details: Mapping[str, Any]) -> Iterator[Point]:
-    """Yield the curves by round, utility, every attack and analysis, and what privacy was spent."""
+    """Yield the curves by round, utility, every attack and analysis, and the privacy that was spent."""
     yield from by_round(details)
     last = config.federation.rounds - 1
     for row in read_measurements(out / "rows.jsonl"):
@@ -81,7 +81,7 @@ def _measured(config: Experiment, out: Path, details: Mapping[str, Any]) -> Iter
 
 
 def by_round(details: Mapping[str, Any]) -> Iterator[Point]:
-    """Yield loss, update norm, utility and AP by round, of what the evaluation wrote to details.json."""
+    """Yield loss, update norm, utility and AP by round, from details.json of the evaluation."""
     names = {"loss": "train/loss", "update_norm": "train/update_norm", "utility": "utility/federated"}
     for entry in details["history"]:
         yield from ((names[key], float(value), int(entry["round"])) for key, value in entry.items() if key in names)
@@ -94,19 +94,19 @@ def by_round(details: Mapping[str, Any]) -> Iterator[Point]:
 
 def analysis_points(rows: Sequence[Row], step: int) -> Iterator[Point]:
     """Yield the numbers of analyses that are tracked."""
-    found = _analysis_names([row for row in rows if row["metric"] in SHOWN and row["value"] is not None])
-    yield from ((name, float(row["value"]), step) for name, row in found.items())
+    named = _analysis_names([row for row in rows if row["metric"] in SHOWN and row["value"] is not None])
+    yield from ((name, float(row["value"]), step) for name, row in named.items())
 
 
 def _analysis_names(rows: Sequence[Row]) -> dict[str, Row]:
-    """Return a name for each row that tells it from others of its analysis: the keys in which those differ."""
+    """Return a name for each row, with the keys in which the rows of its analysis differ."""
     named: dict[str, Row] = {}
     for analysis in dict.fromkeys(str(row["analysis"]) for row in rows):
-        own = [row for row in rows if str(row["analysis"]) == analysis]
-        keys = [key for key in own[0] if key not in NUMBERS and len({str(row.get(key)) for row in own}) > 1]
-        for row in own:
-            told = [f"{key}={row[key]}" for key in keys if row.get(key) is not None]
-            named.setdefault("/".join(["analysis", analysis, *told, str(row["metric"])]), row)
+        same = [row for row in rows if str(row["analysis"]) == analysis]
+        keys = [key for key in same[0] if key not in NUMBERS and len({str(row.get(key)) for row in same}) > 1]
+        for row in same:
+            differing = [f"{key}={row[key]}" for key in keys if row.get(key) is not None]
+            named.setdefault("/".join(["analysis", analysis, *differing, str(row["metric"])]), row)
     return named
 
 

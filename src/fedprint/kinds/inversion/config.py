@@ -1,4 +1,4 @@
-"""An experiment on gradient inversion as a value: mechanisms at several strengths, and attacks on what they let out.
+"""An experiment on gradient inversion as a value: mechanisms at several strengths, and attacks on their gradients.
 
 A file in configs/experiments with ``mechanisms`` is one. Other experiments ask who sent an update; this one asks what
 is in it (docs/adr/0011).
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from fedprint.attacks.inversion.closed_form import ClosedForm
@@ -24,7 +23,7 @@ from fedprint.defences.on_update import Laplace, Noise, TopK
 from fedprint.defences.secret_head import SecretHead
 from fedprint.kinds.base import Source
 from fedprint.kinds.federation.config import ReportConfig, all_differ
-from fedprint.kinds.jobs import checked, own_values, title_of
+from fedprint.kinds.jobs import ResolvedFile, checked, titled
 from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
 from fedprint.tuning.space import filled, placeholders
 from fedprint.types import AdversaryName
@@ -47,7 +46,7 @@ _MECHANICS: TypeAdapter[tuple[Mechanic, ...]] = TypeAdapter(tuple[Mechanic, ...]
 class MechanismConfig(Component):
     """A mechanism of the papers: ``defences`` with ``$strength`` in place of each of the ``strengths``.
 
-    ``variant`` tells ablations from the grid of the papers' tables (``main``).
+    ``variant`` separates ablations from the grid of the papers' tables (``main``).
     """
 
     defence: DefenceName
@@ -84,8 +83,8 @@ class LocalSgd(Component):
 class AttackConfig(Component):
     """An attack on one network, on gradients of ``batches`` images or, with ``local``, on updates of local training.
 
-    ``variant`` tells other attackers from the one of headlines (``main``), which is on gradients; others attack the
-    papers' grid, or the ``mechanisms`` of it that are named, and no ablations. ``adversaries`` and ``victims`` stand in
+    ``variant`` separates other attackers from the one of headlines (``main``), which is on gradients. Others attack the
+    papers' grid, or its ``mechanisms`` that are named, and no ablations. ``adversaries`` and ``victims`` stand in
     for the experiment's, where given. ``row-sum`` labels are counted for several images; where the last layer's inputs
     are signed (tanh), where sums of rows say nothing, they come from the signs of one image, from the bias of several.
     """
@@ -172,10 +171,10 @@ class TrainingConfig(Component):
 
 
 class CandidatesConfig(Component):
-    """Images in the adversary's hands, which it looks for in gradients: those that were attacked, and strangers.
+    """Images that the adversary has and looks for in gradients: those that were attacked, and strangers.
 
     ``pairs`` of a stranger and a gradient, at least: a false positive rate of .1 % takes a thousand. ``public`` more
-    images tell it what gradients of any images have in common (attacks/inversion/alignment.py).
+    images show it what gradients of any images have in common (attacks/inversion/alignment.py).
 
     ``lira`` members (at most all) and ``lira_strangers`` (None: as many) of every gradient are asked about by
     likelihood ratios too, which cost the gradients of ``shadows`` clients each (attacks/inversion/membership.py); 0 is
@@ -218,7 +217,7 @@ class InversionConfig(Component):
     """The file: what is attacked and how. ``images`` of each attack batch are the first of one random order.
 
     At least ``victims`` gradients are attacked: batches that are too large for ``images`` get more. Participants of
-    tracing are the victims, dealt out to each number in ``participants`` that they suffice for, and to as many.
+    tracing are the victims, grouped into each number of ``participants`` that they suffice for, and one by one.
     """
 
     report: ReportConfig
@@ -262,9 +261,9 @@ class InversionConfig(Component):
 
     def lacking(self, images: int) -> str | None:
         """Return what is wrong with so many training images for some batch, None where nothing is."""
-        places = ((place, batch) for place, one in enumerate(self.attacks) for batch in one.batches)
-        wrong = (self.candidates.lacking(images, self.victims_of(*place), place[1]) for place in places)
-        return next((one for one in wrong if one), None)
+        grid = ((attack, batch) for attack, one in enumerate(self.attacks) for batch in one.batches)
+        errors = (self.candidates.lacking(images, self.victims_of(attack, batch), batch) for attack, batch in grid)
+        return next((error for error in errors if error), None)
 
     def traced_among(self, attack: int) -> int:
         """Return among how many participants CAP's tracing asks: as many as every batch has victims for, at least.
@@ -272,15 +271,15 @@ class InversionConfig(Component):
         Those of headlines and, where a variant has fewer victims, its own. Batches and images have no part in it, so
         that cells of one batch size are those of a run with more.
         """
-        asked = (one for place, one in enumerate(self.attacks) if one.variant == MAIN or place == attack)
+        asked = (one for number, one in enumerate(self.attacks) if one.variant == MAIN or number == attack)
         return min(one.victims or self.victims for one in asked)
 
     def adversaries_of(self, attack: int) -> tuple[AdversaryName, ...]:
-        """Return who makes an attack."""
+        """Return the adversaries of an attack."""
         return self.attacks[attack].adversaries or self.adversaries
 
     def repeats(self, attack: int, batch: int) -> bool:
-        """Return whether an attack before attacks the same messages: what no search has a part in is the same then."""
+        """Return whether an earlier attack is on the same messages, so that results without any search are the same."""
         here = self.attacks[attack]
         before = (one for one in self.attacks[:attack] if (one.network, one.local) == (here.network, here.local))
         return any(batch in one.batches for one in before)
@@ -301,17 +300,12 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """The setting in a few words."""
+        """Mechanism, variant and strength."""
         return f"{self.defence}{'' if self.variant == MAIN else f' ({self.variant})'} {self.strength:g}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class InversionExperiment:
+class InversionExperiment(ResolvedFile[InversionConfig]):
     """The file, resolved."""
-
-    name: str
-    fast: bool
-    config: InversionConfig
 
     @cached_property
     def settings(self) -> tuple[Setting, ...]:
@@ -327,13 +321,8 @@ class InversionExperiment:
         values = self.config.model_dump(mode="json", exclude={"report"})
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
-    def text(self) -> str:
-        """Return the resolved configuration as YAML."""
-        return yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
 
 def load_inversion(source: Source) -> InversionExperiment:
     """Check a file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
-    config = checked(source, InversionConfig)
-    report = ReportConfig(title=title_of(source, config.report.title, own_values(source), config.data))
-    return InversionExperiment(name=source.name, fast=source.fast, config=config.model_copy(update={"report": report}))
+    config = titled(source, checked(source, InversionConfig))
+    return InversionExperiment(name=source.name, fast=source.fast, config=config)

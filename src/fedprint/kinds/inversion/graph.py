@@ -3,7 +3,7 @@
 accuracy: draw -> train. exposure: draw -> expose -> invert, seek -> trace -> judge, once per adversary.
 
 ``invert`` opens what the server observed; the adversary who knows the mechanism opens public/ too, the naive one has no
-such input. The images to look for are the victims' own among strangers': ``seek`` opens them, ``invert`` never does.
+such input. The candidate images are those of the victims among strangers: ``seek`` opens them, ``invert`` never does.
 Only ``judge`` opens truth/.
 """
 
@@ -22,7 +22,6 @@ _CLIENTS = (
     f"{_HERE}config.py",
     "kinds/images.py",
     "kinds/federation/building/federation.py",
-    f"{_HERE}networks.py",
     "rng.py",
     "params.py",
     "data/sources/labelled_images.py",
@@ -62,7 +61,7 @@ ACCURACY = Graph(
 
 
 def _exposure(known: tuple[str, ...]) -> Graph:
-    """Return the stages before an adversary who may open what is ``known`` besides what was observed."""
+    """Return the stages of an adversary who may open what is ``known`` besides what was observed."""
     return Graph(
         (
             _DRAW,
@@ -96,7 +95,7 @@ def _exposure(known: tuple[str, ...]) -> Graph:
                 name="invert",
                 run=f"{_STAGES}:invert",
                 inputs=("observed", *known),
-                outputs=("found",),
+                outputs=("reconstructed",),
                 settings=("attack", "seed"),
                 code=_ATTACKS,
                 heavy=True,
@@ -113,7 +112,7 @@ def _exposure(known: tuple[str, ...]) -> Graph:
             Stage(
                 name="trace",
                 run=f"{_STAGES}:trace",
-                inputs=("found", "queries"),
+                inputs=("reconstructed", "queries"),
                 outputs=("traced",),
                 code=(f"{_HERE}stages.py", f"{_HERE}attack.py", f"{_HERE}victims.py"),
                 heavy=True,
@@ -121,7 +120,7 @@ def _exposure(known: tuple[str, ...]) -> Graph:
             Stage(
                 name="judge",
                 run=f"{_STAGES}:judge",
-                inputs=("observed", "truth", "found", "scores", "traced"),
+                inputs=("observed", "truth", "reconstructed", "scores", "traced"),
                 outputs=("outcome",),
                 settings=("participants",),
                 code=(

@@ -15,8 +15,8 @@ from fedprint.types import AdversaryName
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where an exposure belongs: the attack (its place in the file), the setting (its place) and the batch."""
+class Cell:
+    """One cell of the grid: an attack and a setting, by their indices, and a batch size."""
 
     attack: int
     setting: int
@@ -25,7 +25,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Which federation: the ``run``-th of an attack's network under a setting."""
+    """A federation: the ``run``-th of an attack's network under a setting."""
 
     attack: int
     setting: int
@@ -34,9 +34,9 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class Attacking:
-    """Who attacks at a place."""
+    """An adversary that attacks a cell."""
 
-    place: Place
+    cell: Cell
     adversary: AdversaryName
 
 
@@ -44,15 +44,15 @@ Part = Training | Attacking
 
 
 def images_of(source: LabelledImages, seed: int) -> LabelledSet:
-    """Return the images of an experiment; for what is no stage."""
+    """Return the images of an experiment, outside of stages."""
     return loaded(source, seed_for(seed, "data"))
 
 
 def parts_of(experiment: InversionExperiment) -> list[Part]:
-    """Return all that is to be computed: federations first, then small batches first.
+    """Return the parts of the experiment: federations first, then small batches first.
 
-    Attacks on one network share its federations. Without a mechanism there is nothing to know, and one job stands for
-    all adversaries.
+    Attacks on one network share its federations. Without a mechanism all adversaries know the same, and one job stands
+    for all of them.
     """
     networks = [chosen.network for chosen in experiment.config.attacks]
     trainings = [
@@ -62,26 +62,26 @@ def parts_of(experiment: InversionExperiment) -> list[Part]:
         for run in range(experiment.config.training.seeds)
     ]
     attacks = [
-        Attacking(place=place, adversary=adversary)
-        for place in places_of(experiment)
-        for adversary in attackers_at(experiment, place)
+        Attacking(cell=cell, adversary=adversary)
+        for cell in cells_of(experiment)
+        for adversary in adversaries_in(experiment, cell)
     ]
     return [*trainings, *attacks]
 
 
-def places_of(experiment: InversionExperiment) -> list[Place]:
-    """Return where attacks are made: small batches first, so that a stopped run has whole tables.
+def cells_of(experiment: InversionExperiment) -> list[Cell]:
+    """Return the attacked cells: small batches first, so that a stopped run has whole tables.
 
-    Ablations are attacked by main attacks only, and in their first batch size; a variant may attack some mechanisms.
+    Only main attacks attack ablations, in their first batch size; a variant may attack some mechanisms.
     """
     attacks = experiment.config.attacks
     batches = sorted({batch for chosen in attacks for batch in chosen.batches})
     return [
-        Place(attack=attack, setting=place, batch=batch)
+        Cell(attack=attack, setting=number, batch=batch)
         for batch in batches
         for attack, chosen in enumerate(attacks)
         if batch in chosen.batches
-        for place, setting in enumerate(experiment.settings)
+        for number, setting in enumerate(experiment.settings)
         if (
             setting.defence in (chosen.mechanisms or (setting.defence,))
             if setting.variant == MAIN
@@ -90,36 +90,36 @@ def places_of(experiment: InversionExperiment) -> list[Place]:
     ]
 
 
-def attackers_at(experiment: InversionExperiment, place: Place) -> tuple[AdversaryName, ...]:
-    """Return the adversaries at a place that differ."""
-    adversaries = experiment.config.adversaries_of(place.attack)
-    return adversaries if experiment.settings[place.setting].defences else adversaries[:1]
+def adversaries_in(experiment: InversionExperiment, cell: Cell) -> tuple[AdversaryName, ...]:
+    """Return the adversaries of a cell that differ."""
+    adversaries = experiment.config.adversaries_of(cell.attack)
+    return adversaries if experiment.settings[cell.setting].defences else adversaries[:1]
 
 
 def job_of(experiment: InversionExperiment, part: Part) -> Job:
-    """Return a job. An adversary who does not know the mechanism is given none to open."""
+    """Return a job. An adversary who does not know the mechanism cannot open it."""
     label = label_of(experiment, part)
     if isinstance(part, Training):
         training = accuracy_settings(experiment, part.attack, part.setting, part.run)
         return image_job(ACCURACY_WORK, training, training.data, training.seed, label)
-    exposure = exposure_settings(experiment, part.place)
+    exposure = exposure_settings(experiment, part.cell)
     work = ADAPTIVE_WORK if exposure.defences and part.adversary == "adaptive" else NAIVE_WORK
     return image_job(work, exposure, exposure.data, exposure.seed, label)
 
 
 def label_of(experiment: InversionExperiment, part: Part) -> str:
-    """Return what progress and failures call a job."""
+    """Return the label of a job."""
     attacks, settings = experiment.config.attacks, experiment.settings
     if isinstance(part, Training):
         what = f"accuracy, run {part.run + 1}" if part.run else "accuracy"
         return f"{what}, {attacks[part.attack].network.name}, {settings[part.setting].label}"
-    chosen, setting = attacks[part.place.attack], settings[part.place.setting]
-    label = f"{chosen.label}, batch {part.place.batch}, {chosen.network.name}, {setting.label}"
+    chosen, setting = attacks[part.cell.attack], settings[part.cell.setting]
+    label = f"{chosen.label}, batch {part.cell.batch}, {chosen.network.name}, {setting.label}"
     return f"{label}, {part.adversary}" if setting.defences else label
 
 
 def accuracy_settings(experiment: InversionExperiment, attack: int, setting: int, run: int = 0) -> AccuracySettings:
-    """Return a federation behind Acc(m) of an attack's network; how many others there are is no part of it."""
+    """Return a federation behind Acc(m) of an attack's network; it does not depend on how many others there are."""
     config = experiment.config
     return AccuracySettings(
         data=config.data,
@@ -131,21 +131,21 @@ def accuracy_settings(experiment: InversionExperiment, attack: int, setting: int
     )
 
 
-def exposure_settings(experiment: InversionExperiment, place: Place) -> ExposureSettings:
-    """Return what is attacked, and how, at one place."""
+def exposure_settings(experiment: InversionExperiment, cell: Cell) -> ExposureSettings:
+    """Return the settings of the attack on one cell."""
     config = experiment.config
-    chosen, candidates = config.attacks[place.attack], config.candidates
-    if config.repeats(place.attack, place.batch):
+    chosen, candidates = config.attacks[cell.attack], config.candidates
+    if config.repeats(cell.attack, cell.batch):
         candidates = candidates.model_copy(update={"lira": 0})
     return ExposureSettings(
         data=config.data,
         network=chosen.network,
-        defences=experiment.settings[place.setting].defences,
-        attack=chosen.attack_on(place.batch),
-        participants=tuple(sorted({*config.participants, config.traced_among(place.attack)})),
+        defences=experiment.settings[cell.setting].defences,
+        attack=chosen.attack_on(cell.batch),
+        participants=tuple(sorted({*config.participants, config.traced_among(cell.attack)})),
         candidates=candidates,
-        batch=place.batch,
-        victims=config.victims_of(place.attack, place.batch),
+        batch=cell.batch,
+        victims=config.victims_of(cell.attack, cell.batch),
         seed=config.seed,
         local=chosen.local,
     )

@@ -11,7 +11,7 @@ from fedprint.kinds.inversion.config import InversionExperiment, load_inversion
 from fedprint.kinds.inversion.jobs import job_of, parts_of
 from fedprint.kinds.inversion.page import publish
 from fedprint.kinds.inversion.plan import costs_of
-from fedprint.kinds.inversion.results.gathered import check_images, results_of
+from fedprint.kinds.inversion.results.collect import check_images, results_of
 from fedprint.kinds.inversion.results.rows import all_rows
 from fedprint.kinds.inversion.tracked import data_use, head_of, log_job
 from fedprint.kinds.jobs import crashed
@@ -22,7 +22,7 @@ from fedprint.lab.versions.dvc_yaml import Plot
 
 
 class InversionKind(OnOneSource):
-    """Mechanisms at several strengths: what they cost in accuracy, and attacks on the gradients that they let out."""
+    """Mechanisms at several strengths: what they cost in accuracy, and attacks on the gradients under them."""
 
     name = "inversion"
     mark = "mechanisms"
@@ -32,11 +32,11 @@ class InversionKind(OnOneSource):
         return load_inversion(source)
 
     def jobs(self, config: InversionExperiment) -> Sequence[Job]:
-        """Return one job for each federation, and for each adversary at each place."""
+        """Return one job for each federation, and for each adversary of each cell."""
         return [job_of(config, part) for part in parts_of(config)]
 
     def carry_out(self, config: InversionExperiment, lab: Lab, out: Path) -> Findings:
-        """Run all jobs and write the report; a mechanism that failed is left out and named, the lack of one an error.
+        """Run all jobs and write the report; a failed mechanism is left out and named.
 
         A federation that diverges under large noise is a result and no failure.
         """
@@ -73,12 +73,12 @@ class InversionKind(OnOneSource):
 def _headline(config: InversionExperiment, scores: Sequence[Row]) -> dict[str, float]:
     """Return every mechanism's CAP before the first attack on its first batch size, with intervals."""
     first = config.config.attacks[0]
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for row in scores:
         if (row["attack"], row["attack_batch"]) == (first.attack.name, first.batches[0]):
             ends = (("", "value"), ("_lo", "lo"), ("_hi", "hi"))
-            found |= {f"{row['metric']}_{row['defence']}{end}": float(row[key]) for end, key in ends}
-    return found
+            numbers |= {f"{row['metric']}_{row['defence']}{end}": float(row[key]) for end, key in ends}
+    return numbers
 
 
 def _points(row: Row) -> list[Point]:

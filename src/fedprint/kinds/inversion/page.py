@@ -1,4 +1,4 @@
-"""The report of an inversion experiment: what its page, figures and tables show of the results."""
+"""The report of an inversion experiment: the parts of the results that its page, figures and tables show."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from fedprint.evaluation.rows import Row
 from fedprint.kinds.inversion.config import MAIN, InversionExperiment
-from fedprint.kinds.inversion.jobs import Place
+from fedprint.kinds.inversion.jobs import Cell
 from fedprint.kinds.inversion.results.outcome import Exposure
 from fedprint.kinds.inversion.results.scene import Results
 from fedprint.kinds.inversion.victims import LEVELS
@@ -34,7 +34,7 @@ def publish(results: Results, rows: list[Row], folder: Path) -> None:
 
 
 def head_of(experiment: InversionExperiment, failures: Mapping[str, str]) -> InversionHead:
-    """Return what holds for the whole page."""
+    """Return the facts about the whole experiment."""
     config = experiment.config
     return InversionHead(
         name=experiment.name,
@@ -50,10 +50,10 @@ def head_of(experiment: InversionExperiment, failures: Mapping[str, str]) -> Inv
                 attack=one.attack.name,
                 network=one.network.name,
                 batches=one.batches,
-                adversaries=config.adversaries_of(place),
+                adversaries=config.adversaries_of(number),
                 local_steps=None if one.local is None else one.local.steps,
             )
-            for place, one in enumerate(config.attacks)
+            for number, one in enumerate(config.attacks)
             if one.variant != MAIN
         ),
         participants=config.traced_among(0),
@@ -67,15 +67,15 @@ def head_of(experiment: InversionExperiment, failures: Mapping[str, str]) -> Inv
 
 def samples_of(results: Results) -> list[Sample]:
     """Return every attacked image of the papers' grid with the numbers of its region."""
-    config, found = results.experiment.config, []
-    for place, exposure in _shown(results):
-        setting = results.experiment.settings[place.setting]
-        ratios = np.repeat(exposure.ratios, place.batch)
+    config, samples = results.experiment.config, []
+    for cell, exposure in _shown(results):
+        setting = results.experiment.settings[cell.setting]
+        ratios = np.repeat(exposure.ratios, cell.batch)
         for adversary, judged in exposure.judged.items():
-            found += [
+            samples += [
                 Sample(
-                    attack=config.attacks[place.attack].attack.name,
-                    batch=place.batch,
+                    attack=config.attacks[cell.attack].attack.name,
+                    batch=cell.batch,
                     adversary=adversary,
                     defence=setting.defence,
                     variant=setting.variant,
@@ -93,24 +93,24 @@ def samples_of(results: Results) -> list[Sample]:
                     strict=True,
                 )
             ]
-    return found
+    return samples
 
 
 def trails_of(results: Results) -> list[Trail]:
-    """Return how the searches of the papers' grid went, where there was a search."""
+    """Return the trajectories of the searches of the papers' grid."""
     config, settings = results.experiment.config, results.experiment.settings
     return [
         Trail(
-            attack=config.attacks[place.attack].attack.name,
-            batch=place.batch,
+            attack=config.attacks[cell.attack].attack.name,
+            batch=cell.batch,
             adversary=adversary,
-            defence=settings[place.setting].defence,
-            strength=settings[place.setting].strength,
+            defence=settings[cell.setting].defence,
+            strength=settings[cell.setting].strength,
             evaluations=evaluations,
             values=values,
             errors=exposure.judged[adversary].course,
         )
-        for place, exposure in _shown(results)
+        for cell, exposure in _shown(results)
         for adversary, (evaluations, values) in exposure.trajectories.items()
     ]
 
@@ -118,29 +118,29 @@ def trails_of(results: Results) -> list[Trail]:
 def layers_of(results: Results) -> Layers | None:
     """Return how gradients are distributed at the secret head's strength nearest to the papers', None without one."""
     settings = results.experiment.settings
-    found = [
-        (place, exposure)
-        for place, exposure in _shown(results)
-        if settings[place.setting].defence == "spn" and place.attack == 0
+    protected = [
+        (cell, exposure)
+        for cell, exposure in _shown(results)
+        if settings[cell.setting].defence == "spn" and cell.attack == 0
     ]
-    if not found:
+    if not protected:
         return None
-    place, exposure = min(
-        found, key=lambda one: (abs(settings[one[0].setting].strength - PUBLISHED_ALPHA2), one[0].batch)
+    cell, exposure = min(
+        protected, key=lambda one: (abs(settings[one[0].setting].strength - PUBLISHED_ALPHA2), one[0].batch)
     )
     return Layers(
-        network=results.experiment.config.attacks[place.attack].network.name,
-        batch=place.batch,
-        strength=settings[place.setting].strength,
+        network=results.experiment.config.attacks[cell.attack].network.name,
+        batch=cell.batch,
+        strength=settings[cell.setting].strength,
         gradients=len(exposure.any.perturbation),
         levels=LEVELS,
         quantiles=exposure.any.layers,
     )
 
 
-def _shown(results: Results) -> Iterator[tuple[Place, Exposure]]:
-    """Yield what figures show: the papers' grid before the attackers of headlines."""
-    for place, exposure in results.exposures.items():
-        attack, setting = results.experiment.config.attacks[place.attack], results.experiment.settings[place.setting]
+def _shown(results: Results) -> Iterator[tuple[Cell, Exposure]]:
+    """Yield the exposures that figures show: the papers' grid before the attackers of headlines."""
+    for cell, exposure in results.exposures.items():
+        attack, setting = results.experiment.config.attacks[cell.attack], results.experiment.settings[cell.setting]
         if attack.variant == setting.variant == MAIN:
-            yield place, exposure
+            yield cell, exposure

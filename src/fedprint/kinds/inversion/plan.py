@@ -1,4 +1,4 @@
-"""What an inversion experiment will cost, before it runs: a round of a federation, a few evaluations."""
+"""The costs of an inversion experiment before it runs, from a round of a federation and a few evaluations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedprint.kinds.inversion.attack import knowledge_of, observed_victims
 from fedprint.kinds.inversion.config import InversionExperiment
 from fedprint.kinds.inversion.jobs import (
     Attacking,
-    Place,
+    Cell,
     Training,
     accuracy_settings,
     exposure_settings,
@@ -35,7 +35,7 @@ TIMED = 8
 """Evaluations that are timed."""
 
 JOB_SECONDS = 1.0
-"""What the processes of a job cost besides training and searching, about."""
+"""Time of a job's processes besides training and searching, about."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class _Speed:
 
 
 def costs_of(experiment: InversionExperiment, jobs: int) -> Costs:
-    """Return what an experiment costs; searches of adversaries who know a mechanism are a rough guess."""
+    """Return the costs of an experiment; those of adversaries who know a mechanism are a rough guess."""
     torch.set_num_threads(1)
     config = experiment.config
     images, undefended = images_of(config.data, config.seed), _undefended(experiment)
@@ -58,12 +58,12 @@ def costs_of(experiment: InversionExperiment, jobs: int) -> Costs:
         if isinstance(part, Training):
             federations += config.training.rounds * speeds[part.attack].round
             continue
-        place = part.place
-        if (place.attack, place.batch) not in evaluations:
-            plain = Place(attack=place.attack, setting=undefended, batch=place.batch)
-            evaluations[place.attack, place.batch] = _evaluation(exposure_settings(experiment, plain), images)
-        attacks += _search(experiment, part) * evaluations[place.attack, place.batch]
-        attacks += _sought(exposure_settings(experiment, place)) * speeds[place.attack].example
+        cell = part.cell
+        if (cell.attack, cell.batch) not in evaluations:
+            plain = Cell(attack=cell.attack, setting=undefended, batch=cell.batch)
+            evaluations[cell.attack, cell.batch] = _evaluation(exposure_settings(experiment, plain), images)
+        attacks += _search(experiment, part) * evaluations[cell.attack, cell.batch]
+        attacks += _looked_up(exposure_settings(experiment, cell)) * speeds[cell.attack].example
     pixels = prod(images.shape)
     return Costs(
         jobs=jobs,
@@ -80,7 +80,7 @@ def costs_of(experiment: InversionExperiment, jobs: int) -> Costs:
 
 
 def _undefended(experiment: InversionExperiment) -> int:
-    return next(place for place, setting in enumerate(experiment.settings) if setting.defence == "none")
+    return next(number for number, setting in enumerate(experiment.settings) if setting.defence == "none")
 
 
 def _speed(experiment: InversionExperiment, attack: int, setting: int, images: LabelledSet) -> _Speed:
@@ -93,9 +93,9 @@ def _speed(experiment: InversionExperiment, attack: int, setting: int, images: L
 def _evaluation(settings: ExposureSettings, images: LabelledSet) -> float:
     """Return the seconds of one evaluation on one set of gradients; of the closed form, of all of it."""
     with TemporaryDirectory() as folder:
-        places = {name: Path(folder) / name for name in ("observed", "public", "truth", "queries", "candidates")}
-        expose(settings, images, places)
-        victims = observed_victims(places["observed"])
+        paths = {name: Path(folder) / name for name in ("observed", "public", "truth", "queries", "candidates")}
+        expose(settings, images, paths)
+        victims = observed_victims(paths["observed"])
     attack = settings.attack
     if not isinstance(attack, GradientMatching):
         return _seconds(lambda: attack.run(victims, knowledge_of(())))
@@ -105,7 +105,7 @@ def _evaluation(settings: ExposureSettings, images: LabelledSet) -> float:
 
 def _search(experiment: InversionExperiment, part: Attacking) -> int:
     """Return how many evaluations a search takes."""
-    settings = exposure_settings(experiment, part.place)
+    settings = exposure_settings(experiment, part.cell)
     if not isinstance(settings.attack, GradientMatching):
         return 1
     known = knowledge_of(settings.defences if part.adversary == "adaptive" else ())
@@ -113,8 +113,8 @@ def _search(experiment: InversionExperiment, part: Attacking) -> int:
     return ways * settings.attack.evaluations * (1 + settings.attack.restarts)
 
 
-def _sought(settings: ExposureSettings) -> int:
-    """Return of how many examples gradients are taken to look for images, and by shadows for those asked about."""
+def _looked_up(settings: ExposureSettings) -> int:
+    """Return the number of gradients of examples that looking for candidates takes, those of shadows included."""
     candidates = settings.candidates
     held = settings.victims * settings.batch + candidates.strangers(settings.victims) + candidates.public
     asked = sum(candidates.asked(settings.batch))

@@ -18,7 +18,7 @@ def draw(task: Task) -> None:
 
 
 def train(task: Task) -> None:
-    """Train the federation; write which test images its model gets right, and the model (undefended ones read)."""
+    """Train the federation; write which test images its model gets right, and the model."""
     torch.set_num_threads(1)  # the order of additions, and so the bits, must not depend on the machine's cores
     images = read_images(task.at("images"))
     losses: dict[int, float] = {}
@@ -29,7 +29,7 @@ def train(task: Task) -> None:
 
 
 def expose(task: Task) -> None:
-    """Write what the victims send, and apart from it the truth and images in the adversary's hands."""
+    """Write the messages of the victims, and apart from them the truth and the images that the adversary has."""
     torch.set_num_threads(1)
     victims.expose(task.config, read_images(task.at("images")), task.paths)
 
@@ -38,7 +38,9 @@ def invert(task: Task) -> None:
     """Reconstruct images from what was observed."""
     torch.set_num_threads(1)
     seed = seed_for(task.config.seed, "attack")
-    attack.reconstruct(task.config.attack, task.at("observed"), task.paths.get("public"), task.at("found"), seed)
+    attack.reconstruct(
+        task.config.attack, task.at("observed"), task.paths.get("public"), task.at("reconstructed"), seed
+    )
 
 
 def seek(task: Task) -> None:
@@ -55,13 +57,13 @@ def seek(task: Task) -> None:
 
 
 def trace(task: Task) -> None:
-    """Find the reconstruction that is nearest to each image in hand."""
+    """Find the reconstruction that is nearest to each query image."""
     torch.set_num_threads(1)
-    attack.trace(task.at("found"), task.at("queries"), task.at("traced"))
+    attack.trace(task.at("reconstructed"), task.at("queries"), task.at("traced"))
 
 
 def judge(task: Task) -> None:
-    """Hold what the adversary found against the truth, and keep what reports are made from."""
+    """Compare the results of the adversary with the truth, and keep what reports are made from."""
     torch.set_num_threads(1)
-    found = judging.judge(task.paths, task.config.participants)
-    outcome.write_outcome(task.at("outcome"), found, task.at("truth"), task.at("found"))
+    judged = judging.judge(task.paths, task.config.participants)
+    outcome.write_outcome(task.at("outcome"), judged, task.at("truth"), task.at("reconstructed"))

@@ -11,7 +11,7 @@ from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.defences.points import defend_data
 from fedprint.federation.gradient_rounds import GradientPlan, train_on_gradients
 from fedprint.kinds.federation.building.federation import load_parameters, parameters_of
-from fedprint.kinds.inversion.networks import client, network_of
+from fedprint.kinds.images import client, network_of
 from fedprint.kinds.inversion.settings import AccuracySettings
 from fedprint.models.base import FedModule
 from fedprint.rng import seed_for, torch_rng
@@ -21,7 +21,7 @@ from fedprint.types import Device, Doubles, Params
 def train(
     settings: AccuracySettings, images: LabelledSet, on_round: Callable[[int, float], None] = lambda t, loss: None
 ) -> dict[str, Tensor]:
-    """Return the public parameters that the federation ends with; ``on_round`` hears each round's mean loss."""
+    """Return the public parameters that the federation ends with; ``on_round`` takes each round and its mean loss."""
     seed = seed_for(settings.seed, "federation", settings.run)
     model = _network(settings, images)
     model.reset(torch_rng(seed, "model"))
@@ -57,7 +57,7 @@ def iid_clients(images: LabelledSet, clients: int, seed: int) -> Sequence[Device
     """Return the training images dealt at random to ``clients`` of equal size, give or take one image."""
     order = torch.randperm(len(images.y), generator=torch_rng(seed, "iid"))
     parts = torch.tensor_split(order, clients)
-    return [client("client", place, images.x[part], images.y[part]) for place, part in enumerate(parts)]
+    return [client("client", number, images.x[part], images.y[part]) for number, part in enumerate(parts)]
 
 
 @torch.no_grad()

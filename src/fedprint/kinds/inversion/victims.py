@@ -1,4 +1,4 @@
-"""What victims send under a mechanism, and apart from it what nobody but the judge may know."""
+"""The messages of victims under a mechanism, and apart from them the truth, which only the judge may know."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fedprint.attacks.inversion.simulate import as_descent, local_batches
 from fedprint.attacks.inversion.victims import Labelled
 from fedprint.data.examples import take
 from fedprint.data.sources.labelled_images import LabelledSet
-from fedprint.defences.points import defend_data, send, settle
+from fedprint.defences.points import defend_data, defend_update, settle
 from fedprint.federation.gradient_rounds import client_gradient, private_start
 from fedprint.kinds.federation.building.federation import parameters_of
+from fedprint.kinds.images import client, network_of
 from fedprint.kinds.inversion.config import LocalSgd
-from fedprint.kinds.inversion.networks import client, network_of
 from fedprint.kinds.inversion.settings import ExposureSettings
 from fedprint.models.base import FedModule
 from fedprint.params import add, flatten
@@ -30,7 +30,7 @@ from fedprint.types import Examples, FedprintError, Params
 GRADIENTS, SETTING, MECHANISM = "gradients.safetensors", "setting.json", "mechanism.json"
 IMAGES, PERTURBATION = "images.safetensors", "perturbation.json"
 LEVELS = tuple(round(float(level), 3) for level in np.linspace(0.01, 0.99, 50))
-"""Of the quantiles by which a layer's entries are told, first and last per cent aside."""
+"""Levels of the quantiles of a layer's entries, from the first to the last per cent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,68 +45,65 @@ class Sent:
     sent: Params
 
 
-def expose(settings: ExposureSettings, images: LabelledSet, places: Mapping[str, Path]) -> None:
-    """Write observed/ (what a server sees), public/ (the mechanism), truth/, and images in the adversary's hands.
+def expose(settings: ExposureSettings, images: LabelledSet, paths: Mapping[str, Path]) -> None:
+    """Write observed/ (what a server sees), public/ (the mechanism), truth/, and the images that the adversary has.
 
-    queries/ are those to be traced; candidates/ are those to be looked for, with labels, beside public images.
+    queries/ are to be traced; candidates/ are to be looked for, with labels, beside public images.
     """
     (x, y), others = attacked(images, settings), beside(images, settings)
-    victims = [_victim(settings, images, place, x[place], y[place]) for place in range(settings.victims)]
+    victims = [_victim(settings, images, number, x[number], y[number]) for number in range(settings.victims)]
     for name in ("observed", "public", "truth", "queries", "candidates"):
-        places[name].mkdir(parents=True, exist_ok=True)
+        paths[name].mkdir(parents=True, exist_ok=True)
     seen = {f"{kind}.{name}": t for kind in ("params", "sent") for name, t in _stacked(victims, kind).items()}
-    save_file(seen, places["observed"] / GRADIENTS)
-    told = {
+    save_file(seen, paths["observed"] / GRADIENTS)
+    setting = {
         "network": settings.network.model_dump(mode="json"),
         "shape": images.shape,
         "classes": len(images.class_names),
         "images": settings.batch,
         "local": None if settings.local is None else settings.local.model_dump(mode="json"),
     }
-    _write(places["observed"] / SETTING, told)
-    _write(places["public"] / MECHANISM, [defence.model_dump(mode="json") for defence in settings.defences])
+    _write(paths["observed"] / SETTING, setting)
+    _write(paths["public"] / MECHANISM, [defence.model_dump(mode="json") for defence in settings.defences])
     blind = images.test_x.mean(0)
     order = torch.randperm(x.shape[0] * x.shape[1], generator=torch_rng(settings.seed, "queries"))
     strangers = settings.candidates.strangers(settings.victims)
-    sought = torch.randperm(len(order) + strangers, generator=torch_rng(settings.seed, "candidates"))
-    asked = _asked(settings, sought)
-    truth = {"x": x, "y": y, "blind": blind, "order": order, "sought": sought, "asked": asked}
-    save_file(truth, places["truth"] / IMAGES)
-    save_file({"x": x.flatten(0, 1)[order].contiguous()}, places["queries"] / IMAGES)
+    candidates = torch.randperm(len(order) + strangers, generator=torch_rng(settings.seed, "candidates"))
+    asked = _asked(settings, candidates)
+    truth = {"x": x, "y": y, "blind": blind, "order": order, "candidates": candidates, "asked": asked}
+    save_file(truth, paths["truth"] / IMAGES)
+    save_file({"x": x.flatten(0, 1)[order].contiguous()}, paths["queries"] / IMAGES)
     held = {
-        "x": torch.cat([x.flatten(0, 1), others.x[:strangers]])[sought],
-        "y": torch.cat([y.flatten(), others.y[:strangers]])[sought],
+        "x": torch.cat([x.flatten(0, 1), others.x[:strangers]])[candidates],
+        "y": torch.cat([y.flatten(), others.y[:strangers]])[candidates],
         "public_x": others.x[strangers:].contiguous(),
         "public_y": others.y[strangers:].contiguous(),
         "asked": asked,
     }
-    save_file(held, places["candidates"] / IMAGES)
+    save_file(held, paths["candidates"] / IMAGES)
     measured = {"victims": [perturbation(victim) for victim in victims], "layers": distributions(victims)}
-    _write(places["truth"] / PERTURBATION, measured)
+    _write(paths["truth"] / PERTURBATION, measured)
 
 
-def _asked(settings: ExposureSettings, sought: Tensor) -> Tensor:
+def _asked(settings: ExposureSettings, candidates: Tensor) -> Tensor:
     """Return which candidates (k, v) are asked about one by one: some members of each gradient, or all, and strangers.
 
-    ``sought`` (q,) are the places of the candidates: first all attacked images, then the strangers.
+    ``candidates`` (q,) are their numbers: first all attacked images, then the strangers.
     """
-    inside, place, (few, others) = (
-        settings.victims * settings.batch,
-        torch.argsort(sought),
-        settings.candidates.asked(settings.batch),
-    )
+    inside, position = settings.victims * settings.batch, torch.argsort(candidates)
+    few, others = settings.candidates.asked(settings.batch)
     columns = []
     for victim in range(settings.victims):
         rng = torch_rng(settings.seed, "asked", victim)
         members = victim * settings.batch + torch.randperm(settings.batch, generator=rng)[:few]
-        strangers = inside + torch.randperm(len(sought) - inside, generator=rng)[:others]
+        strangers = inside + torch.randperm(len(candidates) - inside, generator=rng)[:others]
         both = torch.cat([members, strangers])
-        columns.append(place[both[torch.randperm(len(both), generator=rng)]])
+        columns.append(position[both[torch.randperm(len(both), generator=rng)]])
     return torch.stack(columns, 1)
 
 
 def attacked(images: LabelledSet, settings: ExposureSettings) -> tuple[Tensor, Tensor]:
-    """Return training images (v, b, c, h, w) and labels (v, b): the first of one random order for all places."""
+    """Return training images (v, b, c, h, w) and labels (v, b): the first of one random order for all cells."""
     order, shape = _drawn(images, settings)[: settings.victims * settings.batch], (settings.victims, settings.batch)
     return images.x[order].reshape(*shape, *images.shape), images.y[order].reshape(shape)
 
@@ -118,7 +115,7 @@ def beside(images: LabelledSet, settings: ExposureSettings) -> Labelled:
 
 
 def _drawn(images: LabelledSet, settings: ExposureSettings) -> Tensor:
-    """Return the places of all images that an exposure needs; FedprintError where there are too few."""
+    """Return the indices of all images that an exposure needs; FedprintError where there are too few."""
     inside, strangers = settings.victims * settings.batch, settings.candidates.strangers(settings.victims)
     if wrong := settings.candidates.lacking(len(images.y), settings.victims, settings.batch):
         raise FedprintError(wrong)
@@ -149,34 +146,34 @@ def distributions(victims: Sequence[Sent]) -> dict[str, dict[str, list[float]]]:
 
     Over all victims; layers with a perturbation only (papers.md 4.3).
     """
-    found = {}
+    quantiles = {}
     for name in victims[0].clean:
         clean = torch.stack([victim.clean[name] for victim in victims])
         added = torch.stack([victim.sent[name] for victim in victims]) - clean
         if bool((added != 0).any()):
-            found[name] = {"gradient": _quantiles(clean), "added": _quantiles(added)}
-    return found
+            quantiles[name] = {"gradient": _quantiles(clean), "added": _quantiles(added)}
+    return quantiles
 
 
 def _quantiles(tensor: Tensor) -> list[float]:
-    found: list[float] = np.quantile(tensor.numpy(), LEVELS).tolist()
-    return found
+    quantiles: list[float] = np.quantile(tensor.numpy(), LEVELS).tolist()
+    return quantiles
 
 
-def _victim(settings: ExposureSettings, images: LabelledSet, place: int, x: Tensor, y: Tensor) -> Sent:
-    """Compute what one victim, with a network of its own random weights, sends."""
+def _victim(settings: ExposureSettings, images: LabelledSet, number: int, x: Tensor, y: Tensor) -> Sent:
+    """Compute the message of one victim, whose network has random weights of its own."""
     model = network_of(settings.network, images.shape, len(images.class_names), settings.defences)
-    model.reset(torch_rng(settings.seed, "network", place))
+    model.reset(torch_rng(settings.seed, "network", number))
     shared, seed = parameters_of(model), seed_for(settings.seed, "victim")
-    plain = client("victim", place, x, y)
+    plain = client("victim", number, x, y)
     (device,) = defend_data([plain], settings.defences, {}, seed)
-    order = seed_for(seed, "batches", place)
+    order = seed_for(seed, "batches", number)
     clean = descent(model, shared, {}, plain.examples, settings.local, order)
-    own = descent(model, shared, private_start(model, device, seed), device.examples, settings.local, order)
+    defended = descent(model, shared, private_start(model, device, seed), device.examples, settings.local, order)
     return Sent(
         params=shared,
         clean=clean,
-        sent=send(own, settle(settings.defences, device.device_id, seed), seed, 0, device.device_id),
+        sent=defend_update(defended, settle(settings.defences, device.device_id, seed), seed, 0, device.device_id),
     )
 
 
@@ -189,15 +186,15 @@ def descent(
     """
     if local is None:
         return client_gradient(model, shared, private, examples)[0]
-    count, now, own = len(examples["y"]), shared, private
+    count, now, kept = len(examples["y"]), shared, private
 
     def shuffled(epoch: int) -> list[int]:
         order: list[int] = torch.randperm(count, generator=torch_rng(seed, epoch)).tolist()
         return order
 
     for batch in local_batches(count, local.steps, local.batch_size, shuffled):
-        gradient, secret = client_gradient(model, now, own, take(examples, torch.tensor(batch)))
-        now, own = add(now, gradient, -local.lr), add(own, secret, -local.lr)
+        gradient, secret = client_gradient(model, now, kept, take(examples, torch.tensor(batch)))
+        now, kept = add(now, gradient, -local.lr), add(kept, secret, -local.lr)
     return as_descent(add(now, shared, -1.0), local.lr)
 
 

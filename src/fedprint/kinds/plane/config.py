@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any
 
-import yaml
 from pydantic import AfterValidator, Field, model_validator
 
 from fedprint.component import Component
@@ -18,8 +17,9 @@ from fedprint.data.splits import Prior
 from fedprint.federation.privacy import private_defence
 from fedprint.kinds.audit.config import Audited, AuditSetting, auditable, audited
 from fedprint.kinds.base import Source
+from fedprint.kinds.config_files import as_yaml
 from fedprint.kinds.federation.config import Experiment, ReportConfig, all_differ, check_experiment, names_differ
-from fedprint.kinds.federation.derived import Seeds, defended, own_settings, undefended
+from fedprint.kinds.federation.derived import Seeds, defended, file_settings, undefended
 from fedprint.lab.keys import digest_of
 from fedprint.tuning.space import filled, placeholders, settings_of
 
@@ -28,7 +28,7 @@ STRENGTH = "strength"
 
 
 class SweptStrategy(Component):
-    """A way to defend at several ``strengths``, which take the place of ``$strength`` in ``defences``."""
+    """A way to defend at several ``strengths``, which replace ``$strength`` in ``defences``."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
     defences: Annotated[tuple[Mapping[str, Any], ...], Field(min_length=1)]
@@ -44,16 +44,16 @@ class SweptStrategy(Component):
 
 
 class AuditConfig(Component):
-    """Every place with dp-fedavg and a budget's delta is audited at every seed, by this many ``canaries``."""
+    """Every point with dp-fedavg and a budget's delta is audited at every seed, by this many ``canaries``."""
 
     canaries: int = Field(default=500, ge=10)
     confidence: float = Field(default=0.95, gt=0, lt=1)
 
 
 class PlaneConfig(Component):
-    """A plane's file: the ``experiment`` with what it is changed by, and what defends it at which strengths.
+    """A plane's file: the ``experiment`` with its changes, and the strategies with their strengths.
 
-    ``analyses`` run at every place. With ``audit`` the mechanism of every private place is audited.
+    ``analyses`` run at every point. With ``audit`` the mechanism of every private point is audited.
     """
 
     report: ReportConfig
@@ -67,8 +67,8 @@ class PlaneConfig(Component):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """One strategy at one strength; no strategy is no defence. ``settings`` are what the strength is called there."""
+class PlanePoint:
+    """One strategy at one strength, or no defence. ``settings`` are the strategy's names of its strength."""
 
     strategy: str | None
     strength: float | None
@@ -77,12 +77,12 @@ class Place:
 
     @property
     def label(self) -> str:
-        """What progress, failures and runs show."""
+        """Strategy and strength, as progress, failures and runs show them."""
         return f"{self.strategy} {self.strength:g}" if self.strategy else "no defence"
 
     @property
     def varies(self) -> dict[str, Any]:
-        """What tells it from other places: strategy, strength, and the strategy's own name of the strength."""
+        """How it differs from other points: strategy, strength, and the strategy's names of the strength."""
         if self.strategy is None:
             return {"strategy": "no defence"}
         return {"strategy": self.strategy, **dict.fromkeys((STRENGTH, *self.settings), self.strength)}
@@ -90,16 +90,16 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Plane:
-    """A plane ready to run; the first place has no defence."""
+    """A plane ready to run; the first point has no defence."""
 
     name: str
     settings: PlaneConfig
-    places: tuple[Place, ...]
+    points: tuple[PlanePoint, ...]
 
     @property
     def config(self) -> Experiment:
         """The undefended experiment."""
-        return self.places[0].config
+        return self.points[0].config
 
     @property
     def fast(self) -> bool:
@@ -107,23 +107,23 @@ class Plane:
         return self.config.fast
 
     @property
-    def points(self) -> list[tuple[Place, int]]:
-        """Every place at every seed; seed by seed, so that a stopped run has whole planes."""
-        return [(place, seed) for seed in self.settings.seeds for place in self.places]
+    def runs(self) -> list[tuple[PlanePoint, int]]:
+        """Every point at every seed; seed by seed, so that a stopped run has whole planes."""
+        return [(point, seed) for seed in self.settings.seeds for point in self.points]
 
     @cached_property
-    def audits(self) -> list[tuple[Place, Audited, int]]:
-        """Every private place at every seed, with the experiment that is trained once more to audit it."""
-        return [(place, config, seed) for place, config in self._audited() for seed in self.settings.seeds]
+    def audits(self) -> list[tuple[PlanePoint, Audited, int]]:
+        """Every private point at every seed, with the experiment that is trained once more to audit it."""
+        return [(point, config, seed) for point, config in self._audited() for seed in self.settings.seeds]
 
-    def _audited(self) -> Iterator[tuple[Place, Audited]]:
+    def _audited(self) -> Iterator[tuple[PlanePoint, Audited]]:
         asked = self.settings.audit
-        for place in self.places if asked is not None else ():
-            defence = private_defence(place.config.defences)
+        for point in self.points if asked is not None else ():
+            defence = private_defence(point.config.defences)
             if asked is not None and defence is not None and defence.z and defence.budget is not None:
-                auditable(place.config)
+                auditable(point.config)
                 setting = AuditSetting(canaries=asked.canaries, confidence=asked.confidence, delta=defence.budget.delta)
-                yield place, audited(place.config, setting)
+                yield point, audited(point.config, setting)
 
     def digest(self) -> str:
         """Return a hash of everything that numbers depend on."""
@@ -136,26 +136,26 @@ class Plane:
             "sweep": self.settings.model_dump(mode="json", by_alias=True),
             "experiment": self.config.model_dump(mode="json"),
         }
-        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        return as_yaml(content)
 
 
 def load_plane(source: Source) -> Plane:
-    """Resolve every place of a plane.
+    """Resolve every point of a plane.
 
     Assignments whose first key is one of the plane's (``seeds=[0]``) change the plane, others the experiment. Raises
     FedprintError (one line) for settings that do not fit.
     """
-    settings, others = own_settings(source, PlaneConfig)
+    settings, others = file_settings(source, PlaneConfig)
     config = undefended(source, settings.experiment, settings.changes, others, settings.report.title)
     analyses = {"analyses": list(settings.analyses)}
     config = check_experiment({**config.model_dump(mode="json"), **analyses}, str(source.path))
-    places = [Place(strategy=None, strength=None, config=config)]
+    points = [PlanePoint(strategy=None, strength=None, config=config)]
     for strategy in settings.strategies:
         named = tuple(dict.fromkeys(settings_of(strategy.defences, STRENGTH)))
         for strength in strategy.strengths:
             defences = [filled(defence, {STRENGTH: strength}) for defence in strategy.defences]
             made = defended(config, defences, f"{source.path.stem}: {strategy.name} at {strength:g}")
-            places.append(Place(strategy=strategy.name, strength=float(strength), config=made, settings=named))
-    plane = Plane(name=source.name, settings=settings, places=tuple(places))
-    _ = plane.audits  # raises now for a place that cannot be audited, and not after all have trained
+            points.append(PlanePoint(strategy=strategy.name, strength=float(strength), config=made, settings=named))
+    plane = Plane(name=source.name, settings=settings, points=tuple(points))
+    _ = plane.audits  # raises now for a point that cannot be audited, and not after all have trained
     return plane

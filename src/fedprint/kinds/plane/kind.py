@@ -18,8 +18,8 @@ from fedprint.kinds.federation.jobs import point_job
 from fedprint.kinds.federation.plan import costs_of_points
 from fedprint.kinds.federation.points import log_point, point_head, points_of
 from fedprint.kinds.federation.tracked import data_use
-from fedprint.kinds.jobs import told
-from fedprint.kinds.plane.config import Place, Plane, load_plane
+from fedprint.kinds.jobs import failure_text
+from fedprint.kinds.plane.config import Plane, PlanePoint, load_plane
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, JobFailed, Lab
 from fedprint.lab.tracking.runs import Run, RunHead
@@ -48,35 +48,35 @@ class PlaneKind(OnOneSource):
     def carry_out(self, config: Plane, lab: Lab, out: Path) -> Findings:
         """Compute all points and audits, and write one page about them.
 
-        A place whose training diverges is reported as such. Raises FedprintError when the undefended one does.
+        A point whose training diverges is reported as such. Raises FedprintError when the undefended one does.
         """
         jobs = self.jobs(config)
-        found = lab.run(jobs, title=config.name)
-        count = len(config.points)
-        entries = make_entries(config, points_of(found[:count]), audit_rows(config, found[count:]))
+        ended = lab.run(jobs, title=config.name)
+        count = len(config.runs)
+        entries = make_entries(config, points_of(ended[:count]), audit_rows(config, ended[count:]))
         write_plane(head=head_of(config, entries), entries=entries, config_text=config.text(), out=out)
-        done = [one for one in found if isinstance(one, Done)]
+        done = [one for one in ended if isinstance(one, Done)]
         details = read_json(done[0].outputs["point"] / "details.json")
         return Findings(
             metrics=metrics_of(entries),
             done=done,
-            failures=failures_of(jobs, found, count),
+            failures=failures_of(jobs, ended, count),
             data=(data_use(config.config, details),),
             plots=(_plane_plot(entries),),
             compared=("utility", "ap_update", "ap_device"),
         )
 
     def costs(self, config: Plane) -> Costs:
-        """Return what the points and the audits cost; an audit trains as its point does, and records nothing."""
-        points = [(place.config, len(config.settings.seeds)) for place in config.places]
+        """Return the costs of points and audits; an audit trains as its point does, and records nothing."""
+        points = [(point.config, len(config.settings.seeds)) for point in config.points]
         return costs_of_points(points, audits=[audit for _, audit, _ in config.audits])
 
     def head(self, config: Plane, job: Job) -> RunHead:
-        """Return what is tracked of a point or an audit from its start."""
+        """Return the head of the MLflow run of a point or an audit."""
         return point_head(EXPERIMENT, config.config, job)
 
     def log(self, config: Plane, done: Done, run: Run) -> None:
-        """Track what a point or an audit found."""
+        """Track the results of a point or an audit."""
         if done.job.work is AUDIT_WORK:
             log_audit(done, run)
         else:
@@ -84,72 +84,72 @@ class PlaneKind(OnOneSource):
 
 
 def point_jobs(plane: Plane) -> list[Job]:
-    """Return one job per place and seed, in the order of the plane's points."""
+    """Return one job per point and seed, in the order of the plane's runs."""
     return [
-        point_job(place.config, plane.settings.prior, seed, label=f"{place.label} seed {seed}", varies=place.varies)
-        for place, seed in plane.points
+        point_job(point.config, plane.settings.prior, seed, label=f"{point.label} seed {seed}", varies=point.varies)
+        for point, seed in plane.runs
     ]
 
 
 def audit_jobs(plane: Plane) -> list[Job]:
-    """Return one job per private place and seed, in the order of the plane's audits."""
+    """Return one job per private point and seed, in the order of the plane's audits."""
     return [
-        audit_job(config, plane.settings.prior, seed, label=f"{place.label} audit seed {seed}", varies=place.varies)
-        for place, config, seed in plane.audits
+        audit_job(config, plane.settings.prior, seed, label=f"{point.label} audit seed {seed}", varies=point.varies)
+        for point, config, seed in plane.audits
     ]
 
 
-def audit_rows(plane: Plane, found: Sequence[Done | FedprintError]) -> dict[str, tuple[Row, ...]]:
-    """Return the audits of every private place, a row per seed, by the place's label."""
+def audit_rows(plane: Plane, ended: Sequence[Done | FedprintError]) -> dict[str, tuple[Row, ...]]:
+    """Return the audits of every private point, a row per seed, by the point's label."""
     rows: dict[str, tuple[Row, ...]] = {}
-    for (place, config, seed), one in zip(plane.audits, found, strict=True):
+    for (point, config, seed), one in zip(plane.audits, ended, strict=True):
         if isinstance(one, Done):
             audit = audit_from(read_json(one.outputs["audit"] / FILE))
-            rows[place.label] = (*rows.get(place.label, ()), audit_row(config, plane.settings.prior, seed, audit))
+            rows[point.label] = (*rows.get(point.label, ()), audit_row(config, plane.settings.prior, seed, audit))
     return rows
 
 
 def make_entries(
-    plane: Plane, found: Sequence[Point | FedprintError], audited: Mapping[str, tuple[Row, ...]] | None = None
+    plane: Plane, results: Sequence[Point | FedprintError], audited: Mapping[str, tuple[Row, ...]] | None = None
 ) -> list[Entry]:
-    """Return one entry per place, the undefended one first; ``found`` in the order of the plane's points."""
-    count = len(plane.places)
+    """Return one entry per point, the undefended one first; ``results`` in the order of the plane's runs."""
+    count = len(plane.points)
     return [
-        _entry(place, found[position::count], (audited or {}).get(place.label, ()))
-        for position, place in enumerate(plane.places)
+        _entry(point, results[position::count], (audited or {}).get(point.label, ()))
+        for position, point in enumerate(plane.points)
     ]
 
 
-def _entry(place: Place, results: Sequence[Point | FedprintError], audits: tuple[Row, ...]) -> Entry:
+def _entry(point: PlanePoint, results: Sequence[Point | FedprintError], audits: tuple[Row, ...]) -> Entry:
     errors = [result for result in results if isinstance(result, FedprintError)]
-    if errors and place.strategy is None:
+    if errors and point.strategy is None:
         raise errors[0]
     first = getattr(errors[0], "reason", errors[0]) if errors else None
     return Entry(
-        strategy=place.strategy,
-        strength=place.strength,
+        strategy=point.strategy,
+        strength=point.strength,
         points=tuple(result for result in results if isinstance(result, Point)),
         error=f"{len(errors)} of {len(results)} seeds: {first}" if errors else None,
         audits=audits,
     )
 
 
-def failures_of(jobs: Sequence[Job], found: Sequence[Done | FedprintError], points: int) -> dict[str, str]:
-    """Return what is missing without being a finding: all but points (the first ones) whose stage said why."""
+def failures_of(jobs: Sequence[Job], ended: Sequence[Done | FedprintError], count: int) -> dict[str, str]:
+    """Return the failed jobs, but for those of the first ``count`` (points) that diverged: these are results."""
     return {
-        job.label: told(job.label, one)
-        for place, (job, one) in enumerate(zip(jobs, found, strict=True))
-        if isinstance(one, FedprintError) and (place >= points or not told_why(one))
+        job.label: failure_text(job.label, one)
+        for number, (job, one) in enumerate(zip(jobs, ended, strict=True))
+        if isinstance(one, FedprintError) and (number >= count or not diverged(one))
     }
 
 
-def told_why(error: FedprintError) -> bool:
-    """Return whether a stage itself refused to go on, as where training diverges; it did not crash."""
+def diverged(error: FedprintError) -> bool:
+    """Return whether a stage stopped for a stated reason, as where training diverges; it did not crash."""
     return not isinstance(error, JobFailed) or error.exit_code != 1
 
 
 def metrics_of(entries: Sequence[Entry]) -> dict[str, float]:
-    """Return the few numbers of every place that compare from run to run; no times."""
+    """Return the few numbers of every point that compare from run to run; no times."""
     return {
         f"{entry.place}/{name.replace('/', '_')}": value
         for entry in entries
@@ -176,7 +176,7 @@ def _plane_plot(entries: Sequence[Entry]) -> Drawn:
 
 
 def head_of(plane: Plane, entries: Sequence[Entry]) -> PlaneHead:
-    """Return what holds for the whole page."""
+    """Return the facts about the whole plane."""
     plain = entries[0].points[0]
     attacked = [number for entry in entries for point in entry.points for number in point.attacks]
     return PlaneHead(

@@ -19,10 +19,10 @@ from fedprint.evaluation.inversion import reconstruction as measure
 from fedprint.evaluation.rows import Row, to_row
 from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.stages.evaluate import condition
-from fedprint.kinds.inversion.results.judge import Sought
+from fedprint.kinds.inversion.results.candidates import rows_of_candidates
+from fedprint.kinds.inversion.results.judge import CandidateScores
 from fedprint.kinds.inversion.results.scene import Scene
-from fedprint.kinds.inversion.results.sought import rows_of_sought
-from fedprint.kinds.reconstruction.settings import SCORES, Found, RecordedInversion, attacked
+from fedprint.kinds.reconstruction.settings import SCORES, Reconstructed, RecordedInversion, attacked
 from fedprint.lab.graph import Task
 from fedprint.models.inputs import model_users
 from fedprint.reports.figures.reconstructions import Picture, draw_reconstructions
@@ -45,16 +45,16 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Images to look for, and the device (q,) that holds each: a place among the attacked, -1 for a stranger's."""
+    """Images to look for, and the device (q,) that holds each: an index of the attacked ones, -1 for a stranger's."""
 
     images: Labelled
-    own: Ints
+    owner: Ints
 
 
 def compare(
-    task: Task, config: RecordedInversion, held: Ints, found: Mapping[AdversaryName, Mapping[str, Found]]
+    task: Task, config: RecordedInversion, held: Ints, found: Mapping[AdversaryName, Mapping[str, Reconstructed]]
 ) -> tuple[list[Row], bytes]:
-    """Return the rows of what every adversary found of each device, by pseudonym, and a picture.
+    """Return the rows of every adversary's results, by pseudonym, and a picture.
 
     ``held`` (q,) says which device holds each candidate image.
     """
@@ -82,12 +82,12 @@ def truth_of(task: Task, senders: Sequence[Sender]) -> list[Known]:
     table = read_truth(task.at("truth"))
     users = dict(zip(table["obs_id"], table["user_id"], strict=True))
     dtype = build.DTYPES[task.config.federation.dtype]
-    own = {u.user_id: u.examples for u in model_users(load_users(task.at("private")), dtype)}
-    found = []
+    examples = {u.user_id: u.examples for u in model_users(load_users(task.at("private")), dtype)}
+    truth = []
     for sender in senders:
         user = int(users[index["obs_id"].iloc[sender.rows[0]]])
-        found.append(Known(user=user, x=own[user]["x"].float(), y=own[user]["y"]))
-    return found
+        truth.append(Known(user=user, x=examples[user]["x"].float(), y=examples[user]["y"]))
+    return truth
 
 
 def candidates_of(task: Task, truth: Sequence[Known], config: RecordedInversion) -> Candidates:
@@ -97,13 +97,14 @@ def candidates_of(task: Task, truth: Sequence[Known], config: RecordedInversion)
     some = torch.randperm(len(test["y"]), generator=rng)[: config.strangers]
     x = torch.cat([*(known.x for known in truth), test["x"][some].float()])
     y = torch.cat([*(known.y for known in truth), test["y"][some]])
-    own = np.concatenate([*(np.full(len(known.y), place) for place, known in enumerate(truth)), np.full(len(some), -1)])
-    order = torch.randperm(len(own), generator=rng)
-    return Candidates(images=Labelled(x=x[order], y=y[order]), own=own[order.numpy()])
+    owners = (np.full(len(known.y), index) for index, known in enumerate(truth))
+    owner = np.concatenate([*owners, np.full(len(some), -1)])
+    order = torch.randperm(len(owner), generator=rng)
+    return Candidates(images=Labelled(x=x[order], y=y[order]), owner=owner[order.numpy()])
 
 
 def mean_test_image(task: Task) -> Tensor:
-    """Return what somebody answers who sees no update: (c, h, w)."""
+    """Return the answer of an adversary that sees no update: (c, h, w)."""
     return torch.cat([user.examples["x"] for user in _test_users(task)]).float().mean(0)
 
 
@@ -118,7 +119,7 @@ def _measured(
     adversary: AdversaryName,
     senders: Sequence[Sender],
     truth: Sequence[Known],
-    found: Mapping[str, Found],
+    found: Mapping[str, Reconstructed],
     held: Ints,
     blind: Tensor,
 ) -> Iterator[Measurement]:
@@ -148,12 +149,12 @@ def _measured(
     answers = [found[sender.pseudonym] for sender in senders]
     alignment, loss = (np.stack([getattr(one, name).numpy() for one in answers], 1) for name in SCORES)
     none = np.zeros((0, len(senders)))
-    sought = Sought(scores=alignment, loss=loss, own=held, asked=none, lira=none)
+    candidates = CandidateScores(scores=alignment, loss=loss, owner=held, asked=none, lira=none)
     here = Scene(keys={**keys, "matching": None}, victims=np.arange(len(senders)), seed=config.seed)
-    yield from rows_of_sought(here, sought, PARTICIPANTS)
+    yield from rows_of_candidates(here, candidates, PARTICIPANTS)
 
 
-def _of_device(found: Found, known: Known, blind: Tensor) -> dict[str, NDArray[Any]]:
+def _of_device(found: Reconstructed, known: Known, blind: Tensor) -> dict[str, NDArray[Any]]:
     """Return one number per own image of a device, the best assigned reconstruction beside it, and of a blind guess."""
     x, images, raw = known.x.numpy()[None], found.images.numpy()[None], found.raw.numpy()[None]
     paired = measure.rearranged(images, measure.assignment(images, x))
@@ -171,7 +172,7 @@ _QUALITY = {"error": measure.relative_errors, "psnr": measure.psnr, "ssim": meas
 
 
 def _labels(
-    scene: Scene, task: Task, senders: Sequence[Sender], truth: Sequence[Known], found: Mapping[str, Found]
+    scene: Scene, task: Task, senders: Sequence[Sender], truth: Sequence[Known], found: Mapping[str, Reconstructed]
 ) -> Iterator[Measurement]:
     classes = int(UpdateStore.open(task.at("observed"), verify=False).layout.shapes["head.bias"][0])
     hits, chance = [], []
@@ -182,7 +183,7 @@ def _labels(
     yield scene.with_keys(labels="gradient").mean("label_accuracy", np.concatenate(hits), np.concatenate(chance))
 
 
-def _in_order(found: Found, known: Known) -> NDArray[Any]:
+def _in_order(found: Reconstructed, known: Known) -> NDArray[Any]:
     images, x = found.images.numpy()[None], known.x.numpy()[None]
     ordered: NDArray[Any] = measure.rearranged(images, measure.assignment(images, x))[0]
     return ordered

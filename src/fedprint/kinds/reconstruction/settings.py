@@ -1,7 +1,7 @@
-"""``fedprint reconstruct``: images out of the updates that a finished run recorded, and whose and what they show.
+"""``fedprint reconstruct``: images from the recorded updates of a finished run, their senders and labels.
 
-The inversion experiments make gradients of their own; here a federation made them. An adversary is given the store and
-what the server knows (attacks/view.py); who sent what, and the images, are read by the judge alone.
+Inversion experiments compute gradients; here a federation did. The adversary has the store and what the server knows
+(attacks/view.py). Only the judge reads the senders and the images.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class RecordedInversion(JobSettings):
     Devices with the fewest images come first. Of local training in several batches it tries ``orders`` of the images,
     and keeps for each device what explains its update best. ``public`` images of the adversary's (background users', or
     its own) show it what gradients of any images have in common; ``strangers`` are images that no attacked update
-    holds, which membership is to tell from those that one does.
+    holds, against which membership is measured.
     """
 
     attack: Inversion = GradientMatching(evaluations=600)
@@ -66,8 +66,8 @@ class RecordedSettings(JobSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What an adversary makes of one device's update: ``images`` (b, c, h, w) in [0, 1], ``raw`` as searched.
+class Reconstructed:
+    """The results of an adversary on one device's update: ``images`` (b, c, h, w) in [0, 1], ``raw`` as searched.
 
     ``labels`` (b,), empty for images of several classes; ``alignment`` and ``loss`` (q,) score the candidate images.
     """
@@ -91,19 +91,19 @@ def attacked(task: Task, config: RecordedInversion) -> tuple[Sender, ...]:
 
 def attack_as(
     adversary: AdversaryName, task: Task, config: RecordedInversion, senders: Sequence[Sender], candidates: Labelled
-) -> dict[str, Found]:
-    """Return what an adversary finds, by pseudonym; ``candidates`` are images with labels that it looks for."""
+) -> dict[str, Reconstructed]:
+    """Return the results of an adversary by pseudonym; ``candidates`` are images with labels that it looks for."""
     view, _ = open_view(task, adversary)
     channels, height, width = view.prior_users[0].examples["x"].shape[1:]
     classes = int(view.store.layout.shapes["head.bias"][0])
     groups = groups_of(view, senders, (channels, height, width), classes)
     public = public_images(view, config.public, config.seed)
-    found: dict[str, Found] = {}
+    results: dict[str, Reconstructed] = {}
     with meter(f"reconstruct {task.item}: {adversary}", len(senders)) as bar:
         for group in groups:
-            found |= _of_group(group, view, config, public, candidates)
-            bar.update(len(found), f"{group.victims.images} images an update")
-    return found
+            results |= _of_group(group, view, config, public, candidates)
+            bar.update(len(results), f"{group.victims.images} images an update")
+    return results
 
 
 def public_images(view: AttackerView, count: int, seed: int) -> Labelled:
@@ -116,7 +116,7 @@ def public_images(view: AttackerView, count: int, seed: int) -> Labelled:
 
 def _of_group(
     group: Group, view: AttackerView, config: RecordedInversion, public: Labelled, candidates: Labelled
-) -> dict[str, Found]:
+) -> dict[str, Reconstructed]:
     victims, knowledge = group.victims, knowledge_of(view, group.lr)
     if isinstance(config.attack, ClosedForm):
         raw = config.attack.run(victims.one_round(), knowledge)
@@ -131,12 +131,12 @@ def _of_group(
     alignment, loss = (Membership(score=score).run(victims, candidates, beliefs, seed=config.seed) for score in SCORES)
     labels = targets[:, :0] if victims.multi_label else targets
     return {
-        sender.pseudonym: Found(
-            images=images[place].float().cpu(),
-            raw=raw[place].float().cpu(),
-            labels=labels[place].cpu(),
-            alignment=alignment[:, place],
-            loss=loss[:, place],
+        sender.pseudonym: Reconstructed(
+            images=images[index].float().cpu(),
+            raw=raw[index].float().cpu(),
+            labels=labels[index].cpu(),
+            alignment=alignment[:, index],
+            loss=loss[:, index],
         )
-        for place, sender in enumerate(group.senders)
+        for index, sender in enumerate(group.senders)
     }

@@ -20,7 +20,7 @@ from fedprint.evaluation.rows import write_measurements
 from fedprint.kinds.federation.graph import FEDERATION
 from fedprint.kinds.reconstruction.judge import candidates_of, truth_of
 from fedprint.kinds.reconstruction.judge import compare as compared
-from fedprint.kinds.reconstruction.settings import Found, RecordedSettings, attack_as, attacked
+from fedprint.kinds.reconstruction.settings import Reconstructed, RecordedSettings, attack_as, attacked
 from fedprint.lab.graph import Graph, Stage, Task, Work
 from fedprint.types import AdversaryName
 
@@ -64,32 +64,32 @@ def hold(task: Task) -> None:
     """Write images to look for, and apart from them which device holds each."""
     torch.set_num_threads(1)
     federation, config = _federation(task), task.config.inversion
-    found = candidates_of(federation, truth_of(federation, attacked(federation, config)), config)
+    candidates = candidates_of(federation, truth_of(federation, attacked(federation, config)), config)
     for name in ("candidates", "held"):
         task.at(name).mkdir()
-    tensors = {"x": found.images.x.contiguous(), "y": found.images.y.contiguous()}
+    tensors = {"x": candidates.images.x.contiguous(), "y": candidates.images.y.contiguous()}
     save_file(tensors, task.at("candidates") / _CANDIDATES)
-    np.save(task.at("held") / _HELD, found.own)
+    np.save(task.at("held") / _HELD, candidates.owner)
 
 
 def reconstruct(task: Task) -> None:
-    """Write what every adversary makes of the updates."""
+    """Write the results of every adversary."""
     torch.set_num_threads(1)
     federation, config = _federation(task), task.config.inversion
     held = load_file(task.at("candidates") / _CANDIDATES)
     candidates, senders = Labelled(x=held["x"], y=held["y"]), attacked(federation, config)
-    # without a defence there is nothing to know, and all adversaries are one
+    # without a defence all adversaries know the same
     for adversary in config.adversaries if federation.config.defences else config.adversaries[:1]:
         _write(task.at("reconstructions") / adversary, attack_as(adversary, federation, config, senders, candidates))
 
 
 def compare(task: Task) -> None:
-    """Hold what was found against the truth."""
+    """Compare the results with the truth."""
     torch.set_num_threads(1)
     config, out = task.config.inversion, task.at("comparison")
     folders = [task.at("reconstructions") / name for name in config.adversaries]
-    found = {cast(AdversaryName, folder.name): _read(folder) for folder in folders if folder.is_dir()}
-    rows, picture = compared(_federation(task), config, np.load(task.at("held") / _HELD), found)
+    results = {cast(AdversaryName, folder.name): _read(folder) for folder in folders if folder.is_dir()}
+    rows, picture = compared(_federation(task), config, np.load(task.at("held") / _HELD), results)
     out.mkdir()
     write_measurements(out / ROWS, out / TABLE, rows)
     (out / IMAGES).write_bytes(picture)
@@ -99,14 +99,14 @@ def _federation(task: Task) -> Task:
     return replace(task, config=task.config.experiment)
 
 
-def _write(folder: Path, found: Mapping[str, Found]) -> None:
+def _write(folder: Path, results: Mapping[str, Reconstructed]) -> None:
     folder.mkdir(parents=True)
-    for pseudonym, one in found.items():
+    for pseudonym, one in results.items():
         save_file({name: part.contiguous() for name, part in vars(one).items()}, folder / f"{pseudonym}.safetensors")
 
 
-def _read(folder: Path) -> dict[str, Found]:
-    return {path.stem: Found(**load_file(path)) for path in folder.glob("*.safetensors")}
+def _read(folder: Path) -> dict[str, Reconstructed]:
+    return {path.stem: Reconstructed(**load_file(path)) for path in folder.glob("*.safetensors")}
 
 
 RECORDED_WORK = Work(

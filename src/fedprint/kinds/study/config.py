@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import yaml
 from pydantic import AfterValidator, Field, model_validator
 
 from fedprint.component import Component
 from fedprint.data.splits import Prior
 from fedprint.kinds.base import Source
-from fedprint.kinds.config_files import merge
+from fedprint.kinds.config_files import as_yaml, merge
 from fedprint.kinds.federation.config import Experiment, ReportConfig, check_experiment, names_differ
-from fedprint.kinds.federation.derived import Seeds, defended, own_settings, undefended
+from fedprint.kinds.federation.derived import Seeds, defended, file_settings, undefended
 from fedprint.kinds.federation.jobs import canonical
 from fedprint.lab.keys import digest_of, source_digest
 from fedprint.tuning.sampling import SamplerName
@@ -149,7 +148,7 @@ class Study:
             "study": settings.model_dump(mode="json", by_alias=True),
             "experiment": self.config.model_dump(mode="json"),
         }
-        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        return as_yaml(content)
 
 
 def load_study(source: Source) -> Study:
@@ -159,7 +158,7 @@ def load_study(source: Source) -> Study:
     study, all others the experiment. ``source.strategies`` names the strategies to search, by default all of them; a
     strategy's trials do not depend on its neighbours. Raises FedprintError (one line) for what does not fit.
     """
-    settings, others = own_settings(source, StudyConfig)
+    settings, others = file_settings(source, StudyConfig)
     settings = _only(settings, source.strategies)
     config, searched = (
         undefended(source, settings.experiment, changes, others, settings.report.title)

@@ -19,11 +19,11 @@ from fedprint.lab.graph import Job
 from fedprint.lab.keys import digest_of
 from fedprint.lab.progress import Board
 from fedprint.lab.runner import Done, Lab
-from fedprint.tuning.result import OperatingPoint, SearchResult, nothing_found, operating_point
+from fedprint.tuning.result import OperatingPoint, SearchResult, operating_point, unmeasured_point
 from fedprint.tuning.score import ROUNDS, Finished, Score, margin_of, ranked
 from fedprint.tuning.space import Strategy, Values
 from fedprint.tuning.storage import open_storage, open_study
-from fedprint.tuning.worker import Budget, StudyPlan, Task, Told, finished, records, recover, work
+from fedprint.tuning.worker import Budget, OnTrial, StudyPlan, Task, finished, records, recover, work
 from fedprint.types import FedprintError
 
 POLL_S = 1.0
@@ -101,7 +101,7 @@ def ceiling_of(study: Study, points: Sequence[Point]) -> float:
     return fmean(study.settings.ceiling.of(judged(study, point).chance) for point in points)
 
 
-def tune(study: Study, lab: Lab, told: Told = lambda plan, trial: None) -> Tuned:
+def tune(study: Study, lab: Lab, on_trial: OnTrial = lambda plan, trial: None) -> Tuned:
     """Run or resume a study to its end and measure its best points on fresh seeds.
 
     The study's ``timeout_minutes`` limit the search, not what comes before and after. Raises FedprintError when the
@@ -112,7 +112,7 @@ def tune(study: Study, lab: Lab, told: Told = lambda plan, trial: None) -> Tuned
     undefended, margins = measure_spread(study, points)
     limit = (study.settings.timeout_minutes or 0) * 60
     plans = make_plans(lab, study, margins, time.time() + limit if limit else float("inf"))
-    search(study, lab, plans, undefended, told)
+    search(study, lab, plans, undefended, on_trial)
     searches = tuple(searched(plan) for plan in plans)
     operating_points = tuple(measure_afresh(study, searches, undefended, points))
     return Tuned(
@@ -170,7 +170,9 @@ def storage_url(root: Path, study: Study) -> str:
     return study.settings.storage or str(root / "work" / "studies" / f"{study.file}.log")
 
 
-def search(study: Study, lab: Lab, plans: Sequence[StudyPlan], undefended: Mapping[int, Point], told: Told) -> None:
+def search(
+    study: Study, lab: Lab, plans: Sequence[StudyPlan], undefended: Mapping[int, Point], on_trial: OnTrial
+) -> None:
     """Let ``lab.jobs`` threads spend the budgets: each asks for a trial, has its points computed, and tells them."""
     for plan in plans:
         recover(plan)
@@ -191,7 +193,7 @@ def search(study: Study, lab: Lab, plans: Sequence[StudyPlan], undefended: Mappi
 
         def heard(plan: StudyPlan, trial: Finished) -> None:
             _show(board, plan, trial)
-            told(plan, trial)
+            on_trial(plan, trial)
 
         tasks = [
             Task(
@@ -208,11 +210,11 @@ def search(study: Study, lab: Lab, plans: Sequence[StudyPlan], undefended: Mappi
         )
 
 
-def _work(lab: Lab, tasks: Sequence[Task], told: Told) -> None:
+def _work(lab: Lab, tasks: Sequence[Task], on_trial: OnTrial) -> None:
     """Run a worker in each of several threads; raise what cut one short, where trials are left."""
     workers = min(lab.jobs, _left([task.plan for task in tasks]))
     threads = ThreadPoolExecutor(workers)
-    pending = [threads.submit(work, tasks, told) for _ in range(workers)]
+    pending = [threads.submit(work, tasks, on_trial) for _ in range(workers)]
     try:
         wait(pending)
     except BaseException:
@@ -268,7 +270,9 @@ def measure_afresh(
                 found[one.strategy].append(replace(made, measured=place + 1))
     seeds = study.settings.fresh_seeds
     ceiling = ceiling_of(study, [undefended[seed] for seed in seeds])
-    return [_best(found[s.strategy]) or nothing_found(s, seeds, chosen[s.strategy], ceiling, linkage) for s in searches]
+    return [
+        _best(found[s.strategy]) or unmeasured_point(s, seeds, chosen[s.strategy], ceiling, linkage) for s in searches
+    ]
 
 
 def _measure_candidates(

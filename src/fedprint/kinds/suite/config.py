@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from fedprint.component import Component
 from fedprint.kinds.base import Kind, Resolved, Source, data_of
-from fedprint.kinds.config_files import merge, one_line, read_yaml
+from fedprint.kinds.config_files import as_yaml, merge, one_line, read_yaml
 from fedprint.kinds.federation.config import ReportConfig
 from fedprint.kinds.jobs import title_of
 from fedprint.kinds.sources import file_of
@@ -87,7 +87,7 @@ class Suite:
         """Return the resolved members as YAML."""
         members = {member.label: yaml.safe_load(member.config.text()) for member in self.members}
         content = {"report": {"title": self.title}, "members": members}
-        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        return as_yaml(content)
 
 
 def load_suite(source: Source, kind_of: KindOf) -> Suite:

@@ -38,10 +38,10 @@ def model_of_run(root: Path, run_id: str) -> FedModule:
 
 def read_model(folder: Path) -> FedModule:
     """Return the model in a folder that the stage federate wrote: weights, and the configuration that rebuilds it."""
-    told = read_json(folder / DESCRIPTION)
-    if "settings" not in told:
+    description = read_json(folder / DESCRIPTION)
+    if "settings" not in description:
         raise FedprintError(f"{folder / DESCRIPTION}: no model of a federation; load its weights with safetensors")
-    config = check_experiment({**_OTHERS, **told["settings"]}, str(folder / DESCRIPTION))
-    model = build.network(config, tuple(told["shape"]), len(told["class_names"]), told["task"])
+    config = check_experiment({**_OTHERS, **description["settings"]}, str(folder / DESCRIPTION))
+    model = build.network(config, tuple(description["shape"]), len(description["class_names"]), description["task"])
     build.load_parameters(model, load_file(folder / WEIGHTS))
     return model.eval()

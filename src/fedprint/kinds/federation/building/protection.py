@@ -82,20 +82,20 @@ def _described(settled: Sequence[object]) -> dict[str, Any]:
     }
 
 
-def write_overhead(task: Task, found: Protected, seconds_per_update: float) -> None:
-    """Write overhead/overhead.json and tell it: examples added, and seconds of each point."""
+def write_overhead(task: Task, protected: Protected, seconds_per_update: float) -> None:
+    """Write overhead/overhead.json and send it: examples added, and seconds of each defence point."""
     numbers = {
-        **found.data_overhead,
-        "cluster_seconds": found.cluster_seconds,
-        "data_seconds_per_device": found.data_seconds / max(found.defended, 1),
+        **protected.data_overhead,
+        "cluster_seconds": protected.cluster_seconds,
+        "data_seconds_per_device": protected.data_seconds / max(protected.defended, 1),
         "update_seconds_per_device": seconds_per_update,
     }
     write_json(task.at("overhead") / "overhead.json", numbers)
     if not task.config.defences:
         return
     task.metrics([(f"overhead/{name}", float(value), 0) for name, value in numbers.items()])
-    shown = f"{found.after / max(found.before, 1):.2f} times the data, {1000 * seconds_per_update:.1f} ms per update"
-    print(f"defences of {task.item}: {shown}", file=sys.stderr, flush=True)
+    factor, ms = protected.after / max(protected.before, 1), 1000 * seconds_per_update
+    print(f"defences of {task.item}: {factor:.2f} times the data, {ms:.1f} ms per update", file=sys.stderr, flush=True)
 
 
 def _examples(devices: Sequence[Device], roles: Sequence[str]) -> int:

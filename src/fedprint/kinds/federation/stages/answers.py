@@ -1,4 +1,4 @@
-"""What the attack answered beside who it was: opened by the stages that judge."""
+"""The answers of the attack beside the truth: opened by the stages that judge."""
 
 from __future__ import annotations
 

@@ -16,22 +16,22 @@ from fedprint.store.reader import UpdateStore
 
 def run(task: Task) -> None:
     """Write questions/ and answers/."""
-    facts = gather(task)
+    facts = facts_of(task)
     asked = [
         about_updates(facts),
-        *(found for analysis in task.config.analyses_under(task.prior) for found in analysis.ask(facts)),
+        *(asked for analysis in task.config.analyses_under(task.prior) for asked in analysis.ask(facts)),
     ]
     questions, answers = task.at("questions"), task.at("answers")
     for folder in (questions, answers):
         folder.mkdir(parents=True)
-    # ascending ids: an order that followed the devices would tell who sent what
+    # ascending ids: the order of the devices would reveal the senders
     write_json(questions / "questions.json", {"kind": "user", "world": "closed", "options": list(facts.users)})
-    save_questions(questions, [found for found, _ in asked])
-    save_answers(answers, [found for _, found in asked])
+    save_questions(questions, [question for question, _ in asked])
+    save_answers(answers, [answer for _, answer in asked])
 
 
-def gather(task: Task) -> Facts:
-    """Return all that is known about a finished federation."""
+def facts_of(task: Task) -> Facts:
+    """Return all facts about a finished federation."""
     store = UpdateStore.open(task.at("observed"), verify=False)
     meta = load_meta(task.at("meta"))
     truth = read_truth(task.at("truth")).set_index("obs_id")

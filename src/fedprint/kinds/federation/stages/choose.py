@@ -1,4 +1,4 @@
-"""Stage choose: the executor that trains clients, by a short trial where the configuration leaves it open."""
+"""Stage choose: the executor that trains clients, by a short trial where the configuration names none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedprint.types import ClientJob
 
 
 def run(task: Task) -> None:
-    """Write the executor's name: executors agree to rounding, not to the bit, so a job keeps the one it began with."""
+    """Write the executor's name. Executors agree up to rounding, not to the bit, so a job keeps its first one."""
     torch.set_num_threads(1)
     name = task.config.federation.backend
     if name == "auto":

@@ -1,4 +1,4 @@
-"""Stage embed: the recorded updates in two dimensions, for the eye alone."""
+"""Stage embed: the recorded updates in two dimensions, for figures alone."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fedprint.store.reader import UpdateStore
 
 
 def run(task: Task) -> None:
-    """Write the place of every update that the figure may show."""
+    """Write two coordinates of every update that the figure may show."""
     torch.set_num_threads(1)
     store = UpdateStore.open(task.at("observed"), verify=False)
     with threadpool_limits(1):
-        shown = two_dimensions(store, np.arange(len(store.index)), seed=task.seed)
+        coordinates = two_dimensions(store, np.arange(len(store.index)), seed=task.seed)
     task.at("embedding").mkdir()
-    np.savez(task.at("embedding") / "embedding.npz", xy=shown, obs_id=store.index["obs_id"].to_numpy())
+    np.savez(task.at("embedding") / "embedding.npz", xy=coordinates, obs_id=store.index["obs_id"].to_numpy())

@@ -34,7 +34,7 @@ def write_analyses(
     out: Path,
     more: Sequence[Measurement] = (),
 ) -> None:
-    """Write analysis_rows.jsonl, one measurement per line, ``more`` last, and exhibits.json: analysis -> what it shows.
+    """Write analysis_rows.jsonl, one measurement per line, ``more`` last, and exhibits.json, by analysis.
 
     ``ap`` (user id -> average precision) is the selected attack's.
     """
@@ -63,8 +63,8 @@ def _measure(task: Task, condition: Mapping[str, Any]) -> Iterator[Measurement]:
         if task.config.defences and trial.keys["analysis"] not in knowing:
             keys |= {"adversary": "naive", "recipe": "recorded"}
         keys |= trial.keys
-        for found in judge(trial, answers[trial.questions], setting):
-            yield replace(found, keys=keys)
+        for measured in judge(trial, answers[trial.questions], setting):
+            yield replace(measured, keys=keys)
 
 
 def _path(trial: Trial) -> list[str]:
@@ -76,9 +76,9 @@ def _exhibits(task: Task, meta: Meta, ap: Mapping[int, float]) -> Iterator[tuple
         return
     scene = open_scene(task, meta, ap)
     for analysis in task.config.analyses_under(task.prior):
-        found = analysis.exhibit(scene)
-        if found is not None:
-            yield analysis.name, found
+        exhibit = analysis.exhibit(scene)
+        if exhibit is not None:
+            yield analysis.name, exhibit
 
 
 def open_scene(task: Task, meta: Meta, ap: Mapping[int, float]) -> Scene:

@@ -22,8 +22,8 @@ RECORDED: Mapping[str, str] = {
 def measure_diversity(task: Task) -> Iterator[Measurement]:
     """Yield how V_c and U_s moved over training; nothing where no round recorded them, or too few did.
 
-    Rounds without updates recorded none, and one of value 0 has no logarithm. Keys: ``analysis``, ``view`` (who can
-    know it: it is read off raw updates), ``training``.
+    Rounds without updates recorded none, and one of value 0 has no logarithm. Keys: ``analysis``, ``view`` (local, as
+    it needs raw updates), ``training``.
     """
     rounds = read_json(task.at("utility") / "history.json")["rounds"]
     recorded = {

@@ -1,4 +1,4 @@
-"""Where devices choose how strongly they protect themselves: recognition of each choice apart (gradient-leaks, 6)."""
+"""Recognition of users by the strength of defence that their devices chose (gradient-leaks, 6)."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def measure_strengths(task: Task, attack: Mapping[str, Any], answers: Answers) -
     layers = attack["attacks"][name]["layers"]
     for linkage in task.config.selection.linkages:
         truth = answers.truth[linkage]
-        found = outcomes(answers.scores(linkage, name), truth, truth)
+        everyone = outcomes(answers.scores(linkage, name), truth, truth)
         for group in groups:
             keys = {"analysis": ANALYSIS, "strength": group.strength, "protected": group.protected}
             keys |= {"linkage": linkage, "attack": name, "layers": ",".join(layers) if layers else "all"}
             measured = measure_outcomes(
-                outcomes_of(found, group.columns),
+                outcomes_of(everyone, group.columns),
                 seed_for(task.seed, "interval", ANALYSIS, linkage, group.strength, group.protected),
                 confidence=evaluation.confidence,
                 resamples=evaluation.resamples,
@@ -71,10 +71,10 @@ def group_users(choices: Mapping[int, tuple[str, bool]]) -> list[Group]:
 
 
 def strength_label(config: Experiment, settings: Sequence[Mapping[str, Any]]) -> str:
-    """Return what a device chose, such as ``mm-aug alpha=0.5``: the settings in which devices differ."""
+    """Return the choice of a device, such as ``mm-aug alpha=0.5``: the settings in which devices differ."""
     chosen = [
-        f"{defence.name} {name}={found[name]:g}"
-        for defence, found in zip(config.defences, settings, strict=True)
+        f"{defence.name} {name}={values[name]:g}"
+        for defence, values in zip(config.defences, settings, strict=True)
         for name in defence.varying
     ]
     return ", ".join(chosen)

@@ -38,11 +38,11 @@ from fedprint.types import Device, Examples, Params, User
 
 KNN_NEIGHBOURS = 10
 KNN_EXAMPLES = 60_000
-"""Of more training examples 10-NN knows this many, evenly spaced."""
+"""Most training examples that 10-NN compares with, evenly spaced."""
 
 
 def run(task: Task) -> None:
-    """Write observed/, public/, truth/, utility/, the model, and what the defences cost.
+    """Write observed/, public/, truth/, utility/, the model, and the costs of the defences.
 
     A killed run continues at its last complete round.
     """
@@ -66,24 +66,24 @@ def run(task: Task) -> None:
     write_json(task.at("utility") / "history.json", summary)
     write_json(task.at("truth") / "strengths.json", strengths(task, defended.devices))
     write_overhead(task, defended, watch.defence_seconds / max(watch.updates, 1))
-    # A resumed run does not know what the rounds before it took.
+    # A resumed run does not know the time of the rounds before it.
     seconds = None if resumed else time.process_time() - used
     write_json(task.at("overhead") / "seconds.json", {"federation_seconds": seconds})
     print(f"federated {task.item} in {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
 
 
 def write_model(task: Task, params: Params, shape: Sequence[int]) -> None:
-    """Write the trained global model: weights, and what rebuilds it (model.py); nothing is pickled."""
+    """Write the trained global model: its weights, and the settings that rebuild it (model.py); nothing is pickled."""
     folder = task.at("model")
     folder.mkdir(exist_ok=True)
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in params.items()}, folder / WEIGHTS)
     meta, settings = load_meta(task.at("meta")), task.config.model_dump(mode="json", include=set(BUILT_FROM))
-    told = {"settings": settings, "shape": list(shape), "task": meta.task, "class_names": list(meta.class_names)}
-    write_json(folder / DESCRIPTION, told)
+    description = {"settings": settings, "shape": list(shape), "task": meta.task, "class_names": list(meta.class_names)}
+    write_json(folder / DESCRIPTION, description)
 
 
 def _folder(task: Task) -> Path:
-    """Return where the store grows."""
+    """Return the folder of the unfinished store."""
     return task.scratch / "federation"
 
 
@@ -134,7 +134,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 class _Watch:
-    """Shows rounds, updates per second, loss and utility; tells metrics in batches."""
+    """Shows rounds, updates per second, loss and utility; sends metrics in batches."""
 
     def __init__(self, bar: Meter, task: Task, *, unit: str) -> None:
         self._bar, self._task, self._unit = bar, task, unit
@@ -159,7 +159,7 @@ class _Watch:
             self.flush()
 
     def flush(self) -> None:
-        """Write what has gathered."""
+        """Send the collected metrics."""
         self._task.metrics(self._points)
         self._points, self._sent = [], time.monotonic()
 
@@ -217,8 +217,8 @@ def _nearest_neighbours(examples: Examples, x: torch.Tensor, labels: np.ndarray,
 
     known = examples["x"].flatten(1).cpu().numpy()
     k = min(KNN_NEIGHBOURS, len(known))
-    found = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(known).kneighbors(x.flatten(1).cpu().numpy())[1]
-    neighbours = examples["y"].cpu().numpy()[found]
+    nearest = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(known).kneighbors(x.flatten(1).cpu().numpy())[1]
+    neighbours = examples["y"].cpu().numpy()[nearest]
     if meta.task == "multi_label":
         return np.asarray(neighbours.mean(1))
     votes = np.stack([(neighbours == c).sum(1) for c in range(len(meta.class_names))], axis=1)

@@ -1,4 +1,4 @@
-"""Stage prepare: users are loaded, encoded and split; from here on nobody touches the source."""
+"""Stage prepare: users are loaded, encoded and split; no later stage opens the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks beside the truth: one number per image of everything that is measured."""
+"""Reconstructions compared with the truth: one number per image of everything that is measured."""
 
 from __future__ import annotations
 
@@ -14,34 +14,35 @@ from safetensors.numpy import load_file
 from fedprint.data.formats.files import read_json
 from fedprint.evaluation.inversion import reconstruction as measure
 from fedprint.evaluation.inversion.tracing import participants_of
-from fedprint.kinds.inversion.attack import FOUND, SCORES, TRACED
+from fedprint.kinds.inversion.attack import RECONSTRUCTED, SCORES, TRACED
 from fedprint.kinds.inversion.victims import IMAGES, PERTURBATION, SETTING
 
 Numbers = NDArray[Any]
 MATCHINGS = ("index", "assignment")
-"""How reconstructions of one gradient are held against its images: in the order found, or in the best one."""
+"""How reconstructions of one gradient are compared with its images: in their own order, or in the best one."""
 
 PIXELS: Mapping[str, str] = {"raw": "raw-error", "clipped": "error"}
 """How images are measured -> the name of their errors: as the search left them (papers.md 4.1), or cut to [0, 1]."""
 
 DEAL = 0
-"""The seed by which victims are dealt out to participants: one deal for every attack on them."""
+"""The seed that groups victims into participants: the same for every attack on them."""
 
 IMAGE_LEVEL = 0
 """The number of participants that stands for tracing to the image itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sought:
-    """How likely each of q candidate images is in each of v gradients, and the truth ``own`` (q,).
+class CandidateScores:
+    """How likely each of q candidate images is in each of v gradients, and the truth ``owner`` (q,).
 
-    ``scores`` (q, v) by alignment, ``loss`` (q, v) by loss. ``own`` is the victim whose image a candidate is, -1 for a
-    stranger's. Of each gradient k candidates were ``asked`` about one by one, (k, v), with ``lira`` (k, v); k may be 0.
+    ``scores`` (q, v) by alignment, ``loss`` (q, v) by loss. ``owner`` is the victim whose image a candidate is, -1 for
+    a stranger's. For each gradient k candidates (k may be 0) were ``asked`` about one by one, (k, v), with
+    ``lira`` (k, v).
     """
 
     scores: Numbers
     loss: Numbers
-    own: Numbers
+    owner: Numbers
     asked: Numbers
     lira: Numbers
 
@@ -53,7 +54,7 @@ class Judged:
     ``by_matching`` maps "<matching>/<measure>" (error, raw-error of images that are not cut to [0, 1], psnr, ssim,
     labels); ``blind`` maps a measure to what the mean test image would score, and "<matching>/labels" to what random
     labels would. ``traced`` and ``traced_chance`` map the number of participants to hits and their expectation for a
-    random reconstruction; :data:`IMAGE_LEVEL` asks for the image itself. ``sought`` needs no reconstruction.
+    random reconstruction; :data:`IMAGE_LEVEL` asks for the image itself. ``candidates`` need no reconstruction.
     ``course`` (s, n) are the errors of what a search had after each of its s logged evaluations, best assigned and cut
     to [0, 1]; s is 0 where nothing was searched.
     """
@@ -62,24 +63,24 @@ class Judged:
     blind: Mapping[str, Numbers]
     traced: Mapping[int, Numbers]
     traced_chance: Mapping[int, Numbers]
-    sought: Sought
+    candidates: CandidateScores
     course: Numbers
 
 
 def judge(opened: Mapping[str, Path], participants: Sequence[int]) -> Judged:
-    """Hold what one adversary found/, its scores/ and what it traced/ against the truth/ about what was observed/."""
-    known, answers = load_file(opened["truth"] / IMAGES), load_file(opened["found"] / FOUND)
+    """Compare what one adversary reconstructed/, its scores/ and what it traced/ with the truth/ about observed/."""
+    known, answers = load_file(opened["truth"] / IMAGES), load_file(opened["reconstructed"] / RECONSTRUCTED)
     classes = read_json(opened["observed"] / SETTING)["classes"]
     x, y, images, raw, labels = known["x"], known["y"], answers["images"], answers["raw"], answers["labels"]
-    places = measure.assignment(images, x)
-    paired = {"index": images, "assignment": measure.rearranged(images, places)}
+    assigned = measure.assignment(images, x)
+    paired = {"index": images, "assignment": measure.rearranged(images, assigned)}
     uncut = {"index": raw, "assignment": measure.rearranged(raw, measure.assignment(raw, x))}
     by_matching = {f"{name}/{key}": v for name, made in paired.items() for key, v in _quality(made, x).items()}
     by_matching |= {f"{name}/raw-error": measure.relative_errors(made, x).ravel() for name, made in uncut.items()}
     by_matching["index/labels"] = (labels == y).astype(float).ravel()
     by_matching["assignment/labels"] = measure.label_hits(labels, y).ravel()
     nearest = load_file(opened["traced"] / TRACED)["nearest"]
-    hits, chance = _traced(nearest, known["order"], places, participants)
+    hits, chance = _traced(nearest, known["order"], assigned, participants)
     blind = _quality(np.broadcast_to(known["blind"], x.shape), x)
     blind |= {"index/labels": np.full(y.size, 1 / classes), "top": measure.largest_errors(x).ravel()}
     blind["assignment/labels"] = measure.chance_label_hits(y, classes).ravel()
@@ -88,8 +89,8 @@ def judge(opened: Mapping[str, Path], participants: Sequence[int]) -> Judged:
         blind=blind,
         traced=hits,
         traced_chance=chance,
-        sought=Sought(
-            **load_file(opened["scores"] / SCORES), own=owners_of(known["sought"], *y.shape), asked=known["asked"]
+        candidates=CandidateScores(
+            **load_file(opened["scores"] / SCORES), owner=owners_of(known["candidates"], *y.shape), asked=known["asked"]
         ),
         course=_course(answers["course"], x) if "course" in answers else np.empty((0, y.size)),
     )
@@ -107,29 +108,29 @@ def largest_error(judged: Judged, pixels: str) -> float | None:
     return None if pixels == "raw" else float(judged.blind["top"].max())
 
 
-def owners_of(sought: Numbers, victims: int, batch: int) -> Numbers:
-    """Return the victim (q,) whose image each candidate is, -1 for a stranger; ``sought`` (q,) are places of images."""
-    owners: Numbers = np.where(sought < victims * batch, sought // batch, -1)
+def owners_of(candidates: Numbers, victims: int, batch: int) -> Numbers:
+    """Return the victim (q,) whose image each candidate is, -1 for a stranger; given their numbers (q,)."""
+    owners: Numbers = np.where(candidates < victims * batch, candidates // batch, -1)
     return owners
 
 
-def _quality(found: Numbers, truth: Numbers) -> dict[str, Numbers]:
+def _quality(images: Numbers, truth: Numbers) -> dict[str, Numbers]:
     return {
-        "error": measure.relative_errors(found, truth).ravel(),
-        "psnr": measure.psnr(found, truth).ravel(),
-        "ssim": measure.ssim(found, truth).ravel(),
+        "error": measure.relative_errors(images, truth).ravel(),
+        "psnr": measure.psnr(images, truth).ravel(),
+        "ssim": measure.ssim(images, truth).ravel(),
     }
 
 
 def _traced(
-    nearest: Numbers, order: Numbers, places: Numbers, participants: Sequence[int]
+    nearest: Numbers, order: Numbers, assigned: Numbers, participants: Sequence[int]
 ) -> tuple[dict[int, Numbers], dict[int, Numbers]]:
     """Return hits and chance (n,) of every number of participants; query q is image ``order[q]``."""
-    v, b = places.shape
+    v, b = assigned.shape
     answer = np.empty_like(nearest)
     answer[order] = nearest  # by image
-    own = (places + b * np.arange(v)[:, None]).ravel()
-    hits = {IMAGE_LEVEL: (answer == own).astype(float)}
+    right = (assigned + b * np.arange(v)[:, None]).ravel()
+    hits = {IMAGE_LEVEL: (answer == right).astype(float)}
     chance = {IMAGE_LEVEL: np.full(v * b, 1 / (v * b))}
     for number in sorted({n for n in participants if n < v} | {v}):
         owner = participants_of(v, number, DEAL)
@@ -141,5 +142,5 @@ def _traced(
 
 def read_perturbation(truth: Path) -> dict[str, Any]:
     """Return ``victims``: |B| / |E_B| and the cosines of each; and ``layers``: quantiles of both (victims.py)."""
-    found: dict[str, Any] = read_json(truth / PERTURBATION)
-    return found
+    perturbation: dict[str, Any] = read_json(truth / PERTURBATION)
+    return perturbation

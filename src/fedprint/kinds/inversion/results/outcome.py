@@ -1,4 +1,4 @@
-"""What is kept of attacked gradients once they are judged: a small file, and what reports read of it."""
+"""The small file that is kept of judged gradients, and its values as reports read them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from safetensors.numpy import load_file
 
 from fedprint.data.formats.files import read_json, write_json
 from fedprint.evaluation.inversion.reconstruction import assignment, rearranged
-from fedprint.kinds.inversion.attack import FOUND
-from fedprint.kinds.inversion.results.judge import Judged, Sought, read_perturbation
+from fedprint.kinds.inversion.attack import RECONSTRUCTED
+from fedprint.kinds.inversion.results.judge import CandidateScores, Judged, read_perturbation
 from fedprint.kinds.inversion.victims import IMAGES
 from fedprint.types import Doubles, Floats, Ints
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What one adversary found, and the truth about its victims.
+    """The results of one adversary, and the truth about its victims.
 
     ``perturbation`` per victim; ``layers`` maps a layer to quantiles of B and E_B (victims.py). ``labels`` (n,) are the
-    true ones, ``truth`` and ``picture`` (n, c, h, w) uint8 the images and what was found, best assigned.
+    true ones, ``truth`` and ``picture`` (n, c, h, w) uint8 the images and the reconstructions, best assigned.
     ``trajectory`` holds evaluations (s,) and values (s, v), None for the closed form.
     """
 
@@ -45,23 +45,23 @@ class Exposure:
 
     @property
     def judged(self) -> Mapping[str, Judged]:
-        """What each adversary found."""
+        """The judged results by adversary."""
         return {adversary: outcome.judged for adversary, outcome in self.outcomes.items()}
 
     @property
     def pictures(self) -> Mapping[str, NDArray[np.uint8]]:
         """Images under "truth" and each adversary's name."""
-        found = {adversary: outcome.picture for adversary, outcome in self.outcomes.items()}
-        return {"truth": self.any.truth, **found}
+        pictures = {adversary: outcome.picture for adversary, outcome in self.outcomes.items()}
+        return {"truth": self.any.truth, **pictures}
 
     @property
     def trajectories(self) -> Mapping[str, tuple[Ints, Floats]]:
-        """How the adversaries' searches went, where there was one."""
-        return {name: found.trajectory for name, found in self.outcomes.items() if found.trajectory is not None}
+        """The trajectories of searches by adversary."""
+        return {name: one.trajectory for name, one in self.outcomes.items() if one.trajectory is not None}
 
     @property
     def any(self) -> Outcome:
-        """An outcome, for what is true of all of them."""
+        """Any outcome, for properties that all of them share."""
         return next(iter(self.outcomes.values()))
 
     @property
@@ -70,9 +70,9 @@ class Exposure:
         return np.array([np.inf if one["ratio"] is None else one["ratio"] for one in self.any.perturbation])
 
 
-def write_outcome(folder: Path, judged: Judged, truth: Path, found: Path) -> None:
+def write_outcome(folder: Path, judged: Judged, truth: Path, reconstructed: Path) -> None:
     """Write what reports need of one adversary, without times, so that equal runs write equal files."""
-    known, answers = load_file(truth / IMAGES), load_file(found / FOUND)
+    known, answers = load_file(truth / IMAGES), load_file(reconstructed / RECONSTRUCTED)
     flat = {"truth": _picture(known["x"]), "labels": known["y"].ravel(), **_flat(judged)}
     flat["picture"] = _picture(rearranged(answers["images"], assignment(answers["images"], known["x"])))
     flat |= {name: answers[name] for name in ("at", "values") if name in answers}
@@ -83,13 +83,13 @@ def write_outcome(folder: Path, judged: Judged, truth: Path, found: Path) -> Non
 
 def read_outcome(folder: Path) -> Outcome:
     """Return what :func:`write_outcome` wrote."""
-    told = read_json(folder / "outcome.json")
+    truth = read_json(folder / "outcome.json")
     with np.load(folder / "outcome.npz", allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     return Outcome(
         judged=_judged(arrays),
-        perturbation=told["victims"],
-        layers=told["layers"],
+        perturbation=truth["victims"],
+        layers=truth["layers"],
         labels=arrays["labels"],
         truth=arrays["truth"],
         picture=arrays["picture"],
@@ -102,13 +102,13 @@ def _flat(judged: Judged) -> dict[str, Any]:
     flat |= {f"blind|{name}": array for name, array in judged.blind.items()}
     flat |= {f"traced|{number}": array for number, array in judged.traced.items()}
     flat["course"] = judged.course
-    flat |= {f"sought|{name}": array for name, array in vars(judged.sought).items()}
+    flat |= {f"candidates|{name}": array for name, array in vars(judged.candidates).items()}
     return flat | {f"traced_chance|{number}": array for number, array in judged.traced_chance.items()}
 
 
-def _judged(found: Mapping[str, Any]) -> Judged:
+def _judged(arrays: Mapping[str, Any]) -> Judged:
     def part(name: str) -> dict[str, Any]:
-        return {key.partition("|")[2]: value for key, value in found.items() if key.startswith(f"{name}|")}
+        return {key.partition("|")[2]: value for key, value in arrays.items() if key.startswith(f"{name}|")}
 
     traced, chance = part("traced"), part("traced_chance")
     return Judged(
@@ -116,8 +116,8 @@ def _judged(found: Mapping[str, Any]) -> Judged:
         blind=part("blind"),
         traced={int(number): array for number, array in traced.items()},
         traced_chance={int(number): array for number, array in chance.items()},
-        sought=Sought(**part("sought")),
-        course=found["course"],
+        candidates=CandidateScores(**part("candidates")),
+        course=arrays["course"],
     )
 
 

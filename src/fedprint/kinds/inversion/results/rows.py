@@ -1,7 +1,7 @@
 """Measurement rows of an inversion experiment: every number with its interval, chance and n.
 
-Images of one gradient are not independent, so intervals resample victims. Chance is what an adversary scores that sees
-no gradient: it answers with the mean test image, with random labels, with a random reconstruction.
+Images of one gradient are not independent, so intervals resample victims. Chance is the score of an
+adversary that sees no gradient: it answers with the mean test image, random labels or a random reconstruction.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from fedprint.evaluation.inversion.reconstruction import SUCCESS
 from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.rows import Row, to_row
 from fedprint.kinds.inversion.config import MAIN
-from fedprint.kinds.inversion.jobs import Place, images_of
+from fedprint.kinds.inversion.jobs import Cell, images_of
+from fedprint.kinds.inversion.results.candidates import rows_of_candidates
 from fedprint.kinds.inversion.results.judge import IMAGE_LEVEL, MATCHINGS, PIXELS, Judged, largest_error
 from fedprint.kinds.inversion.results.outcome import Exposure
 from fedprint.kinds.inversion.results.scene import Reading, Results, Scene, setting_keys
 from fedprint.kinds.inversion.results.scores import COMPARED, rows_of_scores
-from fedprint.kinds.inversion.results.sought import rows_of_sought
 from fedprint.types import Measurement
 
 
 def all_rows(results: Results) -> list[Row]:
     """Return every measurement row, in the order of the file."""
-    found = [*_accuracies(results)]
-    for place, exposure in results.exposures.items():
-        first = not results.experiment.config.repeats(place.attack, place.batch)
+    rows = [*_accuracies(results)]
+    for cell, exposure in results.exposures.items():
+        first = not results.experiment.config.repeats(cell.attack, cell.batch)
         if first:
-            found += _perturbations(results, place, exposure)
+            rows += _perturbations(results, cell, exposure)
         for adversary, judged in exposure.judged.items():
-            scene = Scene.of(results.experiment, place, adversary)
-            found += rows_of_images(scene, judged, results.readings[place, adversary])
+            scene = Scene.of(results.experiment, cell, adversary)
+            rows += rows_of_images(scene, judged, results.readings[cell, adversary])
             if first:
-                found += rows_of_sought(scene, judged.sought, results.experiment.config.participants)
-    found += [*_regions(results), *rows_of_scores(results)]
-    return [to_row(one) for one in found]
+                rows += rows_of_candidates(scene, judged.candidates, results.experiment.config.participants)
+    rows += [*_regions(results), *rows_of_scores(results)]
+    return [to_row(one) for one in rows]
 
 
 def _accuracies(results: Results) -> Iterator[Measurement]:
     classes = 1 / _classes(results)
     networks = [chosen.network.name for chosen in results.experiment.config.attacks]
-    for (attack, place), found in results.hits.items():
+    for (attack, setting), hits in results.hits.items():
         if networks.index(networks[attack]) != attack:
             continue  # the same network under another attack
-        keys = setting_keys(results.experiment, results.experiment.settings[place])
-        keys |= {"network": networks[attack], "training": "federated", "runs": len(found)}
+        keys = setting_keys(results.experiment, results.experiment.settings[setting])
+        keys |= {"network": networks[attack], "training": "federated", "runs": len(hits)}
         yield replace(
-            measurement("accuracy", results.accuracy(attack, place), classes, np.arange(found.shape[1])), keys=keys
+            measurement("accuracy", results.accuracy(attack, setting), classes, np.arange(hits.shape[1])), keys=keys
         )
 
 
@@ -60,9 +60,9 @@ def _classes(results: Results) -> int:
     return len(images_of(config.data, config.seed).class_names)
 
 
-def _perturbations(results: Results, place: Place, exposure: Exposure) -> Iterator[Measurement]:
+def _perturbations(results: Results, cell: Cell, exposure: Exposure) -> Iterator[Measurement]:
     """Yield |B| / |E_B|, and for a secret head the same and the cosine of both by layer."""
-    scene = Scene.of(results.experiment, place, "")
+    scene = Scene.of(results.experiment, cell, "")
     victims = np.arange(len(exposure.any.perturbation))
     scene = replace(
         scene, victims=victims, keys={**scene.keys, "adversary": None, "attack": None, "attack_variant": None}
@@ -72,14 +72,14 @@ def _perturbations(results: Results, place: Place, exposure: Exposure) -> Iterat
     yield scene.mean("perturbation_ratio", exposure.ratios, np.nan, None)
     if scene.keys["defence"] == "spn":
         for layer in exposure.any.perturbation[0]["layers"]:
-            found = [one["layers"][layer] for one in exposure.any.perturbation if layer in one["layers"]]
-            here = replace(scene.with_keys(layers=layer), victims=victims[: len(found)])
-            yield here.mean("perturbation_ratio", [ratio for ratio, _ in found], np.nan, None)
-            yield here.mean("gradient_cosine", [cosine for _, cosine in found], 0.0, (-1.0, 1.0))
+            pairs = [one["layers"][layer] for one in exposure.any.perturbation if layer in one["layers"]]
+            here = replace(scene.with_keys(layers=layer), victims=victims[: len(pairs)])
+            yield here.mean("perturbation_ratio", [ratio for ratio, _ in pairs], np.nan, None)
+            yield here.mean("gradient_cosine", [cosine for _, cosine in pairs], 0.0, (-1.0, 1.0))
 
 
 def rows_of_images(scene: Scene, judged: Judged, reading: Reading | None = None) -> Iterator[Measurement]:
-    """Yield what one adversary found; a ``reading`` adds the labels that a model reads from the images."""
+    """Yield the results of one adversary; a ``reading`` adds the labels that a model reads from the images."""
     blind = judged.blind
     for matching in MATCHINGS:
         here = scene.with_keys(matching=matching)
@@ -122,12 +122,12 @@ def _regions(results: Results) -> Iterator[Measurement]:
 def _regions_of(results: Results, attack: int, batch: int, adversary: str, defence: str) -> Iterator[Measurement]:
     settings = results.experiment.settings
     main = [i for i, s in enumerate(settings) if (s.defence, s.variant) == (defence, MAIN)]
-    asked = (Place(attack=attack, setting=i, batch=batch) for i in main)
-    found = [place for place in asked if place in results.exposures]
-    if not found:
+    asked = (Cell(attack=attack, setting=i, batch=batch) for i in main)
+    cells = [cell for cell in asked if cell in results.exposures]
+    if not cells:
         return
-    exposures = [results.exposures[place] for place in found]
-    scene = Scene.of(results.experiment, found[0], adversary)
+    exposures = [results.exposures[cell] for cell in cells]
+    scene = Scene.of(results.experiment, cells[0], adversary)
     scene = scene.with_keys(strength=None, defence_params=None, matching=MATCHINGS[1])
     judged = [exposure.judged[adversary] for exposure in exposures]
     ratio = np.concatenate([np.repeat(exposure.ratios, batch) for exposure in exposures])
@@ -136,7 +136,7 @@ def _regions_of(results: Results, attack: int, batch: int, adversary: str, defen
         for pixels, name in PIXELS.items()
     }
     error, blind = errors["clipped"], np.concatenate([one.blind["error"] for one in judged])
-    victims = np.tile(scene.victims, len(found))
+    victims = np.tile(scene.victims, len(cells))
     where = np.array([region(float(r), float(e)) for r, e in zip(ratio, error, strict=True)])
     for name in ("green", "white", "red"):
         inside = where == name

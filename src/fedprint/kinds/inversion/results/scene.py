@@ -1,4 +1,4 @@
-"""What measurement rows of an inversion experiment are made from: what its jobs found, and where each belongs."""
+"""The results that measurement rows of an inversion experiment are made from, and the keys of each row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedprint.evaluation.intervals import Bounds, Interval, cluster_mean_interva
 from fedprint.evaluation.inversion.capability import accuracy_of_runs
 from fedprint.evaluation.metrics import METRICS, measurement
 from fedprint.kinds.inversion.config import InversionExperiment, Setting
-from fedprint.kinds.inversion.jobs import Place
+from fedprint.kinds.inversion.jobs import Cell
 from fedprint.kinds.inversion.results.outcome import Exposure
 from fedprint.rng import numpy_rng
 from fedprint.types import Doubles, Ints, Measurement
@@ -29,16 +29,16 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """All jobs of an experiment but for ``failures``: what could not be computed, and why.
+    """The results of all jobs of an experiment but for ``failures``: jobs that failed, and why.
 
     ``hits`` maps (attack, setting) to test hits (r, n) of the r federations of that attack's network. ``readings`` maps
-    a place and an adversary to the labels that a trained model reads from the reconstructions.
+    a cell and an adversary to the labels that a trained model reads from the reconstructions.
     """
 
     experiment: InversionExperiment
     hits: Mapping[tuple[int, int], Doubles]
-    exposures: Mapping[Place, Exposure]
-    readings: Mapping[tuple[Place, str], Reading]
+    exposures: Mapping[Cell, Exposure]
+    readings: Mapping[tuple[Cell, str], Reading]
     failures: Mapping[str, str] = field(default_factory=dict)
 
     def accuracy(self, attack: int, setting: int) -> Interval:
@@ -48,18 +48,18 @@ class Results:
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """What the rows of one attacked setting share: their keys, and the victims behind the images (n,)."""
+    """The keys that the rows of one attacked setting share, and the victims behind the images (n,)."""
 
     keys: Mapping[str, Any]
     victims: Ints
     seed: int
 
     @classmethod
-    def of(cls, experiment: InversionExperiment, place: Place, adversary: str) -> Scene:
+    def of(cls, experiment: InversionExperiment, cell: Cell, adversary: str) -> Scene:
         """Return the scene of one attacked setting."""
-        config, setting = experiment.config, experiment.settings[place.setting]
-        victims = np.repeat(np.arange(config.victims_of(place.attack, place.batch)), place.batch)
-        keys = {**setting_keys(experiment, setting), **attack_keys(experiment, place.attack, place.batch)}
+        config, setting = experiment.config, experiment.settings[cell.setting]
+        victims = np.repeat(np.arange(config.victims_of(cell.attack, cell.batch)), cell.batch)
+        keys = {**setting_keys(experiment, setting), **attack_keys(experiment, cell.attack, cell.batch)}
         return cls(keys={**keys, "adversary": adversary}, victims=victims, seed=config.seed)
 
     def with_keys(self, **keys: Any) -> Scene:
@@ -68,9 +68,9 @@ class Scene:
 
     def mean(self, metric: str, values: Any, chance: Any, bounds: Bounds | None = (0.0, 1.0)) -> Measurement:
         """Return the mean of one number per image."""
-        found = cluster_mean_interval(values, self.victims, self.rng(metric), bounds=bounds)
+        raw = cluster_mean_interval(values, self.victims, self.rng(metric), bounds=bounds)
         info = METRICS[metric]
-        interval = Interval(value=found.value, lo=max(found.lo, info.low), hi=min(found.hi, info.high))
+        interval = Interval(value=raw.value, lo=max(raw.lo, info.low), hi=min(raw.hi, info.high))
         return self.stated(metric, interval, float(np.mean(chance)))
 
     def stated(self, metric: str, interval: Interval, chance: float | None) -> Measurement:
@@ -78,12 +78,12 @@ class Scene:
         return replace(measurement(metric, interval, chance, self.victims), keys=self.keys)
 
     def rng(self, metric: str) -> np.random.Generator:
-        """Return the generator of an interval: it depends on what is measured, not on the order."""
+        """Return the generator of an interval: it depends on what is measured, not on the order of rows."""
         return numpy_rng(self.seed, "interval", metric, json.dumps(dict(self.keys), sort_keys=True, default=str))
 
 
 def setting_keys(experiment: InversionExperiment, setting: Setting) -> dict[str, Any]:
-    """Return what tells one mechanism and strength from another."""
+    """Return the keys of a mechanism and strength."""
     params = [defence.model_dump(mode="json") for defence in setting.defences]
     return {
         "experiment": experiment.name,
@@ -98,7 +98,7 @@ def setting_keys(experiment: InversionExperiment, setting: Setting) -> dict[str,
 
 
 def attack_keys(experiment: InversionExperiment, attack: int, batch: int) -> dict[str, Any]:
-    """Return what tells one attack on one kind of gradient from another."""
+    """Return the keys of an attack on one kind of gradient."""
     chosen = experiment.config.attacks[attack]
     return {
         "attack": chosen.attack.name,

@@ -1,4 +1,4 @@
-"""CAP rows of an inversion experiment: what each mechanism protects and costs, and how far one is above another.
+"""CAP rows of an inversion experiment: what each mechanism protects and costs, and by how much one is above another.
 
 A mechanism of which a strength is missing has no score: a mean over another grid would be another score.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from fedprint.evaluation.inversion.capability import Setting, cap, cap_difference
 from fedprint.kinds.inversion.config import MAIN
-from fedprint.kinds.inversion.jobs import Place
+from fedprint.kinds.inversion.jobs import Cell
 from fedprint.kinds.inversion.results.judge import IMAGE_LEVEL, MATCHINGS, PIXELS, Judged, largest_error
 from fedprint.kinds.inversion.results.scene import Reading, Results, Scene
 from fedprint.reports.numbers.inversion import AGAINST
@@ -80,8 +80,8 @@ class _Grid:
     def settings(self, reading: int, strengths: Collection[float]) -> list[Setting]:
         """Return what CAP averages over these of the strengths, in one of the readings."""
         return [
-            Setting(hits=hits, distances=found[reading].values)
-            for strength, hits, found in zip(self.strengths, self.hits, self.distances, strict=True)
+            Setting(hits=hits, distances=distances[reading].values)
+            for strength, hits, distances in zip(self.strengths, self.hits, self.distances, strict=True)
             if strength in strengths
         ]
 
@@ -89,8 +89,8 @@ class _Grid:
     def errors(self) -> list[tuple[int, str]]:
         """The readings of relative errors in the best assignment, with their pixels."""
         return [
-            (place, str(one.keys["pixels"]))
-            for place, one in enumerate(self.distances[0])
+            (index, str(one.keys["pixels"]))
+            for index, one in enumerate(self.distances[0])
             if one.metric == "cap_reconstruction" and one.keys["matching"] == MATCHINGS[1]
         ]
 
@@ -98,25 +98,26 @@ class _Grid:
 def _grids(results: Results, attack: int, batch: int, adversary: str) -> dict[tuple[str, str], _Grid]:
     """Return the whole grids by (defence, variant); an ablation may not be attacked here."""
     config, settings = results.experiment.config, results.experiment.settings
-    groups: dict[tuple[str, str], list[Place]] = {}
+    groups: dict[tuple[str, str], list[Cell]] = {}
     for number, setting in enumerate(settings):
-        place = Place(attack=attack, setting=number, batch=batch)
-        groups.setdefault((setting.defence, setting.variant), []).append(place)
+        groups.setdefault((setting.defence, setting.variant), []).append(
+            Cell(attack=attack, setting=number, batch=batch)
+        )
     first = config.attacks[attack].variant == MAIN and adversary == config.adversaries[-1]
     participants = config.traced_among(attack)
     return {
         name: _Grid(
-            strengths=tuple(settings[place.setting].strength for place in places),
-            hits=[results.hits[attack, place.setting] for place in places],
+            strengths=tuple(settings[cell.setting].strength for cell in cells),
+            hits=[results.hits[attack, cell.setting] for cell in cells],
             distances=[
-                _distances(results.exposures[place].judged[adversary], results.readings[place, adversary], participants)
-                for place in places
+                _distances(results.exposures[cell].judged[adversary], results.readings[cell, adversary], participants)
+                for cell in cells
             ],
-            scenes=[Scene.of(results.experiment, place, adversary) for place in places],
+            scenes=[Scene.of(results.experiment, cell, adversary) for cell in cells],
             headline=first and name[1] == MAIN,
         )
-        for name, places in groups.items()
-        if all(place in results.exposures and (attack, place.setting) in results.hits for place in places)
+        for name, cells in groups.items()
+        if all(cell in results.exposures and (attack, cell.setting) in results.hits for cell in cells)
     }
 
 
@@ -133,22 +134,24 @@ def _grids_of_gradients(results: Results, attack: int, batch: int, adversary: st
 
 def _distances(judged: Judged, reading: Reading, participants: int) -> list[_Distance]:
     """Return the distances of one setting: relative error, labels missed, images mistraced."""
-    found, blind = [], judged.blind
+    distances, blind = [], judged.blind
     for matching in MATCHINGS:
         for pixels, name in PIXELS.items():
             keys = {"matching": matching, "pixels": pixels}
             error, top = judged.by_matching[f"{matching}/{name}"], largest_error(judged, pixels)
-            found.append(_Distance(metric="cap_reconstruction", keys=keys, values=error, blind=blind["error"], top=top))
+            distances.append(
+                _Distance(metric="cap_reconstruction", keys=keys, values=error, blind=blind["error"], top=top)
+            )
         missed, guessed = (1 - one[f"{matching}/labels"] for one in (judged.by_matching, blind))
         keys = {"matching": matching, "labels": "gradient"}
-        found.append(_Distance(metric="cap_membership", keys=keys, values=missed, blind=guessed))
+        distances.append(_Distance(metric="cap_membership", keys=keys, values=missed, blind=guessed))
     keys = {"matching": MATCHINGS[1], "labels": "image"}
-    found.append(_Distance(metric="cap_membership", keys=keys, values=1 - reading.hits, blind=1 - reading.blind))
+    distances.append(_Distance(metric="cap_membership", keys=keys, values=1 - reading.hits, blind=1 - reading.blind))
     for number, level in ((participants, "participant"), (IMAGE_LEVEL, "image")):
         hits, chance = judged.traced[number], judged.traced_chance[number]
         asked: dict[str, Any] = {"level": level, "participants": number or len(hits)}
-        found.append(_Distance(metric="cap_tracing", keys=asked, values=1 - hits, blind=1 - chance))
-    return found
+        distances.append(_Distance(metric="cap_tracing", keys=asked, values=1 - hits, blind=1 - chance))
+    return distances
 
 
 def _caps(grid: _Grid) -> Iterator[Measurement]:
@@ -157,7 +160,7 @@ def _caps(grid: _Grid) -> Iterator[Measurement]:
         here = scene.with_keys(**first.keys, selected=grid.headline and first.main)
         settings = grid.settings(reading, grid.strengths)
         interval = cap(settings, scene.victims, here.rng(first.metric), first.top)
-        blind = [found[reading].blind.mean() for found in grid.distances]
+        blind = [one[reading].blind.mean() for one in grid.distances]
         chance = np.mean([s.accuracy.value * b for s, b in zip(settings, blind, strict=True)])
         yield here.stated(first.metric, interval, float(chance))
 
@@ -166,8 +169,8 @@ def _leads(spn: _Grid, theirs: _Grid, other: str) -> Iterator[Measurement]:
     """Yield how far spn's reconstruction CAP is above another mechanism's, on the papers' grid."""
     for reading, pixels in spn.errors:
         here = spn.scene(len(spn.strengths), against=other, matching=MATCHINGS[1], pixels=pixels)
-        own, beside = (grid.settings(reading, grid.strengths) for grid in (spn, theirs))
-        yield _difference(here, own, beside, spn.distances[0][reading].top)
+        first, second = (grid.settings(reading, grid.strengths) for grid in (spn, theirs))
+        yield _difference(here, first, second, spn.distances[0][reading].top)
 
 
 def _beside(ablation: _Grid, main: _Grid, against: str) -> Iterator[Measurement]:
@@ -176,8 +179,8 @@ def _beside(ablation: _Grid, main: _Grid, against: str) -> Iterator[Measurement]
     for reading, pixels in ablation.errors if shared else ():
         keys = {"against": against, "matching": MATCHINGS[1], "pixels": pixels}
         top = ablation.distances[0][reading].top
-        own, theirs = (grid.settings(reading, shared) for grid in (ablation, main))
-        yield _difference(ablation.scene(len(shared), **keys), own, theirs, top)
+        first, second = (grid.settings(reading, shared) for grid in (ablation, main))
+        yield _difference(ablation.scene(len(shared), **keys), first, second, top)
         for strength in shared:
             one, other = ablation.strengths.index(strength), main.strengths.index(strength)
             apart = ablation.distances[one][reading].values - main.distances[other][reading].values
@@ -185,6 +188,6 @@ def _beside(ablation: _Grid, main: _Grid, against: str) -> Iterator[Measurement]
             yield here.mean("rmse_difference", apart, np.nan, None if top is None else (-top, top))
 
 
-def _difference(here: Scene, own: list[Setting], theirs: list[Setting], top: float | None) -> Measurement:
-    interval = cap_difference(own, theirs, here.victims, here.rng("cap_difference"), top)
+def _difference(here: Scene, first: list[Setting], second: list[Setting], top: float | None) -> Measurement:
+    interval = cap_difference(first, second, here.victims, here.rng("cap_difference"), top)
     return here.stated("cap_difference", interval, None)

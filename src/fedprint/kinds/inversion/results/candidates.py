@@ -1,7 +1,7 @@
-"""Rows of attacks that need no reconstruction: which of the images in hand are in a gradient, and in whose.
+"""Rows of attacks that need no reconstruction: which of the candidate images are in a gradient, and in whose.
 
-Both read the alignment of an image's own gradient with what was sent (attacks/inversion/alignment.py); membership is
-asked by the loss too, and that of a few by likelihood ratios over shadows (attacks/inversion/membership.py).
+Both read the alignment of an image's gradient with the message (attacks/inversion/alignment.py). Membership is scored
+by the loss too, and that of a few candidates by likelihood ratios over shadows (attacks/inversion/membership.py).
 """
 
 from __future__ import annotations
@@ -13,33 +13,35 @@ import numpy as np
 
 from fedprint.evaluation.inversion.membership import membership_outcome
 from fedprint.evaluation.inversion.tracing import tracing_by_participants
-from fedprint.kinds.inversion.results.judge import DEAL, Numbers, Sought
+from fedprint.kinds.inversion.results.judge import DEAL, CandidateScores, Numbers
 from fedprint.kinds.inversion.results.scene import Scene
 from fedprint.reports.numbers.inversion import ALIGNMENT, DRAWN, LIRA, LOSS
 from fedprint.types import Measurement
 
 
-def rows_of_sought(scene: Scene, sought: Sought, participants: Sequence[int]) -> Iterator[Measurement]:
+def rows_of_candidates(scene: Scene, candidates: CandidateScores, participants: Sequence[int]) -> Iterator[Measurement]:
     """Yield example-level membership over all pairs of a candidate and a gradient, and tracing of the members.
 
     The pairs that were asked about by ratios have rows of every score, ``pairs: drawn``.
     """
-    scores, own = sought.scores, sought.own
-    whole = {ALIGNMENT: scores, LOSS: sought.loss}
+    scores, owner = candidates.scores, candidates.owner
+    whole = {ALIGNMENT: scores, LOSS: candidates.loss}
     updates = np.arange(scores.shape[1])
     here = scene.with_keys(attack=ALIGNMENT, attack_variant=None)
-    member = own[:, None] == updates
+    member = owner[:, None] == updates
     for name, each in whole.items():
         yield from _membership(here.with_keys(attack=name), each, member)
-    if sought.asked.size:
-        drawn = {name: np.take_along_axis(each, sought.asked, 0) for name, each in whole.items()} | {LIRA: sought.lira}
+    if candidates.asked.size:
+        drawn = {name: np.take_along_axis(each, candidates.asked, 0) for name, each in whole.items()} | {
+            LIRA: candidates.lira
+        }
         for name, each in drawn.items():
             asked = here.with_keys(attack=name, pairs=DRAWN)
-            yield from _membership(asked, each, np.take_along_axis(member, sought.asked, 0))
-    inside = own >= 0
+            yield from _membership(asked, each, np.take_along_axis(member, candidates.asked, 0))
+    inside = owner >= 0
     dealt = sorted({n for n in participants if n < len(updates)} | {len(updates)})
-    queries = replace(here, victims=own[inside])
-    traced = tracing_by_participants(scores[inside].argmax(1), own[inside], len(updates), dealt, seed=DEAL)
+    queries = replace(here, victims=owner[inside])
+    traced = tracing_by_participants(scores[inside].argmax(1), owner[inside], len(updates), dealt, seed=DEAL)
     for outcome in traced:
         asked = queries.with_keys(level="participant", participants=outcome.participants)
         yield asked.stated("tracing_accuracy", outcome.accuracy, outcome.chance)
@@ -49,8 +51,8 @@ def _membership(here: Scene, scores: Numbers, member: Numbers) -> Iterator[Measu
     """Yield AUC and TPR of scores (k, v) of k candidates of each gradient against the truth ``member`` (k, v)."""
     of_pair = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
     rng = here.rng("example_membership")
-    found = membership_outcome(scores.ravel(), member.ravel(), of_pair.ravel(), rng)
-    pairs = replace(here, victims=of_pair.ravel()).with_keys(members=found.members, others=found.others)
-    yield pairs.stated("example_membership_auc", found.auc, 0.5)
-    rare = pairs.with_keys(fpr=found.fpr, fpr_bound=found.fpr_bound)
-    yield rare.stated("example_membership_tpr", found.tpr, found.tpr_chance)
+    outcome = membership_outcome(scores.ravel(), member.ravel(), of_pair.ravel(), rng)
+    pairs = replace(here, victims=of_pair.ravel()).with_keys(members=outcome.members, others=outcome.others)
+    yield pairs.stated("example_membership_auc", outcome.auc, 0.5)
+    rare = pairs.with_keys(fpr=outcome.fpr, fpr_bound=outcome.fpr_bound)
+    yield rare.stated("example_membership_tpr", outcome.tpr, outcome.tpr_chance)
