@@ -1,9 +1,10 @@
 """How fast client-dp's largest experiment trains: updates per second, memory, and a projection for all its rounds.
 
 Run: ``FEDPRINT_DATA=... OMP_NUM_THREADS=1 python benchmarks/client_dp.py [EXPERIMENT] [ROUNDS]``, by default
-client-dp-10000 and 12. The stages prepare and federate run as processes of their own, without DVC and MLflow; federate
-runs twice, for a third of the rounds and for all, so that the difference is training alone, recorded and on the disk.
-With ``all`` for ROUNDS it runs one seed to the end of its budget and evaluates it; killed, it goes on if repeated.
+client-dp-10000 and 12. The stages prepare and federate run in separate processes, without DVC and MLflow. federate runs
+twice, for a third of the rounds and for all, so that the difference is training alone, with the writing of updates.
+With ``all`` for ROUNDS it runs one seed to the end of its budget and evaluates it; repeat the command to continue a
+killed run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from stages import STAGES, run_stage, task_of
 
 from fedprint.data.prepared import load_users
 from fedprint.federation.backends import best_device
-from fedprint.kinds.federation.build import make_plan
+from fedprint.kinds.federation.building.federation import make_plan
 from fedprint.lab.graph import Task
 from fedprint.store.reader import UpdateStore
 
@@ -54,19 +55,19 @@ def run_here(stage: str, base: Path, experiment: str, rounds: int) -> None:
 
 
 def measured(stage: str, base: Path, experiment: str, rounds: int) -> Cost:
-    """Return what a stage took in a process of its own."""
+    """Run a stage in a new process and return its cost."""
     started = time.perf_counter()
     command = [sys.executable, __file__, "--stage", stage, str(base), experiment, str(rounds)]
     run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     if run.returncode:
         raise SystemExit(f"{stage} failed:\n{run.stderr[-3000:]}")
     cpu, peak = re.findall(r"cpu ([0-9.]+) s, peak (\d+) MiB", run.stderr)[-1]
-    found = Cost(wall=time.perf_counter() - started, cpu=float(cpu), peak=float(peak))
+    cost = Cost(wall=time.perf_counter() - started, cpu=float(cpu), peak=float(peak))
     print(
-        f"{stage}, {rounds or 'all'} rounds: {found.wall:.0f} s, {found.cpu:.0f} s of cpu, {found.peak:.0f} MiB",
+        f"{stage}, {rounds or 'all'} rounds: {cost.wall:.0f} s, {cost.cpu:.0f} s of cpu, {cost.peak:.0f} MiB",
         flush=True,
     )
-    return found
+    return cost
 
 
 def measure(experiment: str, rounds: int, base: Path) -> None:

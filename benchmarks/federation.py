@@ -1,9 +1,9 @@
 """Rounds per second of the backends beside a plain PyTorch loop over clients.
 
 Run: ``OMP_NUM_THREADS=1 python benchmarks/federation.py [repeats [clients]]``. The engines take turns, a round each, in
-one process with one thread. The time of an engine is the median processor time of its rounds, which on an idle machine
-is the time on the clock, and which a busy machine disturbs least. About 2 minutes. Where there is a GPU, all work is on
-it, time is on the clock; ``clients`` is the size of a round (default: that of W1 and of W3).
+one process with one thread. The time of an engine is the median processor time of its rounds. On an idle machine that
+is the wall-clock time, and a busy machine changes it least. About 2 minutes. With a GPU all work runs on it and time is
+wall-clock time; ``clients`` is the size of a round (default: that of W1 and of W3).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def bloggers(clients: int = 5) -> Workload:
 
 
 def plain_round(work: Workload) -> Round:
-    """Return a round as anyone writes it: load the weights, torch.optim.SGD, subtract, average."""
+    """Return a round in plain PyTorch: load the weights, torch.optim.SGD, subtract, average."""
 
     def train(received: Params, data: Examples, seed: int) -> dict[str, Tensor]:
         work.model.load_state_dict(dict(received))
@@ -105,7 +105,7 @@ def engines_for(clients: int) -> tuple[str, ...]:
 
 
 def now() -> float:
-    """Return seconds of processor time; with a GPU seconds on the clock, after all that was asked of it."""
+    """Return seconds of processor time; with a GPU wall-clock seconds, after it has finished its work."""
     if DEVICE == "cpu":
         return time.process_time()
     torch.cuda.synchronize()

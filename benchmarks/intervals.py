@@ -1,7 +1,7 @@
-"""The bootstrap over users beside the same done in a plain loop: milliseconds of processor time, and their ratio.
+"""The bootstrap over users beside a plain loop that computes the same: milliseconds of processor time, and their ratio.
 
 Run: ``python benchmarks/intervals.py [users] [resamples]``. Both run in turns in one process, so that the ratio holds
-on a busy machine too. Every attacker, prior and condition of a report asks for such an interval.
+on a busy machine too. A report needs such an interval for every attacker, prior and condition.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Gradient matching on CIFAR-10 images: how many are recovered, and in what time.
 
 Run: ``OMP_NUM_THREADS=1 FEDPRINT_DATA=... python benchmarks/inversion.py [OPTIONS] [KEY=VALUE ...]``, for example
-``python benchmarks/inversion.py --victims 64 evaluations=800``. KEY is a setting of the attack. Every victim has a
-random DLNet of its own. On a GPU, use a ``block`` as large as the number of victims. Relative error = |x* - x| / |x|,
+``python benchmarks/inversion.py --victims 64 evaluations=800``. KEY is a setting of the attack. Every victim has its
+own random DLNet. On a GPU, use a ``block`` as large as the number of victims. Relative error = |x* - x| / |x|,
 under the best assignment where a victim has several images; intervals are Clopper and Pearson's.
 ``--serial 4`` reconstructs the first images one by one too, by the reference of tests/attacks; ``--labels`` counts
-labels by the rules on the last layer, and nothing else.
+labels by the rules on the last layer only.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def with_heads(of: Victims, x: Tensor, y: Tensor, alpha2: float) -> Victims:
     for victim in range(len(of)):
         one = of.of_one_model(victim)
         sent.append(client(one.params, x[victim], y[victim], torch_rng(0, "head", victim)))
-    return of.having({name: torch.stack([d[name] for d in sent]) for name in sent[0]})
+    return replace(of, descents={name: torch.stack([d[name] for d in sent]) for name in sent[0]})
 
 
 def defended(of: Victims, sigma: float, share: float) -> Victims:
@@ -99,17 +99,17 @@ def defended(of: Victims, sigma: float, share: float) -> Victims:
     return replace(of, descents=sent)
 
 
-def relative_errors(found: Tensor, truth: Tensor) -> Tensor:
+def relative_errors(images: Tensor, truth: Tensor) -> Tensor:
     """Return errors (v, b) of images (v, b, ...) under the assignment with the smallest sum."""
     out = []
-    for mine, theirs in zip(found.flatten(2).cpu(), truth.flatten(2).cpu(), strict=True):
-        cost = torch.cdist(mine, theirs) / theirs.norm(dim=1)
+    for reconstructed, true in zip(images.flatten(2).cpu(), truth.flatten(2).cpu(), strict=True):
+        cost = torch.cdist(reconstructed, true) / true.norm(dim=1)
         out.append(cost[linear_sum_assignment(cost.numpy())])
     return torch.stack(out)
 
 
 def attacked(given: argparse.Namespace, attack: GradientMatching, of: Victims) -> Reconstruction:
-    """Return what the adversary makes of the victims."""
+    """Return the adversary's reconstructions of the victims."""
     if not given.adaptive:
         return attack.run(of, seed=0)
     knowledge = Knowledge(sigma=given.sigma, masked=given.share < 1, secret_head=given.alpha2 > 0)
@@ -135,16 +135,16 @@ def run_serially(of: Victims, x: Tensor, number: int, cpu: float) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "attacks" / "inversion"))
     from dlg_reference import deep_leakage
 
-    spent, found = [], []
+    spent, images = [], []
     for victim in range(number):
         one = of.of_one_model(victim)
         for name, parameter in one.model.named_parameters():
             parameter.data.copy_(one.params[name])
         observed = [d[0] for d in one.descents.values()]
         began = time.process_time()
-        found.append(deep_leakage(one.model, observed, SHAPE, CLASSES, torch_rng(0, "serial", victim))[0])
+        images.append(deep_leakage(one.model, observed, SHAPE, CLASSES, torch_rng(0, "serial", victim))[0])
         spent.append(time.process_time() - began)
-    times, errors = torch.tensor(spent), relative_errors(torch.stack(found), x[:number])
+    times, errors = torch.tensor(spent), relative_errors(torch.stack(images), x[:number])
     for which, kept in (("first", errors[:, 0] < torch.inf), ("recovered", errors[:, 0] < 0.1)):
         if kept.any():
             each = float(times[kept].mean())
@@ -158,8 +158,8 @@ def count_labels(of: Victims, y: Tensor) -> None:
     for rule in ("row-sum", "sign", "bias"):
         if rule == "sign" and of.images > 1:
             continue
-        found = labels_from(rule, of.descents, of.images)
-        right = int((found == y.sort(1).values).sum())
+        labels = labels_from(rule, of.descents, of.images)
+        right = int((labels == y.sort(1).values).sum())
         interval = proportion_interval(right, y.numel())
         print(f"labels, {rule}: {right} of {y.numel()}, {interval.value:.4f} [{interval.lo:.4f}, {interval.hi:.4f}]")
 
@@ -177,14 +177,14 @@ def main() -> None:
         count_labels(of, y)
         return
     began, busy = time.perf_counter(), time.process_time()
-    found = attacked(given, attack, of)
-    errors = relative_errors(found.images, x)
+    reconstruction = attacked(given, attack, of)
+    errors = relative_errors(reconstruction.images, x)
     wall, cpu, number = time.perf_counter() - began, time.process_time() - busy, errors.numel()
     say(errors)
-    labels = float((found.targets.argmax(-1).sort(1).values == y.sort(1).values).float().mean())
+    labels = float((reconstruction.targets.argmax(-1).sort(1).values == y.sort(1).values).float().mean())
     speed = f"{cpu / number:.2f} CPU s and {wall / number:.3f} s per image, {60 * number / wall:.0f} images a minute"
     print(f"labels {labels:.3f}; {speed} ({device})")
-    print(f"{float(found.evaluations.float().mean()):.0f} evaluations per victim")
+    print(f"{float(reconstruction.evaluations.float().mean()):.0f} evaluations per victim")
     print(f"{vars(given)} {attack.model_dump(exclude_defaults=True)}", flush=True)
     if given.serial:
         say(errors[: given.serial])

@@ -1,15 +1,16 @@
-"""Who is in an update, and whose update an image is in: CIFAR-10 images, one random DLNet, gradients of a batch.
+"""Membership in updates: which images a batch gradient contains, for CIFAR-10 images and one random DLNet.
 
 Run: ``OMP_NUM_THREADS=1 FEDPRINT_DATA=... python benchmarks/membership.py [OPTIONS]``, for example
 ``python benchmarks/membership.py --images 8 --sigma 0.01``. Candidates are the images of all victims and as many others
 as ``--strangers``; every pair of a candidate and an update is a question. The adversary knows the defence. Likelihood
-ratios (``--lira``) are asked of the first ``--candidates`` members and strangers, because each has shadows of its own.
+ratios (``--lira``) are computed for the first ``--candidates`` members and strangers, as each needs its own shadows.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ def options() -> argparse.Namespace:
 
 
 def client_of(given: argparse.Namespace, victims: Victims) -> Client:
-    """Return what every victim does, and what the adversary takes it for."""
+    """Return the descent of every victim, and the one that the adversary assumes."""
     client = with_secret_head(victims, bits=64, alpha2=given.alpha2) if given.alpha2 else plain(victims)
     client = behind(client, Noise(sigma=given.sigma).on_device) if given.sigma else client
     return behind(client, TopK(share=given.share, per_layer=True).on_device) if given.share < 1 else client
@@ -64,17 +65,17 @@ def observed(given: argparse.Namespace, images: Labelled) -> tuple[Victims, Clie
     for victim in range(given.victims):
         mine = images[slice(victim * given.images, (victim + 1) * given.images)]
         sent.append(client(params, mine.x, mine.y, torch_rng(0, "victim", victim)))
-    return nobody.having({name: torch.stack([d[name] for d in sent]) for name in params}), client
+    return replace(nobody, descents={name: torch.stack([d[name] for d in sent]) for name in params}), client
 
 
 def say(name: str, scores: Tensor, truth: np.ndarray) -> None:
     """Print the outcome over all pairs; those on one update belong together."""
     updates = np.broadcast_to(np.arange(truth.shape[1]), truth.shape)
-    found = membership_outcome(scores.numpy().ravel(), truth.ravel(), updates.ravel(), numpy_rng(0, "interval"))
-    auc, tpr = found.auc, found.tpr
+    outcome = membership_outcome(scores.numpy().ravel(), truth.ravel(), updates.ravel(), numpy_rng(0, "interval"))
+    auc, tpr = outcome.auc, outcome.tpr
     print(
-        f"{name}: AUC {auc.value:.3f} [{auc.lo:.3f}, {auc.hi:.3f}], TPR at FPR {found.fpr:g} {tpr.value:.3f} "
-        f"[{tpr.lo:.3f}, {tpr.hi:.3f}] ({found.members} members, {found.others} others) {found.note}",
+        f"{name}: AUC {auc.value:.3f} [{auc.lo:.3f}, {auc.hi:.3f}], TPR at FPR {outcome.fpr:g} {tpr.value:.3f} "
+        f"[{tpr.lo:.3f}, {tpr.hi:.3f}] ({outcome.members} members, {outcome.others} others) {outcome.note}",
         flush=True,
     )
 
@@ -84,9 +85,9 @@ def main() -> None:
     torch.set_num_threads(1)
     print(vars(given), flush=True)
     members = given.victims * given.images
-    found = LabelledImages(name="cifar10", train=members + given.strangers + given.public).load(data_root(None), 0)
-    order = torch.randperm(len(found.y), generator=torch_rng(0, "order"))
-    images = Labelled(x=found.x[order], y=found.y[order])
+    data = LabelledImages(name="cifar10", train=members + given.strangers + given.public).load(data_root(None), 0)
+    order = torch.randperm(len(data.y), generator=torch_rng(0, "order"))
+    images = Labelled(x=data.x[order], y=data.y[order])
     candidates = images[slice(0, members + given.strangers)]
     public = images[slice(members + given.strangers, None)] if given.public else None
     victims, client = observed(given, images)

@@ -1,8 +1,8 @@
-"""What it costs to record every update, and whether memory grows with the number of rounds.
+"""The cost of recording every update, and whether memory grows with the number of rounds.
 
 Run: ``OMP_NUM_THREADS=1 python benchmarks/recording.py [SETTING ...]``. Cost: the median time on the clock of a round's
 append to the real float16 store, syncs included, as a share of the median processor time of the round's training, which
-a busy machine does not stretch; beside it whole runs with the real store and with one that writes nothing, in turns, on
+a busy machine does not lengthen. Then whole runs with the real store and with one that writes nothing, in turns, on
 the clock. Memory: peak resident memory of a fresh process after 20 and after 80 rounds. About 5 minutes.
 """
 
@@ -115,7 +115,7 @@ class Recording:
 
 
 def train(chosen: Setting, rounds: int, folder: Path | None) -> tuple[float, Recording]:
-    """Return the seconds of the whole run and what the writer took down."""
+    """Return the seconds of the whole run and the times that the writer recorded."""
     initial = {name: p.detach().clone() for name, p in chosen.model.named_parameters()}
     plan = FederationPlan(rounds=rounds, cohort=chosen.cohort, training=chosen.training, seed=0)
     start, inner = time.perf_counter(), None
@@ -170,7 +170,7 @@ def cost(name: str) -> str:
 
 
 def peak_mib(name: str, rounds: int) -> float:
-    """Return the peak resident memory of a process of its own."""
+    """Return the peak resident memory of a new process."""
     command = [sys.executable, __file__, "--peak", name, str(rounds)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -179,7 +179,7 @@ def print_peak(name: str, rounds: int) -> None:
     """Run in the child: train with the real store and print the peak in MiB."""
     with tempfile.TemporaryDirectory() as folder:
         train(setting(name), rounds, Path(folder))
-    # ru_maxrss would not do: a child starts with its parent's
+    # not ru_maxrss, which in a child starts at the value of its parent
     status = Path("/proc/self/status").read_text().splitlines()
     print(next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024)
 

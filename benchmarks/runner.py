@@ -1,4 +1,4 @@
-"""What it costs to run a stage in a process of its own: a fork of a server beside a new interpreter.
+"""The cost of running a stage in a separate process: a fork of a server beside a new interpreter.
 
 ``python benchmarks/runner.py``: seconds from the start of the server to its first answer, then seconds per empty stage
 through the cache, the sandbox and a fork, and beside them an interpreter that imports the same code.

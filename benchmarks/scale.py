@@ -1,7 +1,7 @@
-"""What a study costs as users grow: seconds and peak memory of each part, on real writers.
+"""The cost of an experiment as users grow: seconds and peak memory of each part, on real writers.
 
 Run: ``FEDPRINT_DATA=... OMP_NUM_THREADS=1 python benchmarks/scale.py [USERS ...]`` (default 145 290 580; the last is
-the experiment writers-scale, about half an hour). Every stage is a process of its own, without DVC and MLflow; parts of
+the experiment writers-scale, about half an hour). Every stage runs in a new process, without DVC and MLflow; parts of
 the attack are timed by the stage itself. The last lines give the exponent e of cost ~ users^e between the two largest.
 """
 
@@ -30,23 +30,23 @@ def run_here(stage: str, base: Path, users: int) -> None:
 
 def measure(base: Path, users: int) -> dict[str, float]:
     """Return seconds of each part, peak memory of each stage, and the size of the store."""
-    found: dict[str, float] = {}
+    costs: dict[str, float] = {}
     for stage in STAGES:
         command = [sys.executable, __file__, "--stage", stage, str(base), str(users)]
         started = time.perf_counter()
         run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
         if run.returncode:
             raise SystemExit(f"{stage} failed at {users} users:\n{run.stderr[-3000:]}")
-        found[f"{stage} s"] = time.perf_counter() - started
-        found[f"{stage} MiB"] = float(re.findall(r"peak (\d+) MiB", run.stderr)[-1])
+        costs[f"{stage} s"] = time.perf_counter() - started
+        costs[f"{stage} MiB"] = float(re.findall(r"peak (\d+) MiB", run.stderr)[-1])
         if stage == "attack":
             parts = re.findall(r"^([a-z-]+): ([0-9.]+) s$", run.stderr, re.MULTILINE)
-            found |= {f"  {name} s": float(seconds) for name, seconds in parts}
-        print(f"{users} users: {stage} {found[f'{stage} s']:.0f} s, {found[f'{stage} MiB']:.0f} MiB", flush=True)
+            costs |= {f"  {name} s": float(seconds) for name, seconds in parts}
+        print(f"{users} users: {stage} {costs[f'{stage} s']:.0f} s, {costs[f'{stage} MiB']:.0f} MiB", flush=True)
     observed = base / "observed"
-    found["store MiB"] = sum(path.stat().st_size for path in observed.rglob("*") if path.is_file()) / 2**20
-    found["total s"] = sum(found[f"{stage} s"] for stage in STAGES)
-    return found
+    costs["store MiB"] = sum(path.stat().st_size for path in observed.rglob("*") if path.is_file()) / 2**20
+    costs["total s"] = sum(costs[f"{stage} s"] for stage in STAGES)
+    return costs
 
 
 def table(results: Mapping[int, Mapping[str, float]]) -> str:

@@ -17,10 +17,10 @@ STAGES = tuple(stage.name for stage in FEDERATION.stages)
 def task_of(base: Path, experiment: str, assignments: Sequence[str]) -> Task:
     """Resolve an experiment for one prior and seed, with all outputs below ``base``, each under its name."""
     config = load_experiment(source(ROOT, experiment, assignments=assignments))
-    places = {output: base / output for stage in FEDERATION.stages for output in stage.outputs}
+    paths = {output: base / output for stage in FEDERATION.stages for output in stage.outputs}
     scratch = base / ".scratch"
     scratch.mkdir(parents=True, exist_ok=True)
-    return Task(config=config, prior="random", seed=0, item="random-0", paths=places, scratch=scratch, key="benchmark")
+    return Task(config=config, prior="random", seed=0, item="random-0", paths=paths, scratch=scratch, key="benchmark")
 
 
 def run_stage(stage: str, task: Task) -> None:

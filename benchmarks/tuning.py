@@ -1,10 +1,10 @@
-"""Does a study keep what it promises? Its result on ten further sets of seeds, and beside a grid four times as fine.
+"""A check of a study: its result on ten further sets of seeds, and beside that of a grid with four times the points.
 
     python benchmarks/tuning.py albums --strategy mm-aug [--fast] [--set K=V] [--repeats 10] [--jobs 2]
 
-Prints how often the operating point kept below the ceiling (wanted: 9 of 10), and the best feasible utility of the
-study over that of the grid, both on the study's own seeds and with its margin (wanted: within 1 %). Points are cached:
-a stopped benchmark goes on.
+Prints how often the operating point stayed below the ceiling (target: 9 of 10), and the best feasible utility of the
+study over that of the grid, both on the seeds and with the margin of the study (target: within 1 %). Points are cached,
+so a stopped benchmark continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedprint.kinds.study.search import Tuned, ceiling_of, judged, score_of, tun
 from fedprint.lab.project import find_root
 from fedprint.lab.runner import Lab
 from fedprint.tuning.score import ranked
-from fedprint.tuning.space import Values
+from fedprint.tuning.space import Parameter, Value, Values
 from fedprint.types import FedprintError
 
 FINER = 4
@@ -36,36 +36,44 @@ def points_at(
 ) -> list[list[Point | FedprintError]]:
     """Return the points of the study's first strategy at each of ``values``, one per seed.
 
-    ``like`` is the seed of the study whose experiment they run: a study may search on other data than it reports on.
+    ``like`` is the seed of the study whose experiment they run: a study may search and report on different data.
     """
     strategy, prior = study.settings.strategies[0], study.settings.prior
     configs = [study.defended(strategy, one, like) for one in values]
     jobs = [
-        point_job(config, prior, seed, label=f"{place} seed {seed}")
-        for place, config in enumerate(configs)
+        point_job(config, prior, seed, label=f"{position} seed {seed}")
+        for position, config in enumerate(configs)
         for seed in seeds
     ]
-    found = points_of(lab.run(jobs, title=title))
-    return [found[start : start + len(seeds)] for start in range(0, len(found), len(seeds))]
+    points = points_of(lab.run(jobs, title=title))
+    return [points[start : start + len(seeds)] for start in range(0, len(points), len(seeds))]
 
 
 def kept_below(tuned: Tuned, repeats: int, lab: Lab) -> list[bool]:
-    """Return for each of ``repeats`` further sets of seeds whether the operating point keeps below the ceiling."""
-    study, (found,) = tuned.study, tuned.operating_points
+    """Return for each of ``repeats`` further sets of seeds whether the operating point stays below the ceiling."""
+    study, (operating_point,) = tuned.study, tuned.operating_points
     size = len(study.settings.fresh_seeds)
     seeds = range(10_000, 10_000 + size * repeats)
     like = study.settings.fresh_seeds[0]
-    (points,) = points_at(study, [found.parameters], seeds, like, lab, f"{study.name}: repeats")
+    (points,) = points_at(study, [operating_point.parameters], seeds, like, lab, f"{study.name}: repeats")
     groups = [[p for p in points[size * i : size * (i + 1)] if isinstance(p, Point)] for i in range(repeats)]
     return [bool(g) and fmean(judged(study, p).value for p in g) <= ceiling_of(study, g) for g in groups]
 
 
+def axis(parameter: Parameter, points: int) -> tuple[Value, ...]:
+    """Return ``points`` values from end to end, evenly on the scale that is searched; integers once each."""
+    steps = [i / (points - 1) for i in range(points)]
+    low, high = parameter.low, parameter.high
+    values = [low * (high / low) ** s if parameter.log else low + (high - low) * s for s in steps]
+    return tuple(dict.fromkeys(round(value) for value in values)) if parameter.integer else tuple(values)
+
+
 def best_on_grid(tuned: Tuned, lab: Lab) -> float | None:
-    """Return the best feasible utility on a grid of four times as many places as the study has trials."""
+    """Return the best feasible utility on a grid of four times as many points as the study has trials."""
     study, (search,) = tuned.study, tuned.searches
     space = study.settings.strategies[0].space
     per_axis = max(2, round((FINER * study.settings.trials) ** (1 / len(space))))
-    grid = [dict(zip(space, v, strict=True)) for v in product(*(p.grid(per_axis) for p in space.values()))]
+    grid = [dict(zip(space, v, strict=True)) for v in product(*(axis(p, per_axis) for p in space.values()))]
     seeds = study.settings.seeds
     batches = points_at(study, grid, seeds, seeds[0], lab, f"{study.name}: grid")
     whole = [[p for p in batch if isinstance(p, Point)] for batch in batches]
@@ -96,7 +104,7 @@ def main() -> None:
 
 
 def compare(tuned: Tuned, repeats: int, lab: Lab) -> None:
-    """Print how the result of a study keeps."""
+    """Check the result of a study and print both numbers."""
     (point,), (search,) = tuned.operating_points, tuned.searches
     print(f"{point.strategy}: {dict(point.parameters)}, utility {point.utility}, AP {point.attack_ap}, {point.note}")
     kept = kept_below(tuned, repeats, lab)

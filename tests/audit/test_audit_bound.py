@@ -26,8 +26,8 @@ def by_hand(epsilon: float, delta: float, m: int, r: int, v: int) -> float:
 @given(st.floats(0, 4), st.sampled_from([0.0, 1e-5, 1e-2]), st.integers(1, 25), st.integers(0, 25), st.integers(0, 25))
 def test_the_p_value_is_the_theorems(epsilon: float, delta: float, m: int, r: int, v: int) -> None:
     r, v = min(m, r), min(m, r, v)
-    found = p_value(epsilon, delta, canaries=m, guesses=r, correct=v)
-    assert found == pytest.approx(by_hand(epsilon, delta, m, r, v), abs=1e-9)
+    p = p_value(epsilon, delta, canaries=m, guesses=r, correct=v)
+    assert p == pytest.approx(by_hand(epsilon, delta, m, r, v), abs=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 1.0, 3.0])
@@ -44,16 +44,16 @@ def test_it_exceeds_the_truth_of_randomised_response_about_as_often_as_it_may(ep
 
 def test_all_right_guesses() -> None:
     for r in (20, 100, 1000):
-        found = epsilon_lower_bound(0.0, 0.95, canaries=1000, guesses=r, correct=r)
+        bound = epsilon_lower_bound(0.0, 0.95, canaries=1000, guesses=r, correct=r)
         accuracy = 0.05 ** (1 / r)
-        assert found == pytest.approx(math.log(accuracy / (1 - accuracy)), abs=1e-3)
+        assert bound == pytest.approx(math.log(accuracy / (1 - accuracy)), abs=1e-3)
 
 
 @pytest.mark.parametrize(("r", "v"), [(50, 40), (200, 190), (300, 170)])
 def test_without_delta_it_is_clopper_and_pearsons(r: int, v: int) -> None:
     lowest = proportion_interval(v, r, confidence=0.9).lo  # two-sided at .9 is one-sided at .95
-    found = epsilon_lower_bound(0.0, 0.95, canaries=400, guesses=r, correct=v)
-    assert found == pytest.approx(math.log(lowest / (1 - lowest)), abs=1e-3)
+    bound = epsilon_lower_bound(0.0, 0.95, canaries=400, guesses=r, correct=v)
+    assert bound == pytest.approx(math.log(lowest / (1 - lowest)), abs=1e-3)
 
 
 def test_a_larger_delta_or_more_confidence_bounds_less() -> None:

@@ -52,34 +52,34 @@ def audited(defence: DpFedAvg = HONEST, plan: FederationPlan = PLAN, **changes: 
 
 def test_no_seed_refutes_the_correct_mechanism() -> None:
     """At confidence .95 one in twenty may; the accounted epsilon is an upper bound, so here none does."""
-    found = [audited(plan=replace(PLAN, seed=seed), seed=seed) for seed in range(5)]
-    assert all(one.holds for one in found)
-    assert 0.4 < found[0].accounted.value < 2
+    audits = [audited(plan=replace(PLAN, seed=seed), seed=seed) for seed in range(5)]
+    assert all(one.holds for one in audits)
+    assert 0.4 < audits[0].accounted.value < 2
 
 
 def test_the_bound_grows_with_the_truth() -> None:
     means = []
     for z in (4.0, 0.4):
-        found = [audited(HONEST.model_copy(update={"z": z}), seed=seed) for seed in range(2)]
-        assert all(one.holds for one in found)
-        means.append(np.mean([one.bound for one in found]))
+        audits = [audited(HONEST.model_copy(update={"z": z}), seed=seed) for seed in range(2)]
+        assert all(one.holds for one in audits)
+        means.append(np.mean([one.bound for one in audits]))
     assert means[0] + 1 < means[1]
 
 
 @pytest.mark.parametrize("rule", [MedianClip(), QuantileClip(start=2.0, count_noise=1.0)])
 def test_clipping_rules_and_momentum_are_audited(rule: Any) -> None:
     defence = DpFedAvg(clip=rule, z=0.5)
-    found = audited(defence, replace(PLAN, momentum=0.9))
-    assert found.holds and found.bound > 0.5
-    silent = found.accounted.not_covered
+    result = audited(defence, replace(PLAN, momentum=0.9))
+    assert result.holds and result.bound > 0.5
+    silent = result.accounted.not_covered
     assert ("the median of the norms" in silent) == isinstance(rule, MedianClip)
 
 
 def test_samples_of_fixed_size_are_audited_by_exchange() -> None:
     plan = replace(PLAN, sampling="fixed")
-    found = [audited(HONEST.model_copy(update={"z": z}), plan) for z in (4.0, 0.5)]
-    assert [one.accounted.adjacency for one in found] == ["replace-one"] * 2
-    assert all(one.holds for one in found) and found[0].bound < found[1].bound
+    audits = [audited(HONEST.model_copy(update={"z": z}), plan) for z in (4.0, 0.5)]
+    assert [one.accounted.adjacency for one in audits] == ["replace-one"] * 2
+    assert all(one.holds for one in audits) and audits[0].bound < audits[1].bound
 
 
 def test_the_same_audit_twice() -> None:
@@ -129,8 +129,8 @@ class NotClipped(DpFedAvg):
 
 @pytest.mark.parametrize("faulty", [NoiseWithoutNorm, NoNoise, NoiseOncePerClient, WrongWayRound, ScaledUp, NotClipped])
 def test_a_broken_defence_is_caught(faulty: type[DpFedAvg]) -> None:
-    found = audited(faulty(clip=NORM, z=3.0))
-    assert not found.holds, (found.bound, found.accounted.value)
+    result = audited(faulty(clip=NORM, z=3.0))
+    assert not result.holds, (result.bound, result.accounted.value)
 
 
 def test_clipping_per_tensor_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,16 +147,16 @@ def test_clipping_per_tensor_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert run().holds
     monkeypatch.setattr(on_update, "clipped", each)
-    found = run()
-    assert not found.holds, (found.bound, found.accounted.value)
+    result = run()
+    assert not result.holds, (result.bound, result.accounted.value)
 
 
 def test_a_sampling_rate_that_is_higher_than_stated_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = replace(PLAN, cohort=15, rounds=20)
     assert audited(plan=plan).holds
     monkeypatch.setattr(cohorts, "_sample", lambda devices, plan, t: list(range(devices)))
-    found = audited(plan=plan)
-    assert not found.holds, (found.bound, found.accounted.value)
+    result = audited(plan=plan)
+    assert not result.holds, (result.bound, result.accounted.value)
 
 
 def test_a_sampling_rate_four_times_as_high_as_stated_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,8 +172,8 @@ def test_a_sampling_rate_four_times_as_high_as_stated_is_caught(monkeypatch: pyt
 
     assert run().holds
     monkeypatch.setattr(cohorts, "_sample", lambda devices, plan, t: list(range(devices)))
-    found = run()
-    assert not found.holds, (found.bound, found.accounted.value)
+    result = run()
+    assert not result.holds, (result.bound, result.accounted.value)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -269,7 +269,7 @@ def test_scores_that_mean_what_they_say_bound_what_is_true() -> None:
     coins = rng.random(2000) < 0.5
     honest = rng.random(2000) < np.exp(epsilon) / (1 + np.exp(epsilon))
     guesses = guess_coins(np.where(coins == honest, epsilon, -epsilon), 0.95)
-    found = epsilon_lower_bound(
+    bound = epsilon_lower_bound(
         0.0, 0.95, canaries=2000, guesses=int(np.count_nonzero(guesses)), correct=count_right(guesses, coins)
     )
-    assert 1.2 < found <= 1.6
+    assert 1.2 < bound <= 1.6

@@ -26,9 +26,9 @@ def same_partition(a: np.ndarray, b: np.ndarray) -> bool:
 
 def test_clusters_are_the_centres_and_the_same_again() -> None:
     features, kind = blobs()
-    found = cluster(features, KINDS, 3)
-    assert found.dtype == np.int64 and same_partition(found, kind)
-    assert found.tolist() == cluster(features, KINDS, 3).tolist()
+    labels = cluster(features, KINDS, 3)
+    assert labels.dtype == np.int64 and same_partition(labels, kind)
+    assert labels.tolist() == cluster(features, KINDS, 3).tolist()
     assert len({tuple(cluster(features, 30, seed).tolist()) for seed in (1, 2**62)}) == 2
 
 
@@ -40,8 +40,8 @@ def test_no_cluster_is_empty_even_where_examples_are_equal(clusters: int, spread
 
 
 def test_what_fills_an_empty_cluster_is_half_of_the_largest() -> None:
-    found = np.bincount(cluster(np.zeros((64, 3), dtype=np.float32), 4, 0))
-    assert found.tolist() == [16] * 4
+    sizes = np.bincount(cluster(np.zeros((64, 3), dtype=np.float32), 4, 0))
+    assert sizes.tolist() == [16] * 4
 
 
 def test_more_clusters_than_examples_are_refused() -> None:
@@ -54,8 +54,8 @@ def pictures(side: int, n: int = 120) -> tuple[Tensor, np.ndarray]:
     rng = torch.Generator().manual_seed(0)
     kind = torch.arange(n) % KINDS
     images = torch.randint(0, 30, (n, 3, side, side), generator=rng, dtype=torch.uint8)
-    for image, place in zip(images, kind.tolist(), strict=True):
-        start = place * side // KINDS
+    for image, position in zip(images, kind.tolist(), strict=True):
+        start = position * side // KINDS
         image[:, start : start + side // KINDS] += 200
     return images, kind.numpy()
 

@@ -14,12 +14,12 @@ LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 60))
 @pytest.mark.parametrize("partition", [Iid(), Dirichlet(), Dirichlet(alpha=0.05)], ids=repr)
 @pytest.mark.parametrize("clients", [1, 7, 100])
 def test_every_example_has_one_client_and_every_client_an_example(partition: Iid | Dirichlet, clients: int) -> None:
-    hands = partition.rows(LABELS, clients, 0)
-    assert len(hands) == clients and min(map(len, hands)) >= 1
-    assert sorted(np.concatenate(hands).tolist()) == list(range(600))
+    parts = partition.rows(LABELS, clients, 0)
+    assert len(parts) == clients and min(map(len, parts)) >= 1
+    assert sorted(np.concatenate(parts).tolist()) == list(range(600))
     again, other = partition.rows(LABELS, clients, 0), partition.rows(LABELS, clients, 1)
-    assert all(np.array_equal(a, b) for a, b in zip(hands, again, strict=True))
-    assert clients == 1 or not all(np.array_equal(a, b) for a, b in zip(hands, other, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
+    assert clients == 1 or not all(np.array_equal(a, b) for a, b in zip(parts, other, strict=True))
 
 
 def test_iid_clients_have_equal_numbers_of_every_class() -> None:
@@ -33,8 +33,8 @@ def test_dirichlet_shares_have_the_variance_of_their_alpha() -> None:
     """A share of a symmetric Dirichlet over k has variance (k - 1) / (k^2 (k alpha + 1))."""
     labels, k = np.repeat(np.arange(200), 500), 5
     for alpha in (0.3, 0.9, 5.0):
-        hands = Dirichlet(alpha=alpha).rows(labels, k, 0)
-        shares = np.array([np.bincount(labels[rows], minlength=200) for rows in hands]) / 500
+        parts = Dirichlet(alpha=alpha).rows(labels, k, 0)
+        shares = np.array([np.bincount(labels[rows], minlength=200) for rows in parts]) / 500
         expected = (k - 1) / (k**2 * (k * alpha + 1))
         assert float(shares.var()) == pytest.approx(expected, rel=0.15)
         for wrong in (2 / 3, 3 / 2):

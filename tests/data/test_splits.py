@@ -93,8 +93,8 @@ def test_iid_keeps_sizes_and_test_rows(make_users: Make, counts: list[int], seed
 
 def test_iid_gives_everyone_about_an_equal_share_of_everyone(make_users: Make) -> None:
     control = split_users(make_users([200] * 5), prior="iid", seed=3)
-    for hand in (*control.prior, *control.private):
-        owners = torch.bincount(hand.examples["x"] // 200, minlength=5)
+    for user in (*control.prior, *control.private):
+        owners = torch.bincount(user.examples["x"] // 200, minlength=5)
         assert owners.min() >= 5
         assert owners.max() <= 30
 

@@ -12,7 +12,7 @@ from scipy import stats
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK
-from fedprint.defences.points import send, settle
+from fedprint.defences.points import defend_update, settle
 from fedprint.defences.secret_head import SecretHead
 from fedprint.defences.strength import Defence, single
 from fedprint.rng import torch_rng
@@ -71,8 +71,8 @@ def test_bits_and_signs_are_what_the_device_drew(mixed: Defence, plain: list[Def
     update = {"w": torch.randn(50, generator=torch_rng(0))}
     seen = set()
     for device in DEVICES[:20]:
-        sent = send(update, settle([mixed], device, 0), 0, 3, device)["w"]
-        options = [send(update, [p] if p else [], 0, 3, device)["w"] for p in plain]
+        sent = defend_update(update, settle([mixed], device, 0), 0, 3, device)["w"]
+        options = [defend_update(update, [p] if p else [], 0, 3, device)["w"] for p in plain]
         matching = [i for i, option in enumerate(options) if torch.equal(sent, option)]
         assert len(matching) == 1
         seen.update(matching)

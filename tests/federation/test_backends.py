@@ -45,10 +45,10 @@ def test_a_backend_equals_sequential_each_round_from_a_common_state(name: str, k
     reference, other = make_backend("sequential", net), make_backend(name, net)
     for t in range(3):
         expected = list(reference.run(jobs(kind, t), params, cases.TRAINING))
-        found = list(other.run(jobs(kind, t), params, cases.TRAINING))
-        assert [r.device_id for r in found] == [job.device_id for job in jobs(kind)]
-        assert [r.num_examples for r in found] == list(cases.SIZES)
-        for e, f in zip(expected, found, strict=True):
+        results = list(other.run(jobs(kind, t), params, cases.TRAINING))
+        assert [r.device_id for r in results] == [job.device_id for job in jobs(kind)]
+        assert [r.num_examples for r in results] == list(cases.SIZES)
+        for e, f in zip(expected, results, strict=True):
             assert min(float(tensor.abs().max()) for tensor in e.update.values()) > 1e-4
             assert cases.distance(e.update, f.update) < 1e-5, (t, e.device_id)
             assert f.loss == pytest.approx(e.loss, abs=1e-5)
@@ -59,12 +59,12 @@ def test_a_backend_equals_sequential_each_round_from_a_common_state(name: str, k
 def test_a_backend_equals_sequential_in_float64_over_many_rounds(kind: str) -> None:
     of = cases.plan(rounds=32, training=LocalTraining(epochs=1, batch_size=5, lr=0.1))
     reference = cases.federated(kind, "sequential", of, dtype=torch.float64)
-    found = cases.federated(kind, "vectorised:3", of, dtype=torch.float64)
+    recorded = cases.federated(kind, "vectorised:3", of, dtype=torch.float64)
     for t in range(33):
-        assert cases.distance(reference.globals[t], found.globals[t]) < 1e-9, t
+        assert cases.distance(reference.globals[t], recorded.globals[t]) < 1e-9, t
     assert cases.distance(reference.globals[0], reference.globals[32]) > 1e-2
-    assert found.globals[32]["head.weight"].dtype == torch.float64
-    assert [m["loss"] for m in found.metrics()] == pytest.approx([m["loss"] for m in reference.metrics()], abs=1e-9)
+    assert recorded.globals[32]["head.weight"].dtype == torch.float64
+    assert [m["loss"] for m in recorded.metrics()] == pytest.approx([m["loss"] for m in reference.metrics()], abs=1e-9)
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -75,8 +75,8 @@ def test_noise_on_gradients_is_the_same_on_every_backend(name: str) -> None:
     loud = replace(cases.TRAINING, noise=0.3)
     expected = list(make_backend("sequential", net).run(all_jobs, params, loud))
     clean = list(make_backend("sequential", net).run(all_jobs, params, cases.TRAINING))
-    found = list(make_backend(name, net).run(all_jobs, params, loud))
-    assert max(cases.distance(e.update, f.update) for e, f in zip(expected, found, strict=True)) < 1e-10
+    results = list(make_backend(name, net).run(all_jobs, params, loud))
+    assert max(cases.distance(e.update, f.update) for e, f in zip(expected, results, strict=True)) < 1e-10
     assert min(cases.distance(e.update, c.update) for e, c in zip(expected, clean, strict=True)) > 1e-2
 
 
@@ -117,9 +117,9 @@ def test_one_client_one_step_full_batch_is_central_sgd(name: str, kind: str) -> 
     step = LocalTraining(epochs=1, batch_size=9, lr=lr)
     alone = cases.device(kind, 0, 1)
     population = [type(alone)(device_id="a", user_id=0, role="prior", examples=data)]
-    found = cases.federated(kind, name, cases.plan(1, 1, step), dtype=torch.float64, population=population)
-    assert cases.distance(found.globals[1], central_step(net, before, data, lr)) < 1e-12
-    assert cases.distance(found.globals[1], before) > 1e-3
+    recorded = cases.federated(kind, name, cases.plan(1, 1, step), dtype=torch.float64, population=population)
+    assert cases.distance(recorded.globals[1], central_step(net, before, data, lr)) < 1e-12
+    assert cases.distance(recorded.globals[1], before) > 1e-3
 
 
 @pytest.mark.parametrize("name", ["sequential", "vectorised:3"])
@@ -130,8 +130,8 @@ def test_one_step_full_batch_of_all_clients_is_central_sgd_on_the_pooled_data(na
     population = cases.devices(kind, (6, 1, 3, 11), torch.float64)
     pooled = {c: torch.cat([d.examples[c] for d in population]) for c in ("x", "y")}
     step = LocalTraining(epochs=1, batch_size=100, lr=lr)
-    found = cases.federated(kind, name, cases.plan(1, 4, step), dtype=torch.float64, population=population)
-    assert cases.distance(found.globals[1], central_step(net, cases.start(net), pooled, lr)) < 1e-12
+    recorded = cases.federated(kind, name, cases.plan(1, 4, step), dtype=torch.float64, population=population)
+    assert cases.distance(recorded.globals[1], central_step(net, cases.start(net), pooled, lr)) < 1e-12
 
 
 def central_step(net: torch.nn.Module, before: Params, data: Examples, lr: float) -> dict[str, Tensor]:
@@ -182,7 +182,7 @@ def test_a_gpu_rounds_as_a_processor_does_and_stacks_more(monkeypatch: pytest.Mo
 def test_a_gpu_gives_what_the_cpu_gives(name: str, kind: str) -> None:
     net = cases.model(kind, torch.float64).to("cuda")
     population = [cases.on(device, "cuda") for device in cases.devices(kind, dtype=torch.float64)]
-    found = cases.MemoryWriter({n: tensor.cpu() for n, tensor in cases.start(net).items()})
-    cases.run(population, make_backend(name, net), found, cases.plan())
+    writer = cases.MemoryWriter({n: tensor.cpu() for n, tensor in cases.start(net).items()})
+    cases.run(population, make_backend(name, net), writer, cases.plan())
     expected = cases.federated(kind, dtype=torch.float64)
-    assert cases.distance({n: p.cpu() for n, p in found.globals[3].items()}, expected.globals[3]) < 1e-9
+    assert cases.distance({n: p.cpu() for n, p in writer.globals[3].items()}, expected.globals[3]) < 1e-9

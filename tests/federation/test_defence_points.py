@@ -1,4 +1,4 @@
-"""The two places where defences act in the federated loop, and whom they act on."""
+"""The two points where defences act in the federated loop, and the devices they act on."""
 
 from __future__ import annotations
 
@@ -142,17 +142,17 @@ def test_the_defence_points_are_called_in_one_place_each() -> None:
 
     device = {(point, "defences/points.py") for point in ("on_data", "on_device")}
     assert callers(r"\.(on_data|on_device|on_server)\(") == device | {("on_server", "federation/round_engine.py")}
-    # a run's devices, those of a sweep that nobody attacks, clients that send the gradient of a batch, and what the
-    # adversary trains on its own users' data
-    assert callers(r"(?<!def )\b(defend_data|send)\(") == {
-        ("send", "federation/round_engine.py"),
+    # the devices of a run, those of a federation without an attack, clients that send the gradient of a batch, and
+    # the adversary's shadow devices
+    assert callers(r"(?<!def )\b(defend_data|defend_update)\(") == {
+        ("defend_update", "federation/round_engine.py"),
         ("defend_data", "kinds/federation/building/protection.py"),
         ("defend_data", "kinds/clients/training.py"),
         ("defend_data", "kinds/inversion/utility.py"),
-        ("send", "federation/gradient_rounds.py"),
+        ("defend_update", "federation/gradient_rounds.py"),
         ("defend_data", "kinds/inversion/victims.py"),
-        ("send", "kinds/inversion/victims.py"),
-        ("send", "attacks/adversary/shadow_devices.py"),
+        ("defend_update", "kinds/inversion/victims.py"),
+        ("defend_update", "attacks/adversary/shadow_devices.py"),
         ("defend_data", "attacks/adversary/shadow_devices.py"),
     }
 
@@ -172,18 +172,18 @@ SETTINGS: list[list[Defence]] = [
 
 @pytest.mark.parametrize("defences", IDENTITIES)
 def test_identity_settings_of_a_defence_change_no_bit(defences: list[Defence]) -> None:
-    plain, found = cases.federated(), defended(defences)
-    assert all(cases.distance(a, b) == 0 for a, b in zip(plain.globals, found.globals, strict=True))
-    assert all(cases.distance(a.update, b.update) == 0 for (a, _), (b, _) in cases.paired(plain, found))
+    plain, defended_run = cases.federated(), defended(defences)
+    assert all(cases.distance(a, b) == 0 for a, b in zip(plain.globals, defended_run.globals, strict=True))
+    assert all(cases.distance(a.update, b.update) == 0 for (a, _), (b, _) in cases.paired(plain, defended_run))
 
 
 @pytest.mark.parametrize("defences", SETTINGS)
 def test_other_settings_of_a_defence_change_every_update(defences: list[Defence]) -> None:
-    plain, found = cases.federated(), defended(defences)
-    changed = [cases.distance(a.update, b.update) for (a, _), (b, _) in cases.paired(plain, found)]
+    plain, defended_run = cases.federated(), defended(defences)
+    changed = [cases.distance(a.update, b.update) for (a, _), (b, _) in cases.paired(plain, defended_run)]
     sizes = [seen.num_examples for seen, _ in cases.pairs(plain)]
     assert min(c for c, n in zip(changed, sizes, strict=True) if n > 1) > 1e-4
-    assert cases.distance(plain.globals[-1], found.globals[-1]) > 1e-4
+    assert cases.distance(plain.globals[-1], defended_run.globals[-1]) > 1e-4
 
 
 @pytest.mark.parametrize("defences", SETTINGS)
@@ -206,9 +206,9 @@ def defended(
 @pytest.mark.parametrize("defences", [s for s in SETTINGS if not isinstance(s[0], DpFedAvg)])
 def test_devices_of_other_roles_stay_clean(defences: list[Defence]) -> None:
     """In the first round all start from the same model: only those defended send something else."""
-    plain, found = cases.federated(), defended(defences, roles=("anonymous",))
+    plain, defended_run = cases.federated(), defended(defences, roles=("anonymous",))
     seen = Counter()
-    for (a, _), (b, _) in cases.first_round(plain, found):
+    for (a, _), (b, _) in cases.first_round(plain, defended_run):
         same = cases.distance(a.update, b.update) == 0 and a.num_examples == b.num_examples
         seen[a.role, same] += 1
         assert same == (a.role == "prior") or a.num_examples == 1

@@ -49,12 +49,12 @@ def finish(process: subprocess.Popen[bytes]) -> None:
 
 def outputs(task: Task) -> dict[str, bytes]:
     """Return every file that the stage wrote, but for times."""
-    found = {
+    files = {
         f"{name}/{path.relative_to(task.at(name))}": path
         for name in WRITTEN
         for path in sorted(task.at(name).rglob("*"))
     }
-    return {name: path.read_bytes() for name, path in found.items() if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if path.is_file()}
 
 
 def test_two_processes_with_one_thread_and_with_two_give_the_same_bytes(project: Project) -> None:

@@ -69,7 +69,7 @@ def test_a_ledger_is_continued_and_a_round_redone_must_be_the_same(tmp_path: Pat
     assert len(again.entries) == 5
     with pytest.raises(FedprintError, match="line 2 is not what round 1 spends"):
         again.spend(replace(entries(5)[1], sigma=9.0))
-    with pytest.raises(FedprintError, match="round 7 after 5 lines; spend them in turn"):
+    with pytest.raises(FedprintError, match="round 7 after 5 lines; spend rounds in order"):
         again.spend(replace(ENTRY, round=7))
 
 
@@ -230,12 +230,12 @@ def test_a_lost_ledger_stops_the_run(tmp_path: Path) -> None:
 def test_the_ledger_says_what_was_planned(tmp_path: Path, rule: Any) -> None:
     plan, defence = private(rule=rule)
     train(tmp_path, plan, defence)
-    found = read_ledger(tmp_path / "ledger", "run", lines=4)
-    assert tuple(entry.event for entry in found) == planned_events(defence, plan, 8, ROLES)
-    assert {entry.rule for entry in found} == {"constant" if rule == RULES[0] else rule.name}
+    entries = read_ledger(tmp_path / "ledger", "run", lines=4)
+    assert tuple(entry.event for entry in entries) == planned_events(defence, plan, 8, ROLES)
+    assert {entry.rule for entry in entries} == {"constant" if rule == RULES[0] else rule.name}
     store = UpdateStore.open(tmp_path / "observed")
     clips = [metrics.get("clip", RULES[0]) for metrics in store.history()]
-    assert [entry.clip for entry in found] == clips
+    assert [entry.clip for entry in entries] == clips
 
 
 def test_the_budget_decides_on_the_rounds_before_the_first() -> None:
@@ -247,7 +247,7 @@ def test_the_budget_decides_on_the_rounds_before_the_first() -> None:
     for kind, roles, fault in (
         (defence, ("anonymous",), "epsilon is infinite .devices of one role are not clipped"),
         (DpFedAvg(clip=1, z=0, budget=budget), ROLES, "epsilon is infinite .no noise"),
-        (DpFedAvg(clip=1, z=0.3, budget=budget), ROLES, "does not pay for one round of 3 of 8 clients at z=0.3"),
+        (DpFedAvg(clip=1, z=0.3, budget=budget), ROLES, "does not allow one round of 3 of 8 clients at z=0.3"),
     ):
         with pytest.raises(FedprintError, match=fault):
             rounds_allowed(kind, plan, 8, roles)

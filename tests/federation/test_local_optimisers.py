@@ -86,7 +86,9 @@ def test_the_configuration_reaches_the_clients() -> None:
     assert FederationConfig(optimiser="adam", lr=1e-3).local_training() == LocalTraining(
         epochs=1, batch_size=10, lr=1e-3, optimiser="adam"
     )
-    with pytest.raises(FedprintError, match=r"federation.optimiser: unknown 'lion'; choose sgd, momentum or adam"):
+    with pytest.raises(
+        FedprintError, match=r"federation.optimiser: unknown optimiser 'lion'; choose sgd, momentum or adam"
+    ):
         Stepper(replace(TRAININGS["sgd"], optimiser="lion"), [])  # type: ignore[arg-type]
 
 

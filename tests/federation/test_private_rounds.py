@@ -63,9 +63,9 @@ def run(plan: FederationPlan, *defences: Any, size: int = 4, values: Mapping[str
 def test_a_poisson_sample_takes_each_device_by_itself() -> None:
     plan = poisson(3000, 5)
     table = np.zeros((3000, 20))
-    place = {device.device_id: i for i, device in enumerate(CROWD)}
+    position = {device.device_id: i for i, device in enumerate(CROWD)}
     for t in range(3000):
-        table[t, [place[device.device_id] for device in sample_cohort(CROWD, plan, t)]] = 1
+        table[t, [position[device.device_id] for device in sample_cohort(CROWD, plan, t)]] = 1
     assert stats.kstest(stats.binom.cdf(table.sum(1), 20, 0.25) - stats.uniform.rvs(
         size=3000, random_state=0) * stats.binom.pmf(table.sum(1), 20, 0.25), "uniform").pvalue > 1e-3  # fmt: skip
     assert np.abs(table.mean(0) - 0.25).max() < 5 * (0.25 * 0.75 / 3000) ** 0.5
@@ -163,11 +163,11 @@ def test_half_of_the_updates_are_clipped_to_the_median() -> None:
 def test_the_quantile_moves_with_the_noisy_share_of_the_round_before() -> None:
     rule = QuantileClip(start=0.5, rate=0.3, count_noise=0.01)
     writer = run(cases.plan(rounds=30, cohort=10), DpFedAvg(clip=rule, z=1e-3))
-    found = writer.metrics()
-    assert found[0]["clip"] == 0.5
-    for before, after in pairwise(found):
+    metrics = writer.metrics()
+    assert metrics[0]["clip"] == 0.5
+    for before, after in pairwise(metrics):
         assert after["clip"] == rule.following(before["clip"], before["clip_share"])
-    assert found[-1]["clip"] == pytest.approx(2.0, rel=0.4), "all updates have norm 2"
+    assert metrics[-1]["clip"] == pytest.approx(2.0, rel=0.4), "all updates have norm 2"
 
 
 # ---- momentum ------------------------------------------------------------------------------------------------------
@@ -209,9 +209,9 @@ def test_variance_between_clients_and_update_scale_by_hand() -> None:
         {"a": torch.randn(3, 2, dtype=torch.float64), "b": torch.randn(5, dtype=torch.float64)} for _ in range(7)
     ]
     rows = torch.stack([torch.cat([u["a"].flatten(), u["b"]]) for u in updates]).numpy()
-    found = between_clients(updates)
-    assert found["between_clients_variance"] == pytest.approx(np.var(rows, axis=0).mean())
-    assert found["update_scale"] == pytest.approx(np.square(rows.mean(0)).mean())
+    diagnostics = between_clients(updates)
+    assert diagnostics["between_clients_variance"] == pytest.approx(np.var(rows, axis=0).mean())
+    assert diagnostics["update_scale"] == pytest.approx(np.square(rows.mean(0)).mean())
     assert between_clients([]) == {}
 
 

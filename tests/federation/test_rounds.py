@@ -50,15 +50,15 @@ def by_hand() -> ModuleType:
 @pytest.mark.parametrize("kind", ["cnn", "multi-label", "lm"])
 def test_the_engine_equals_the_loop_by_hand(kind: str, backend: str) -> None:
     of, population = cases.plan(rounds=10), cases.devices(kind, dtype=torch.float64)
-    found = cases.federated(kind, backend, of, dtype=torch.float64)
+    recorded = cases.federated(kind, backend, of, dtype=torch.float64)
     data = {device.device_id: device.examples for device in population}
     rounds = by_hand().fedavg(cases.model(kind, torch.float64), data, of.rounds, of.cohort, of.training, of.seed)
     for t, (updates, weights) in enumerate(rounds):
-        assert cases.distance(found.globals[t + 1], weights) < 1e-10, t
-        assert [truth.device_id for truth in found.truths[t]] == list(updates)
-        for seen, update in zip(found.observed[t], updates.values(), strict=True):
+        assert cases.distance(recorded.globals[t + 1], weights) < 1e-10, t
+        assert [truth.device_id for truth in recorded.truths[t]] == list(updates)
+        for seen, update in zip(recorded.observed[t], updates.values(), strict=True):
             assert cases.distance(seen.update, update) < 1e-10
-    assert cases.distance(found.globals[0], found.globals[10]) > 1e-2
+    assert cases.distance(recorded.globals[0], recorded.globals[10]) > 1e-2
 
 
 def test_the_server_weights_by_the_number_of_examples() -> None:
@@ -138,10 +138,10 @@ def test_every_device_is_drawn_equally_often() -> None:
 def test_slots_tell_neither_role_nor_identity() -> None:
     rounds = cohorts(2000, 5)
     table = torch.zeros(5, len(CROWD))
-    place = {device.device_id: i for i, device in enumerate(CROWD)}
+    position = {device.device_id: i for i, device in enumerate(CROWD)}
     for cohort in rounds:
         for slot, device in enumerate(cohort):
-            table[slot, place[device.device_id]] += 1
+            table[slot, position[device.device_id]] += 1
     by_role = torch.stack([table[:, 0::2].sum(1), table[:, 1::2].sum(1)], 1)
     assert stats.chi2_contingency(table.numpy()).pvalue > 1e-4
     assert stats.chi2_contingency(by_role.numpy()).pvalue > 1e-4
@@ -198,7 +198,7 @@ def test_a_pseudonym_persists_over_rounds_and_differs_between_a_users_devices(re
     for seen, truth in cases.pairs(recorded):
         names.setdefault(truth.device_id, set()).add(seen.pseudonym)
     assert len(names) == 8
-    assert all(len(own) == 1 for own in names.values())
+    assert all(len(of_device) == 1 for of_device in names.values())
     assert len(set.union(*names.values())) == 8
 
 
@@ -214,12 +214,12 @@ def test_the_number_of_examples_is_that_of_the_device(recorded: cases.MemoryWrit
 
 
 def test_the_update_is_recorded_as_sent_and_the_server_applies_what_was_sent() -> None:
-    found = cases.federated(of=cases.plan(rounds=2), defences=[Noise(sigma=0.1)], dtype=torch.float64)
+    recorded = cases.federated(of=cases.plan(rounds=2), defences=[Noise(sigma=0.1)], dtype=torch.float64)
     plain = cases.federated(of=cases.plan(rounds=2), dtype=torch.float64)
-    for t, observed in enumerate(found.observed):
+    for t, observed in enumerate(recorded.observed):
         mean = algebra.weighted_mean([seen.update for seen in observed], [seen.num_examples for seen in observed])
-        assert cases.distance(found.globals[t + 1], algebra.add(found.globals[t], mean)) == 0
-    sent = [(a.update, b.update) for (a, _), (b, _) in cases.first_round(found, plain)]
+        assert cases.distance(recorded.globals[t + 1], algebra.add(recorded.globals[t], mean)) == 0
+    sent = [(a.update, b.update) for (a, _), (b, _) in cases.first_round(recorded, plain)]
     noise = torch.cat([(a[name] - b[name]).flatten() for a, b in sent for name in a])
     assert float(noise.std()) == pytest.approx(0.1, rel=0.05)
 
@@ -355,8 +355,8 @@ def test_the_clients_learning_rate_follows_its_schedule() -> None:
 def test_a_schedule_that_changes_nothing_changes_no_bit() -> None:
     plain = cases.federated(of=cases.plan(rounds=3))
     for schedule in (Constant(), Step(at=(0, 3), factors=(1.0, 0.5))):
-        found = cases.federated(of=replace(cases.plan(rounds=3), lr_schedule=schedule))
-        assert [cases.distance(a, b) for a, b in zip(plain.globals, found.globals, strict=True)] == [0] * 4
+        recorded = cases.federated(of=replace(cases.plan(rounds=3), lr_schedule=schedule))
+        assert [cases.distance(a, b) for a, b in zip(plain.globals, recorded.globals, strict=True)] == [0] * 4
     halved = cases.federated(of=replace(cases.plan(rounds=3), lr_schedule=HALVED))
     moved = [cases.distance(a, b) > 0 for a, b in zip(plain.globals, halved.globals, strict=True)]
     assert moved == [False, False, False, True]

@@ -97,14 +97,14 @@ def run(
 
 def fingerprints(private: Params) -> list[bytes]:
     """Byte strings by which private parameters show: 3 numbers in a row, in every precision, zeros left out."""
-    found = []
+    digests = []
     for tensor in private.values():
         values = tensor.reshape(-1).double().numpy()
         for dtype in ("float16", "float32", "float64"):
-            found += [
+            digests += [
                 v.astype(dtype).tobytes() for v in (values[i : i + 3] for i in range(0, len(values) - 2, 3)) if v.any()
             ]
-    return found
+    return digests
 
 
 @pytest.mark.parametrize("precision", ["float16", "float32"])
@@ -121,9 +121,11 @@ def test_no_byte_of_a_private_parameter_is_sent_or_stored(tmp_path: Path, backen
     assert len(secrets) > 1000
     assert not [mark for mark in secrets if mark in stored]
     assert SECRET.encode() not in stored and CODE.encode() not in stored
-    own = b"".join(path.read_bytes() for path in (tmp_path / "private").rglob("*.safetensors"))
+    private_bytes = b"".join(path.read_bytes() for path in (tmp_path / "private").rglob("*.safetensors"))
     last = {device: private for (device, _), private in kept.saved.items()}
-    assert any(mark in own for private in last.values() for mark in fingerprints(private)), "the search can find them"
+    assert any(mark in private_bytes for private in last.values() for mark in fingerprints(private)), (
+        "the search can find them"
+    )
 
 
 def test_updates_hold_the_public_layers_only_and_private_ones_train(tmp_path: Path) -> None:
@@ -158,8 +160,8 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path, aggregation: Any
     plan = FederationPlan(rounds=6, cohort=4, training=cases.TRAINING, seed=7, aggregation=aggregation)
     layout = cases.layout(plan, public(network()), precision="float32")
 
-    def train(place: Path, stop_at: int | None = None) -> Mapping[str, bytes]:
-        with StoreWriter.open(place / "store", layout) as writer:
+    def train(folder: Path, stop_at: int | None = None) -> Mapping[str, bytes]:
+        with StoreWriter.open(folder / "store", layout) as writer:
             if writer.next_round == 0:
                 writer.set_initial(public(network()))
             if stop_at is not None:
@@ -171,16 +173,16 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path, aggregation: Any
                     append(t, *rest)
 
                 writer.append = failing  # type: ignore[method-assign]
-            run(place / "private", of=plan, writer=writer)
+            run(folder / "private", of=plan, writer=writer)
             writer.finalise()
-        return {str(f.relative_to(place)): f.read_bytes() for f in sorted(place.rglob("*")) if f.is_file()}
+        return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
 
     whole = train(tmp_path / "whole")
     for stop_at in (0, 2, 5):
-        place = tmp_path / str(stop_at)
+        folder = tmp_path / str(stop_at)
         with pytest.raises(Stop):
-            train(place, stop_at)
-        resumed = train(place)
+            train(folder, stop_at)
+        resumed = train(folder)
         same = [name for name in whole if resumed.get(name) == whole[name]]
         assert same == list(whole), stop_at
 
@@ -198,7 +200,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
     state = ClientFiles(tmp_path, lambda device: {"w": torch.zeros(2)})
     state.save("a", 0, {"w": torch.ones(2)})
     next(tmp_path.rglob("*.safetensors")).write_bytes(b"junk")
-    with pytest.raises(FedprintError, match=r"unreadable .*; delete the checkpoint"):
+    with pytest.raises(FedprintError, match=r"cannot be read .*; delete the checkpoint"):
         state.load("a", 1)
 
 
@@ -262,17 +264,17 @@ def aggregated(aggregation: Any, rounds: int = 2, defences: Sequence[Any] = ()) 
 
 
 def test_in_round_robin_each_client_starts_where_the_one_before_ended() -> None:
-    found, backend = aggregated("round-robin"), make_backend("sequential", cases.model("cnn", torch.float64))
+    recorded, backend = aggregated("round-robin"), make_backend("sequential", cases.model("cnn", torch.float64))
     data = {d.device_id: d.examples for d in cases.devices(dtype=torch.float64)}
-    params = found.globals[0]
+    params = recorded.globals[0]
     for t in (0, 1):
-        for seen, truth in zip(found.observed[t], found.truths[t], strict=True):
+        for seen, truth in zip(recorded.observed[t], recorded.truths[t], strict=True):
             name = truth.device_id
             job = ClientJob(device_id=name, examples=data[name], seed=seed_for(7, "client", t, name))
             (alone,) = backend.run([job], params, cases.TRAINING)
             assert cases.distance(seen.update, alone.update) == 0
             params = algebra.add(params, seen.update)
-        assert cases.distance(params, found.globals[t + 1]) == 0
+        assert cases.distance(params, recorded.globals[t + 1]) == 0
     assert cases.distance(params, aggregated("fedavg").globals[-1]) > 1e-2
 
 
@@ -286,24 +288,24 @@ def test_plain_mean_ignores_the_numbers_of_examples() -> None:
 
 
 def test_server_noise_of_a_round_robin_is_fresh_for_every_client() -> None:
-    found = aggregated("round-robin", 1, [DpFedAvg(clip=1e-9, z=1e6)])
-    step = algebra.flatten(algebra.add(found.globals[1], found.globals[0], -1.0))
+    recorded = aggregated("round-robin", 1, [DpFedAvg(clip=1e-9, z=1e6)])
+    step = algebra.flatten(algebra.add(recorded.globals[1], recorded.globals[0], -1.0))
     assert float(step.std()) == pytest.approx(1e-3 * 4**0.5, rel=0.1)
 
 
 def test_an_empty_round_robin_changes_nothing() -> None:
     plan = replace(cases.plan(rounds=30, cohort=1), sampling="poisson", aggregation="round-robin")
-    found = cases.federated(of=replace(plan, slots=largest_cohort(8, plan)))
-    empty = [t for t, observed in enumerate(found.observed) if not observed]
+    recorded = cases.federated(of=replace(plan, slots=largest_cohort(8, plan)))
+    empty = [t for t, observed in enumerate(recorded.observed) if not observed]
     assert empty and len(empty) < 30
-    for t, observed in enumerate(found.observed):
-        assert (cases.distance(found.globals[t + 1], found.globals[t]) == 0) is (not observed)
+    for t, observed in enumerate(recorded.observed):
+        assert (cases.distance(recorded.globals[t + 1], recorded.globals[t]) == 0) is (not observed)
 
 
 @pytest.mark.parametrize(("changes", "defences", "said"), [
-    ({"momentum": 0.5}, [], "round-robin takes no mean"),
-    ({}, [DpFedAvg(clip=MedianClip(), z=1)], "no rule sees a whole round"),
-    ({"sampling": "poisson"}, [DpFedAvg(clip=1, z=1)], "shows how many clients came"),
+    ({"momentum": 0.5}, [], "round-robin has no mean"),
+    ({}, [DpFedAvg(clip=MedianClip(), z=1)], "no whole round for a rule"),
+    ({"sampling": "poisson"}, [DpFedAvg(clip=1, z=1)], "shows how many clients take part"),
 ])  # fmt: skip
 def test_what_needs_a_whole_round_is_refused_in_round_robin(changes: Any, defences: list[Any], said: str) -> None:
     plan = replace(cases.plan(), aggregation="round-robin", **changes)
@@ -350,8 +352,8 @@ def test_standalone_clients_train_as_in_a_federation_of_one(tmp_path: Path, defe
     net, plan = network(), cases.plan(rounds=3)
     start = public(net)
     devices = defend_data(cases.devices(sizes=(7, 5)), defences, {}, plan.seed)
-    found = train_alone(devices, plan, make_backend("sequential", net), start, Kept(tmp_path / "a", net))
-    for device, params in found:
+    trained = train_alone(devices, plan, make_backend("sequential", net), start, Kept(tmp_path / "a", net))
+    for device, params in trained:
         writer = cases.MemoryWriter(start)
         federate(
             devices=[device],

@@ -95,9 +95,9 @@ def test_released_models_show_the_sum_that_the_public_rule_says(case: str) -> No
     for t in range(config.federation.rounds):
         sent = [o for o in plain.observed[t] if o.role == "anonymous"]
         expected = sum((flatten(o.update) * (1 if rule.equal else o.num_examples) for o in sent), torch.zeros(30))
-        found = rests(view, t)
-        np.testing.assert_allclose(found["aggregate"], expected.numpy(), atol=1e-6)
-        np.testing.assert_allclose(found["central"], found["aggregate"], atol=1e-4)
+        seen = rests(view, t)
+        np.testing.assert_allclose(seen["aggregate"], expected.numpy(), atol=1e-6)
+        np.testing.assert_allclose(seen["central"], seen["aggregate"], atol=1e-4)
 
 
 @pytest.mark.parametrize(("size", "groups"), [(2, 3), (3, 2), (None, 1), (1, 1)])
@@ -105,9 +105,9 @@ def test_sums_are_those_of_the_groups(size: int | None, groups: int) -> None:
     """Six devices a round; groups without an anonymous device show nothing, and size 1 (nothing hidden) is one sum."""
     config = configured([{**SECURE, "size": size}])
     view: Any = SimpleNamespace(store=Records(federated(config)), rule=build.server_rule(config, len(CROWD)))
-    found = [sums(view, t) for t in range(config.federation.rounds)]
-    assert max(each["aggregate"].shape[1] for each in found) == groups
-    for t, each in enumerate(found):
+    by_round = [sums(view, t) for t in range(config.federation.rounds)]
+    assert max(each["aggregate"].shape[1] for each in by_round) == groups
+    for t, each in enumerate(by_round):
         np.testing.assert_allclose(each["aggregate"].sum(1), rests(view, t)["aggregate"], atol=1e-9)
         np.testing.assert_array_equal(each["central"], rests(view, t)["central"][:, None])
 

@@ -23,10 +23,10 @@ def test_the_model_is_that_of_the_recorded_federation(share: float) -> None:
     plan = cases.plan(rounds=3, cohort=len(population))
     defences = [TopK(share=share)]
     net = cases.model("cnn")
-    found = train_together(population, plan, make_backend("sequential", net), cases.start(net), defences)
+    params = train_together(population, plan, make_backend("sequential", net), cases.start(net), defences)
     recorded = cases.federated("cnn", of=plan, defences=defences)
-    assert cases.distance(found, recorded.globals[-1]) < 1e-6
-    assert cases.distance(found, recorded.globals[0]) > 1e-3
+    assert cases.distance(params, recorded.globals[-1]) < 1e-6
+    assert cases.distance(params, recorded.globals[0]) > 1e-3
 
 
 def test_secret_heads_last_over_the_rounds_in_memory_as_in_files(tmp_path) -> None:  # type: ignore[no-untyped-def]

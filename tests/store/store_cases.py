@@ -36,8 +36,8 @@ def observations(round: int) -> list[Observation]:
 
 def _observation(round: int, slot: int) -> Observation:
     user, prior = (round + slot) % 3, slot % 2 == 1
-    own, noise = params(user + 1000), params(round * 100 + slot + 2000)
-    update = {name: 1e-3 * own[name] + 4e-4 * noise[name] for name in SHAPES}
+    of_user, noise = params(user + 1000), params(round * 100 + slot + 2000)
+    update = {name: 1e-3 * of_user[name] + 4e-4 * noise[name] for name in SHAPES}
     return Observation(
         obs_id=100 * round + slot,
         round=round,

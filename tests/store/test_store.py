@@ -38,11 +38,11 @@ def test_full_precision_is_exact(tmp_path: Path, precision: str) -> None:
 def test_half_precision_errors_stay_in_the_bound(tmp_path: Path) -> None:
     cases.run(tmp_path, replace(cases.LAYOUT, precision="float16"))
     store, truth = UpdateStore.open(tmp_path / "observed"), cases.expected()
-    found = store.matrix(dtype=np.float64)
+    stored = store.matrix(dtype=np.float64)
     for part in store.columns().values():
         largest = np.abs(truth[:, part]).max(axis=1, keepdims=True)
-        assert (np.abs(found - truth)[:, part] <= 2**-11 * np.abs(truth[:, part]) + 2**-24 * largest).all()
-    assert np.array_equal(found == 0, truth == 0) or np.abs(truth[(found == 0) & (truth != 0)]).max() < 1e-6
+        assert (np.abs(stored - truth)[:, part] <= 2**-11 * np.abs(truth[:, part]) + 2**-24 * largest).all()
+    assert np.array_equal(stored == 0, truth == 0) or np.abs(truth[(stored == 0) & (truth != 0)]).max() < 1e-6
 
 
 def test_half_precision_leaves_attack_scores_unchanged(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_records_out_of_turn_or_beyond_the_cohort_are_refused(tmp_path: Path) ->
         with pytest.raises(FedprintError, match="call set_initial first"):
             writer.append(0, [], [], cases.params(1), {})
         writer.set_initial(cases.params(0))
-        with pytest.raises(FedprintError, match=r"round 1 is out of turn \(next is 0 of"):
+        with pytest.raises(FedprintError, match=r"round 1 is out of order \(next is 0 of"):
             writer.append(1, [], [], cases.params(1), {})
         with pytest.raises(FedprintError, match="metric loss=nan"):
             writer.append(0, [], [], cases.params(1), {"loss": float("nan")})
@@ -177,7 +177,7 @@ def test_unfinished_stores_open_as_partial_only(tmp_path: Path) -> None:
     cases.run(tmp_path, cases.LAYOUT, stop_after=2)
     with pytest.raises(FedprintError, match="partial=True"):
         UpdateStore.open(tmp_path / "observed")
-    with pytest.raises(FedprintError, match="no finished truth"):
+    with pytest.raises(FedprintError, match="holds no finished truth"):
         read_truth(tmp_path / "truth")
     store = UpdateStore.open(tmp_path / "observed", partial=True)
     assert store.rounds == 2
@@ -311,7 +311,7 @@ def test_a_writer_that_met_a_full_disk_can_try_the_round_again(tmp_path: Path) -
 
 
 def test_layers_without_a_match_are_named(finished: Path) -> None:
-    with pytest.raises(FedprintError, match=r"layer tail is not stored; choose of body\.weight, head\.weight"):
+    with pytest.raises(FedprintError, match=r"layer tail is not stored; choose from body\.weight, head\.weight"):
         UpdateStore.open(finished / "observed").matrix(["head", "tail"])
 
 

@@ -25,10 +25,10 @@ def test_two_workers_share_a_study_on_a_real_server(postgresql: str, tmp_path: P
     for process in processes:
         process.join(120)
     assert [process.exitcode for process in processes] == [0, 0]
-    found = records(study)
-    assert len(found) == 10 and {trial.state for trial in found} == {"complete"}
-    assert len({trial.values["sigma"] for trial in found}) == 10, "no point was measured twice"
+    trials = records(study)
+    assert len(trials) == 10 and {trial.state for trial in trials} == {"complete"}
+    assert len({trial.values["sigma"] for trial in trials}) == 10, "no point was measured twice"
     owners = Counter(trial.user_attrs[worker.WORKER] for trial in study.get_trials())
     assert len(owners) == 2, "both took trials"
-    best = ranked(found)[0]
-    assert best.feasible and best.utility == max(t.utility for t in found if t.feasible and t.utility is not None)
+    best = ranked(trials)[0]
+    assert best.feasible and best.utility == max(t.utility for t in trials if t.feasible and t.utility is not None)

@@ -35,21 +35,21 @@ def study_of(made: StudyPlan) -> optuna.Study:
 def test_the_search_ends_at_the_constrained_optimum(tmp_path: Path) -> None:
     made = plan(tmp_path, 16, margin=0.05)
     run_worker(made, Toy(ceiling=0.4))
-    found = records(study_of(made))
-    assert len(found) == 16 and found[0].values == {"sigma": 0.5}, "the first trial is the centre"
-    best = ranked(found)[0]
+    trials = records(study_of(made))
+    assert len(trials) == 16 and trials[0].values == {"sigma": 0.5}, "the first trial is the centre"
+    best = ranked(trials)[0]
     assert best.feasible and best.excess is not None and best.excess <= 0
     assert best.attack_ap is not None and best.attack_ap + 0.05 == pytest.approx(0.4, abs=0.02)
     assert best.utility == pytest.approx(1 - 0.65**2, rel=0.02)
-    assert best.utility == max(t.utility for t in found if t.feasible and t.utility is not None)
+    assert best.utility == max(t.utility for t in trials if t.feasible and t.utility is not None)
 
 
 def test_no_values_are_measured_twice_where_a_bound_is_best(tmp_path: Path) -> None:
     made = plan(tmp_path, 20)
     run_worker(made, Toy(ceiling=1.5))
-    found = records(study_of(made))
-    assert ranked(found)[0].values == {"sigma": 0.0}, "the best value is the bound"
-    assert len({trial.values["sigma"] for trial in found}) == 20
+    trials = records(study_of(made))
+    assert ranked(trials)[0].values == {"sigma": 0.0}, "the best value is the bound"
+    assert len({trial.values["sigma"] for trial in trials}) == 20
 
 
 def test_a_space_with_fewer_values_than_trials_is_no_trap(tmp_path: Path) -> None:
@@ -72,10 +72,10 @@ def test_what_is_measured_and_told_has_three_digits(tmp_path: Path) -> None:
 def test_where_nothing_is_feasible_the_nearest_comes_first(tmp_path: Path) -> None:
     made = plan(tmp_path, 6)
     run_worker(made, Toy(ceiling=-0.5))
-    found = records(study_of(made))
-    assert not any(trial.feasible for trial in found)
-    first = ranked(found)[0]
-    assert first.excess == min(trial.excess for trial in found if trial.excess is not None)
+    trials = records(study_of(made))
+    assert not any(trial.feasible for trial in trials)
+    first = ranked(trials)[0]
+    assert first.excess == min(trial.excess for trial in trials if trial.excess is not None)
 
 
 def test_the_constraint_is_set_on_every_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,13 +83,13 @@ def test_the_constraint_is_set_on_every_path(tmp_path: Path, monkeypatch: pytest
     made = plan(tmp_path, 14, sampler="random", margin=0.01, steps=2)
     run_worker(made, Toy(seeds=2, fails_above=0.9))
     trials = study_of(made).get_trials()
-    found = {trial.number: trial for trial in records(study_of(made))}
-    assert {trial.state for trial in found.values()} == {"complete", "pruned", "fail"}
+    recorded = {trial.number: trial for trial in records(study_of(made))}
+    assert {trial.state for trial in recorded.values()} == {"complete", "pruned", "fail"}
     for trial in trials:
-        failed = found[trial.number].state == "fail"
-        expected = worker.BROKEN if failed else 1 - found[trial.number].values["sigma"] + 0.01 - 0.4
+        failed = recorded[trial.number].state == "fail"
+        expected = worker.BROKEN if failed else 1 - recorded[trial.number].values["sigma"] + 0.01 - 0.4
         assert trial.constraints == {CONSTRAINT: pytest.approx(expected)}
-        assert found[trial.number].error == ("training diverged" if failed else None)
+        assert recorded[trial.number].error == ("training diverged" if failed else None)
 
 
 def test_a_place_where_training_diverges_is_not_asked_for_again_and_again(tmp_path: Path) -> None:
@@ -218,9 +218,9 @@ def test_a_trial_that_ends_while_trials_are_counted_is_counted(tmp_path: Path, m
     look = study.get_trials
 
     def look_and_end(*arguments: object, **settings: object) -> list[optuna.trial.FrozenTrial]:
-        found = look(*arguments, **settings)  # type: ignore[arg-type]
+        looked = look(*arguments, **settings)  # type: ignore[arg-type]
         study.tell(trial, 0.5, skip_if_finished=True)
-        return found
+        return looked
 
     monkeypatch.setattr(study, "get_trials", look_and_end)
     assert worker._begun(study) == 1

@@ -43,7 +43,7 @@ def _defend_device(device: Device, defences: Sequence[Defence], background: Exam
     return Device(device_id=device.device_id, user_id=device.user_id, role=device.role, examples=examples)
 
 
-def send(update: Params, defences: Sequence[Defence], seed: int, t: int, device_id: str) -> Params:
+def defend_update(update: Params, defences: Sequence[Defence], seed: int, t: int, device_id: str) -> Params:
     """Point 2: return what a device sends in round t, given its settled defences."""
     for position, defence in enumerate(d for d in defences if isinstance(d, UpdateDefence)):
         update = defence.on_device(update, torch_rng(seed, "defence-device", position, t, device_id))

@@ -33,7 +33,7 @@ def train_client(
     job: ClientJob,
     training: LocalTraining,
 ) -> ClientResult:
-    """Run local training from ``received`` and return the update ``w - w_t`` of it.
+    """Run local training from ``received`` and return its result with the update ``w - w_t``.
 
     ``parameters`` are the model's own tensors: those of ``received``, then those of the job's private ones, which train
     too and go into the result's ``private``, never into its update.
@@ -66,12 +66,12 @@ def train_client(
 
 
 def noise_rng(job: ClientJob) -> torch.Generator:
-    """Return what the noise of a job's gradients is drawn from, apart from its batches."""
+    """Return the generator for the noise of a job's gradients; it is independent of the batches."""
     return torch_rng(job.seed, "gradient-noise")
 
 
 def noised(gradients: Sequence[Tensor], sigma: float, rng: torch.Generator) -> list[Tensor]:
-    """Return ``gradients + N(0, sigma^2)``, drawn on the CPU so that every backend and place draws the same."""
+    """Return ``gradients + N(0, sigma^2)``, drawn on the CPU so that it is the same for every backend and device."""
     if sigma == 0:
         return list(gradients)
     drawn = (torch.randn(g.shape, generator=rng, dtype=g.dtype).to(g.device) for g in gradients)

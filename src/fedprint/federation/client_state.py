@@ -1,4 +1,4 @@
-"""What a client keeps to itself from round to round: in files of its own, never in the update store."""
+"""Private parameters that a client keeps from round to round, in files outside the update store."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from fedprint.types import FedprintError, Params
 
 
 class ClientState(Protocol):
-    """Private parameters by device; whatever a client saved in a round is there in its next one."""
+    """Private parameters by device: a client loads what it saved in its last round."""
 
     def load(self, device_id: str, t: int) -> Params:
-        """Return what the client had at the end of its last round before ``t``, or what it begins with."""
+        """Return the client's parameters after its last round before ``t``, or its first ones."""
 
     def save(self, device_id: str, t: int, private: Params) -> None:
-        """Keep what the client has at the end of round ``t``."""
+        """Keep the client's parameters after round ``t``."""
 
 
 class ClientFiles:
     """One folder per device, one file per round: ``<folder>/<device>/<round>.safetensors``.
 
-    ``draw(device_id)`` gives the first parameters. A killed run may resume at the round before the one it was in (the
-    store writes a round while the next one trains), so the newest file of at least two rounds back stays, and files of
-    rounds that are done again are not read. The folder is the client's own storage: it stays outside the outputs.
+    ``draw(device_id)`` gives the first parameters. A killed run may resume one round earlier than it was killed (the
+    store writes a round while the next one trains). So the newest file that is at least two rounds old is kept, and
+    files of rounds that are repeated are not read. The folder belongs to the client and is not among the outputs.
     """
 
     def __init__(self, folder: Path, draw: Callable[[str], Params]) -> None:
@@ -43,13 +43,13 @@ class ClientFiles:
             return fresh
         path = self._file(device_id, max(earlier))
         try:
-            found = codec.load(path.read_bytes())
+            tensors = codec.load(path.read_bytes())
         except (SafetensorError, OSError) as error:
-            raise FedprintError(f"{path}: unreadable ({error}); delete the checkpoint and run again") from None
-        return {name: found[name].to(tensor) for name, tensor in fresh.items()}
+            raise FedprintError(f"{path}: cannot be read ({error}); delete the checkpoint and run again") from None
+        return {name: tensors[name].to(tensor) for name, tensor in fresh.items()}
 
     def save(self, device_id: str, t: int, private: Params) -> None:
-        """Write the parameters of round ``t``, all or nothing, and forget rounds that no resume can need."""
+        """Write the parameters of round ``t`` atomically, and delete those of rounds that no resume can need."""
         path = self._file(device_id, t)
         path.parent.mkdir(parents=True, exist_ok=True)
         replace(path, codec.save({name: tensor.detach().cpu().contiguous() for name, tensor in private.items()}))
@@ -66,14 +66,14 @@ class ClientFiles:
 
 
 class ClientMemory:
-    """As :class:`ClientFiles`, for a federation that lives in one process and is not resumed: nothing is written."""
+    """As :class:`ClientFiles`, but in memory: for a federation in one process that is not resumed."""
 
     def __init__(self, draw: Callable[[str], Params]) -> None:
         self._draw = draw
         self._held: dict[str, Params] = {}
 
     def load(self, device_id: str, t: int) -> Params:
-        """Return what the client saved last, or what it begins with."""
+        """Return what the client saved last, or its first parameters."""
         return self._held[device_id] if device_id in self._held else self._draw(device_id)
 
     def save(self, device_id: str, t: int, private: Params) -> None:

@@ -1,4 +1,4 @@
-"""The federation's plan: how many rounds, who takes part in each, and what a device then does."""
+"""The federation's plan: the number of rounds, the cohort of each, and the training of a device."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class FederationPlan:
     ``sampling`` fixed draws M devices without replacement; poisson takes each with probability M / K, so that M is the
     expected number and a round may be empty. ``growth`` multiplies M over ``horizon`` planned rounds (0: ``rounds``),
     of which a privacy budget may allow only the first ``rounds``; ``lr_schedule`` multiplies the clients' learning rate
-    over the same ones. ``slots`` are the rows a round may take in the store
-    (0: M). ``momentum`` is the server's. ``diagnostics`` records V_c and U_s of each round (papers.md, section 3).
-    ``condition`` (settings, data, prior; or an audit of them) gives the server's noise to this run alone: were it the
-    same draw in two runs of one seed, the difference of their released models would not be covered by it.
+    over the same rounds. ``slots`` are the rows of a round in the store (0: M). ``momentum`` is the server's.
+    ``diagnostics`` records V_c and U_s of each round (papers.md, section 3). ``condition`` (settings, data, prior; or
+    an audit of them) makes the server's noise different in every run: if two runs of one seed had the same noise, it
+    would cancel in the difference of their released models.
     """
 
     rounds: int
@@ -43,16 +43,16 @@ class FederationPlan:
     diagnostics: bool = False
     condition: str = ""
 
-    def server_rng(self, *place: str | int) -> torch.Generator:
-        """Return what the server draws its noise from at a ``place`` of the run."""
-        return torch_rng(self.seed, "server", self.condition, *place)
+    def server_rng(self, *path: str | int) -> torch.Generator:
+        """Return the generator of the server's noise for one purpose; ``path`` names it (such as a round)."""
+        return torch_rng(self.seed, "server", self.condition, *path)
 
     def expected(self, t: int) -> int:
         """Return m_t, the planned number of devices of round ``t``."""
         return max(1, round(self.cohort * self.growth.factor(t, self.planned)))
 
     def training_at(self, t: int) -> LocalTraining:
-        """Return what a device does in round ``t``: local training at that round's learning rate."""
+        """Return the local training of round ``t``, at that round's learning rate."""
         return replace(self.training, lr=self.training.lr * self.lr_schedule.factor(t, self.planned))
 
     @property
@@ -67,7 +67,7 @@ class FederationPlan:
 
 
 def cohort_size(devices: int, fraction: float) -> int:
-    """Return M = max(1, C * K) (papers.md, section 1); more than the population is an error."""
+    """Return M = max(1, C * K) (papers.md, section 1). Raises FedprintError for a cohort larger than the population."""
     size = max(1, round(fraction * devices))
     check_cohort(size, devices)
     return size
@@ -84,24 +84,25 @@ def check_cohort(size: int, devices: int) -> None:
 def refused_in_turn(
     aggregation: Aggregation, sampling: Sampling, momentum: float, private: Sequence[DpFedAvg]
 ) -> str | None:
-    """Return why these settings exclude clients one after another, None where they do not.
+    """Return why these settings do not allow round robin, None where they do.
 
-    In round robin every client's step is released before the next one trains. So nothing may depend on the whole
-    round, such as a clipping norm, and how many came is no secret, which Poisson sampling's guarantee needs it to be.
+    In round robin every client's step is released before the next client trains. So nothing may depend on the whole
+    round, such as a clipping norm. The number of clients is visible too, but the guarantee of Poisson sampling needs it
+    to be secret.
     """
     if aggregation != "round-robin":
         return None
     if momentum:
-        return "federation.momentum: round-robin takes no mean that it could act on; set momentum: 0"
+        return "federation.momentum: round-robin has no mean for it to act on; set momentum: 0"
     if any(not isinstance(defence.clip, float) for defence in private):
-        return "defences.dp-fedavg.clip: in round-robin no rule sees a whole round; give clip a number"
+        return "defences.dp-fedavg.clip: round-robin has no whole round for a rule to use; give clip a number"
     if sampling == "poisson" and any(defence.z for defence in private):
-        return "federation.sampling: round-robin shows how many clients came; with dp-fedavg use sampling: fixed"
+        return "federation.sampling: round-robin shows how many clients take part; with dp-fedavg use sampling: fixed"
     return None
 
 
 def sample_cohort(population: Sequence[Device], plan: FederationPlan, t: int) -> list[Device]:
-    """Return round t's cohort in random order (slots carry no identity): m_t devices, or a Poisson sample."""
+    """Return the cohort of round t, m_t devices or a Poisson sample, in random order: slots do not identify devices."""
     return [population[i] for i in _sample(len(population), plan, t)]
 
 

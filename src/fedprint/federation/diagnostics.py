@@ -1,4 +1,4 @@
-"""How alike the clients of a round are (client-dp, section 3, definition of V_c and U_s)."""
+"""How similar the clients of a round are (client-dp, section 3, definition of V_c and U_s)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def between_clients(updates: Sequence[Params]) -> dict[str, float]:
     """Return the diagnostics of one round's updates, before clipping; nothing for an empty round.
 
     ``between_clients_variance`` V_c: the mean over parameters of their variance over clients. ``update_scale`` U_s: the
-    mean squared entry of the plain mean update. Both in float64. They are read off raw updates, for the server's eyes:
-    no guarantee covers them.
+    mean squared entry of the plain mean update. Both in float64. They are computed from raw updates: no guarantee
+    covers them.
     """
     if not updates:
         return {}

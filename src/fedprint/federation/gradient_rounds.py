@@ -1,8 +1,8 @@
 """Federated SGD: every message is the gradient of one batch (spn, algorithm 4; papers.md 4.5).
 
 The engine of :mod:`fedprint.federation.rounds` sends updates of local epochs. Mechanisms of the spn paper add noise of
-sigma to every entry of a *gradient*, and what is attacked is a gradient: so here each message is one, and the server's
-Adam takes them as they arrive. The same mechanism at the same strength is then trained with and attacked.
+sigma to every entry of a *gradient*, and its attacks start from a gradient. So each message is a gradient here, and the
+server's Adam takes a step along each. Training and attack then use the same mechanism at the same strength.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.func import functional_call
 
 from fedprint import params as algebra
 from fedprint.data.examples import CODE, take
-from fedprint.defences.points import Defence, send, settle
+from fedprint.defences.points import Defence, defend_update, settle
 from fedprint.federation.client import batch_schedule
 from fedprint.models.base import FedModule
 from fedprint.models.dual_head import DualHead
@@ -45,7 +45,8 @@ def client_gradient(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return the gradients of the mean loss of ``examples`` for the shared and for the private parameters.
 
-    ``model`` lends its structure only. With the columns of a secret head the loss is that of the whole dual network.
+    Only the structure of ``model`` is used, not its parameters. With the columns of a secret head the loss is that of
+    the whole dual network.
     """
     return _gradient(model, shared, private, examples)[1:]
 
@@ -56,8 +57,8 @@ def _gradient(
     """Return the mean loss and its gradients."""
     leaves = {name: tensor.detach().requires_grad_() for name, tensor in {**shared, **private}.items()}
     loss = functional_call(model, leaves, (examples,)).mean()
-    found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
-    gradients = dict(zip(leaves, found, strict=True))
+    values = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
+    gradients = dict(zip(leaves, values, strict=True))
     of_shared, of_private = ({name: gradients[name] for name in params} for params in (shared, private))
     return float(loss.detach()), of_shared, of_private
 
@@ -67,7 +68,9 @@ def private_start(model: FedModule, device: Device, seed: int) -> dict[str, Tens
     if CODE not in device.examples:
         return {}
     if not isinstance(model, DualHead):
-        raise FedprintError(f"device {device.device_id} has codes, but {type(model).__name__} has no secret head")
+        raise FedprintError(
+            f"device {device.device_id} has codes, but {type(model).__name__} has no secret head; use a DualHead"
+        )
     return model.draw_private(torch_rng(seed, "secret-head", device.device_id))
 
 
@@ -81,13 +84,13 @@ def train_on_gradients(
 ) -> dict[str, Tensor]:
     """Return the shared parameters after ``plan.rounds`` rounds; ``devices`` have been through point 1 already.
 
-    What leaves a client has been through its update defences. Private parameters stay with their client, who trains
-    them by an Adam of its own at the same rate. ``on_round`` hears each round's number and mean loss over the clients.
+    A client's update defences act on each gradient before it is sent. Each client keeps its private parameters and
+    trains them with its own Adam at the same rate. ``on_round`` is called with each round's number and mean loss.
     Raises FedprintError when a gradient is not finite.
     """
     shields = {device.device_id: settle(defences, device.device_id, plan.seed) for device in devices}
     server = _Adam(initial, plan.lr)
-    own = {device.device_id: _Adam(private_start(model, device, plan.seed), plan.lr) for device in devices}
+    private_parts = {device.device_id: _Adam(private_start(model, device, plan.seed), plan.lr) for device in devices}
     batches = {device.device_id: _batches(device, plan) for device in devices}
     for t in range(plan.rounds):
         waiting: list[Params] = []
@@ -95,11 +98,11 @@ def train_on_gradients(
         for device in devices:
             name = device.device_id
             batch = take(device.examples, next(batches[name]))
-            loss, gradient, private = _gradient(model, server.params, own[name].params, batch)
+            loss, gradient, private = _gradient(model, server.params, private_parts[name].params, batch)
             losses.append(loss)
             _check_finite(gradient, name, t)
-            own[name].step(private)
-            waiting.append(send(gradient, shields[name], plan.seed, t, name))
+            private_parts[name].step(private)
+            waiting.append(defend_update(gradient, shields[name], plan.seed, t, name))
             if plan.aggregation == "round-robin":
                 server.step(waiting.pop())
         if waiting:
@@ -109,7 +112,7 @@ def train_on_gradients(
 
 
 class _Adam:
-    """Parameters under torch's Adam."""
+    """Parameters that torch's Adam trains."""
 
     def __init__(self, start: Params, lr: float) -> None:
         self._leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in start.items()}
@@ -117,7 +120,7 @@ class _Adam:
 
     @property
     def params(self) -> Mapping[str, Tensor]:
-        """The parameters now."""
+        """The current parameters."""
         return {name: leaf.detach() for name, leaf in self._leaves.items()}
 
     def step(self, gradient: Params) -> None:
@@ -130,7 +133,7 @@ class _Adam:
 
 
 def _batches(device: Device, plan: GradientPlan) -> Iterator[Tensor]:
-    """Yield the batches of a device for ever, epoch by epoch."""
+    """Yield the batches of a device without end, epoch by epoch."""
     once = LocalTraining(epochs=1, batch_size=plan.batch_size, lr=plan.lr)
     epoch = 0
     while True:

@@ -1,8 +1,8 @@
-"""The privacy ledger: what was spent, on the disk before anything that it pays for.
+"""The privacy ledger: what each round spends, written to the disk before the round's model is.
 
-One JSON line per round (q, sigma, sampling, adjacency, how the clipping norm was found and what it was), each with the
-digest of itself and of the line before. A line is fsynced before the noisy model of its round is written anywhere: a
-crash can leave a line without its model, which counts too much, and never a model without its line.
+One JSON line per round (q, sigma, sampling, adjacency, the rule of the clipping norm and its value), each with the
+digest of itself and of the line before. A line is fsynced before the noisy model of its round is written anywhere. So a
+crash can leave a line without its model, which overestimates epsilon, but never a model without its line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedprint.store.files import Journal, digest, read_journal
 from fedprint.types import FedprintError
 
 LEDGER = "ledger.jsonl"
-_REMEDY = "restore the file; without it what was spent is unknown, and these clients can give no more rounds"
+_REMEDY = "restore the file; without it the spent budget is unknown, so these clients must not train any further round"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Entry:
 
     @property
     def event(self) -> SampledGaussian:
-        """What an accountant prices."""
+        """The event for an accountant."""
         return sampled_gaussian(self.sampling, self.q, self.sigma)
 
 
@@ -44,8 +44,8 @@ class Ledger:
     """The open ledger of one run; the only way to :meth:`spend`.
 
     ``identity`` names the run (configuration and data): lines of another run do not continue this chain. ``released``
-    models exist already: fewer lines than that is damage. ``allowed`` rounds fit the budget; None sets no limit. Raises
-    FedprintError for a ledger that was changed, cut short, or is of another run.
+    is the number of models that exist: fewer lines are damage. ``allowed`` rounds fit the budget; None sets no limit.
+    Raises FedprintError for a ledger that was changed, cut short, or is of another run.
     """
 
     def __init__(self, path: Path, identity: str, *, released: int = 0, allowed: int | None = None) -> None:
@@ -69,14 +69,16 @@ class Ledger:
     def spend(self, entry: Entry) -> None:
         """Write one round's line; it is on the disk when this returns, and only then may the model be written.
 
-        A round that is redone after a crash must be the same again: same noise, same answer, nothing new is spent.
-        Raises FedprintError for a round beyond the budget, out of turn, or other than first written.
+        A round that is repeated after a crash must be the same: with the same noise nothing new is spent.
+        Raises FedprintError for a round beyond the budget, out of order, or different from what was first written.
         """
         path = self._journal.path
         if not self.allows(entry.round):
-            raise FedprintError(f"{path}: round {entry.round} is beyond the budget of {self.allowed} rounds; stop here")
+            raise FedprintError(
+                f"{path}: round {entry.round} is beyond the budget of {self.allowed} rounds; stop training"
+            )
         if entry.round > len(self._entries):
-            raise FedprintError(f"{path}: round {entry.round} after {len(self._entries)} lines; spend them in turn")
+            raise FedprintError(f"{path}: round {entry.round} after {len(self._entries)} lines; spend rounds in order")
         if entry.round < len(self._entries):
             if self._entries[entry.round] != entry:
                 raise FedprintError(f"{path}: line {entry.round + 1} is not what round {entry.round} spends; {_REMEDY}")
@@ -86,7 +88,7 @@ class Ledger:
 
 
 def read_ledger(path: Path, identity: str, *, lines: int | None = None) -> tuple[Entry, ...]:
-    """Return the whole lines of a ledger; none where there is no file.
+    """Return the complete lines of a ledger; none if there is no file.
 
     A last line without its end was being written when the process died: its model does not exist. Any other damage,
     and another number of ``lines`` where that is known, raises FedprintError.
@@ -102,7 +104,7 @@ def read_ledger(path: Path, identity: str, *, lines: int | None = None) -> tuple
 
 
 def public_norms(path: Path) -> tuple[float, ...]:
-    """Return the clipping norm of every round as anyone reads it off a finished run's ledger; none without one."""
+    """Return the clipping norm of every round from the ledger of a finished run; none without a ledger."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else ()
     return tuple(float(json.loads(line)["body"]["clip"]) for line in lines)
 

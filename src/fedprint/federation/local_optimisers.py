@@ -19,14 +19,14 @@ BETAS, EPSILON = (0.9, 0.999), 1e-8
 class Stepper:
     """Moves ``parameters`` in place, by one step at each call.
 
-    An optimiser's memory begins anew in every round: a client that keeps none between rounds (all but the secret head)
-    has nowhere to hold it, and the model that it gets is not the one that it left. ``sgd`` is plain SGD.
+    The state of an optimiser starts from zero in every round: clients keep nothing between rounds (except a secret
+    head), and the model that a client receives is not the one that it trained last. ``sgd`` is plain SGD.
     """
 
     def __init__(self, training: LocalTraining, parameters: Sequence[Tensor]) -> None:
         self._lr, self._kind, self._parameters, self._count = training.lr, training.optimiser, list(parameters), 0
         if self._kind not in ("sgd", "momentum", "adam"):
-            raise FedprintError(f"federation.optimiser: unknown '{self._kind}'; choose sgd, momentum or adam")
+            raise FedprintError(f"federation.optimiser: unknown optimiser '{self._kind}'; choose sgd, momentum or adam")
         memories = {"sgd": 0, "momentum": 1, "adam": 2}[self._kind]
         self._memory = [[torch.zeros_like(p) for p in self._parameters] for _ in range(memories)]
 
@@ -35,7 +35,7 @@ class Stepper:
         """Take the step of ``gradients``.
 
         ``active`` (k,) is 1 for the clients of a stack that still train and 0 for those that have ended, whose
-        gradients are zero but whose memory would carry them on.
+        gradients are zero but whose state would still move them.
         """
         if self._kind == "sgd":
             torch._foreach_add_(self._parameters, list(gradients), alpha=-self._lr)

@@ -43,17 +43,17 @@ class PrivateRound:
 
 
 def private_defence(defences: Collection[object]) -> DpFedAvg | None:
-    """Return the dp-fedavg among the defences; more than one is a FedprintError."""
-    found = [defence for defence in defences if isinstance(defence, DpFedAvg)]
-    if len(found) > 1:
-        raise FedprintError(f"defences: {len(found)} dp-fedavg in one run; use one, with all the noise")
-    return found[0] if found else None
+    """Return the dp-fedavg among the defences, None without one. Raises FedprintError for more than one."""
+    private = [defence for defence in defences if isinstance(defence, DpFedAvg)]
+    if len(private) > 1:
+        raise FedprintError(f"defences: {len(private)} dp-fedavg in one run; use one, with all the noise")
+    return private[0] if private else None
 
 
 def planned_events(
     defence: DpFedAvg | None, plan: FederationPlan, devices: int, roles: Collection[Role]
 ) -> tuple[Event, ...]:
-    """Return the event of every round of the plan; infinite where something keeps the noise from hiding a client."""
+    """Return the event of every round of the plan; Infinite without noise, or where some devices are not clipped."""
     return tuple(_event(defence, plan, devices, roles, t) for t in range(plan.rounds))
 
 
@@ -71,13 +71,13 @@ def _all_clipped(roles: Collection[Role]) -> bool:
 
 
 def not_covered(defence: DpFedAvg, plan: FederationPlan | None = None) -> tuple[str, ...]:
-    """Return what the guarantee is silent about: of the mechanism alone, or of a whole run by ``plan``.
+    """Return what the guarantee does not cover: of the mechanism alone, or of a whole run by ``plan``.
 
-    A run also writes its history, which the server reads off raw updates; a user owns a device for each half of the
-    data, while a client is one device; and runs of several seeds, priors or strengths train on the same clients, each
-    with a ledger of its own (docs/adr/0006).
+    A run also writes its history, which the server computes from raw updates. A user owns a device for each half of the
+    data, while a client is one device. Runs of several seeds, priors or strengths train on the same clients, each with
+    its own ledger (docs/adr/0006).
     """
-    silent = {
+    uncovered = {
         MEDIAN: isinstance(defence.clip, MedianClip),
         LOSS: plan is not None,
         UTILITY: plan is not None,
@@ -86,7 +86,7 @@ def not_covered(defence: DpFedAvg, plan: FederationPlan | None = None) -> tuple[
         SECOND_UNPRICED: plan is not None and plan.sampling != "poisson",
         OTHER_RUNS: plan is not None,
     }
-    return tuple(what for what, so in silent.items() if so)
+    return tuple(what for what, applies in uncovered.items() if applies)
 
 
 def noise_of_sums(defence: DpFedAvg | None, plan: FederationPlan, norms: Sequence[float]) -> tuple[float, ...]:
@@ -97,21 +97,21 @@ def noise_of_sums(defence: DpFedAvg | None, plan: FederationPlan, norms: Sequenc
     """
     if defence is None or not defence.z:
         return ()
-    found = [defence.clip] * plan.rounds if isinstance(defence.clip, float) else norms
-    settled = [defence.at(t, plan.planned, norm) for t, norm in enumerate(found)]
-    draws = [plan.expected(t) if plan.aggregation == "round-robin" else 1 for t in range(len(found))]
-    return tuple(now.z * norm * math.sqrt(n) for now, norm, n in zip(settled, found, draws, strict=True))
+    clips = [defence.clip] * plan.rounds if isinstance(defence.clip, float) else norms
+    settled = [defence.at(t, plan.planned, norm) for t, norm in enumerate(clips)]
+    draws = [plan.expected(t) if plan.aggregation == "round-robin" else 1 for t in range(len(clips))]
+    return tuple(now.z * norm * math.sqrt(n) for now, norm, n in zip(settled, clips, draws, strict=True))
 
 
 def budget_accountant(budget: Budget, sampling: Sampling) -> Accountant:
-    """Return who counts: the budget's accountant, or the usual one for this kind of sampling."""
+    """Return the budget's accountant, or the default one for this kind of sampling."""
     return accountant_named(budget.accountant or ("prv" if sampling == "poisson" else "rdp-wor"))
 
 
 def rounds_allowed(defence: DpFedAvg | None, plan: FederationPlan, devices: int, roles: Collection[Role]) -> int:
-    """Return how many rounds of the plan the budget allows: all without one. None allowed is a FedprintError.
+    """Return how many rounds of the plan the budget allows: all without a budget. Raises FedprintError for none.
 
-    What rounds cost does not depend on the data, so it is known before the first one.
+    The epsilon of a round does not depend on the data, so it is known before the first round.
     """
     if defence is None or defence.budget is None or defence.budget.epsilon is None:
         return plan.rounds
@@ -123,18 +123,18 @@ def rounds_allowed(defence: DpFedAvg | None, plan: FederationPlan, devices: int,
     allowed = rounds_within(budget_accountant(budget, plan.sampling), events, budget.epsilon or 0.0, budget.delta)
     if allowed == 0:
         raise FedprintError(
-            f"defences.dp-fedavg.budget: epsilon {budget.epsilon} does not pay for one round of {plan.expected(0)} of "
+            f"defences.dp-fedavg.budget: epsilon {budget.epsilon} does not allow one round of {plan.expected(0)} of "
             f"{devices} clients at z={defence.z}; raise z (see `fedprint budget`)"
         )
     return allowed
 
 
 class Privacy:
-    """dp-fedavg in a running federation; holds the norm that a private quantile has come to.
+    """dp-fedavg in a running federation; holds the current norm of a private quantile.
 
-    ``history`` are the metrics of the rounds done: with them a resumed run goes on as if it had never stopped. Where
-    not all ``roles`` are clipped, nothing bounds what a device adds to the sum: its lines in the ledger have sigma 0,
-    whose epsilon is infinite.
+    ``history`` are the metrics of the finished rounds; with them a resumed run continues exactly. Where not all
+    ``roles`` are clipped, a device's part of the sum is not bounded: the lines in the ledger have sigma 0, and epsilon
+    is infinite.
     """
 
     def __init__(
@@ -154,13 +154,13 @@ class Privacy:
     def round(self, t: int, norms: Sequence[float]) -> PrivateRound:
         """Return dp-fedavg as round ``t`` runs it; ``norms`` are those of its updates, before clipping.
 
-        A constant norm depends on nothing, the median on all norms, a quantile on the rounds before.
+        The median depends on all norms of the round, a quantile on the rounds before.
         """
         rule = self._defence.clip
         if isinstance(rule, float):
             return self._settled(t, rule, {})
         if isinstance(rule, MedianClip):
-            # an empty round has no median: its sum is 0, and the noise is that of the round before
+            # an empty round has no median: its sum is 0, and its norm is that of the round before
             self._norm = rule.norm(norms) if norms else self._norm or 0.0
             return self._settled(t, self._norm, {CLIP: self._norm})
         norm = self._norm or rule.start

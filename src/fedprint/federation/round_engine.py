@@ -1,4 +1,4 @@
-"""One round: clients train, defend and send, and the server takes a step; all at once or one after another."""
+"""One round: clients train, defend and send, then the server takes a step; all together or one after another."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from fedprint import params as algebra
 from fedprint.data.examples import CODE
 from fedprint.defences.on_update import DpFedAvg
-from fedprint.defences.points import Defence, has_guarantee, send
+from fedprint.defences.points import Defence, defend_update, has_guarantee
 from fedprint.federation.client_state import ClientState
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import Ledger
@@ -29,10 +29,10 @@ DIVERGED = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """A trained round: what each client returned and sent, the server's step, the new parameters.
+    """A trained round: what each client returned and sent, and the new parameters.
 
     ``metrics`` are recorded with it: ``loss`` (none in an empty round), ``update_norm``, those of dp-fedavg.
-    ``seconds`` is what point 2 took on all devices.
+    ``seconds`` is the time of point 2 on all devices.
     """
 
     results: list[ClientResult]
@@ -44,10 +44,10 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundEngine:
-    """What does not change from round to round.
+    """Runs rounds; its fields do not change from round to round.
 
-    ``private`` keeps what clients never send, ``privacy`` settles dp-fedavg for each round and ``ledger`` notes what
-    that spends; each is None where there is nothing of its kind.
+    ``private`` keeps the parameters that clients never send, ``privacy`` settles dp-fedavg for each round and
+    ``ledger`` records what that spends; each may be None.
     """
 
     plan: FederationPlan
@@ -66,13 +66,13 @@ class RoundEngine:
         t: int,
         velocity: Params | None = None,
     ) -> Round:
-        """Train the cohort, all at once or in turn, and apply what it sends; ``velocity`` is the server's momentum's.
+        """Train the cohort, together or one by one, and apply what it sends; ``velocity`` is for server momentum.
 
-        What the round spends is in the ledger before any of its noise is drawn.
+        The round's line is in the ledger before any of its noise is drawn.
         """
         in_turn = self.plan.aggregation == "round-robin"
         turns = [[device] for device in cohort] if in_turn else [cohort]
-        now = self._spend(t, ()) if in_turn else None  # no norm that it may depend on: refused_in_turn
+        now = self._spend(t, ()) if in_turn else None  # refused_in_turn allows no rule that needs the norms
         results: list[ClientResult] = []
         sent: list[Params] = []
         steps: list[Params] = []
@@ -87,8 +87,8 @@ class RoundEngine:
             shared = [self._sent(result, now, t) for result in trained]
             seconds += time.perf_counter() - started
             sent += shared
-            place = (t, len(steps)) if len(turns) > 1 else (t,)
-            step = self._step(trained, shared, _at(self.updates, now), place, like=params)
+            path = (t, len(steps)) if len(turns) > 1 else (t,)
+            step = self._step(trained, shared, _at(self.updates, now), path, like=params)
             steps.append(algebra.add(step, velocity, self.plan.momentum) if velocity else step)
             params = algebra.add(params, steps[-1])
         norm = algebra.norm(reduce(algebra.add, steps)) if steps else 0.0
@@ -96,7 +96,7 @@ class RoundEngine:
         return Round(results=results, sent=sent, params=params, metrics=metrics, seconds=seconds)
 
     def _spend(self, t: int, trained: Sequence[ClientResult]) -> PrivateRound | None:
-        """Return dp-fedavg as this round runs it, paid for."""
+        """Return dp-fedavg as this round runs it, after writing its line into the ledger."""
         if self.privacy is None:
             return None
         now = self.privacy.round(t, [algebra.norm(result.update) for result in trained])
@@ -105,7 +105,7 @@ class RoundEngine:
         return now
 
     def _train(self, turn: Sequence[Device], params: Params, t: int) -> list[ClientResult]:
-        """Train the clients; what those with a secret head learned stays with them."""
+        """Train the clients; those with a secret head save their private parameters."""
         jobs = [
             ClientJob(
                 device_id=d.device_id,
@@ -123,14 +123,16 @@ class RoundEngine:
 
     def _sent(self, result: ClientResult, now: PrivateRound | None, t: int) -> Params:
         shield = _at(self.shields.get(result.device_id, ()), now)
-        return send(result.update, shield, self.plan.seed, t, result.device_id)
+        return defend_update(result.update, shield, self.plan.seed, t, result.device_id)
 
     def _own(self, device: Device, t: int) -> Params:
         """Return the private parameters of a device: none unless it has a secret head."""
         if CODE not in device.examples:
             return {}
         if self.private is None:
-            raise FedprintError(f"device {device.device_id} has a secret head, but no ClientState to keep it; give one")
+            raise FedprintError(
+                f"device {device.device_id} has a secret head, but no ClientState to keep it; pass one as private"
+            )
         where = device.examples["x"].device
         return {name: tensor.to(where) for name, tensor in self.private.load(device.device_id, t).items()}
 
@@ -139,22 +141,22 @@ class RoundEngine:
         trained: Sequence[ClientResult],
         sent: Sequence[Params],
         defences: Sequence[UpdateDefence],
-        place: tuple[int, ...],
+        path: tuple[int, ...],
         *,
         like: Params,
     ) -> dict[str, Tensor]:
         """Return what the server adds to the global model: the mean of what was sent, through the server's defences.
 
-        Where a guarantee is claimed, a Poisson sample's sum is divided by the planned m_t: how many came is a secret.
+        Where a guarantee is claimed, a Poisson sample's sum is divided by the planned m_t, because its size is secret.
         """
         plan = self.plan
-        expected = 1 if plan.aggregation == "round-robin" else plan.expected(place[0])
+        expected = 1 if plan.aggregation == "round-robin" else plan.expected(path[0])
         secret = plan.sampling == "poisson" and has_guarantee(defences)
         weights = device_weights(trained, self.updates, plan)
         mean = algebra.weighted_mean(sent, weights, total=float(expected) if secret else None)
         mean = mean or {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         for position, defence in reversed(list(enumerate(defences))):
-            mean = dict(defence.on_server(mean, expected, plan.server_rng("defence", position, *place)))
+            mean = dict(defence.on_server(mean, expected, plan.server_rng("defence", position, *path)))
         return mean
 
 
@@ -183,7 +185,7 @@ def device_weights(
 ) -> list[float]:
     """Return the devices' weights in the mean: their numbers of examples, or all equal where a guarantee is claimed.
 
-    Noise that hides one clipped update in a sum must not meet a device that counts for several (client-dp, alg. 1).
+    The noise hides one clipped update in a sum, so no device may have a larger weight than another (client-dp, alg. 1).
     """
     if plan.aggregation != "fedavg" or has_guarantee(defences):
         return [1.0] * len(results)

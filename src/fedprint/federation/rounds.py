@@ -1,4 +1,4 @@
-"""The federated loop: whose turn it is, what is recorded, and what a budget allows (a round: round_engine.py)."""
+"""The federated loop: it draws cohorts, records every round and obeys the budget (one round: round_engine.py)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["FederationPlan", "cohort_size", "federate", "pseudonym", "sample_coh
 
 @dataclass(frozen=True, kw_only=True)
 class RoundReport:
-    """What a progress bar shows of a finished round; ``defence_seconds`` is what point 2 took on all its devices."""
+    """What a progress bar shows of a finished round; ``defence_seconds`` is the time of point 2 on all its devices."""
 
     round: int
     clients: int
@@ -62,10 +62,10 @@ def federate(
 
     Resumes after the last complete round of ``writer``. The result depends on the plan, the devices and the defences
     only: all randomness of round t comes from ``seed_for(seed, ..., t, ...)``. ``utility(t, params)`` gives metrics of
-    the new global model (empty when it is not t's turn). Where there is a ``ledger``, a round that its budget does not
-    allow is not begun: training ends with the model of the round before; and what a round spends is on the disk before
-    its model is. ``private`` keeps what devices with a secret head never send; it is read and written here and recorded
-    nowhere. Raises FedprintError when training diverges, and for settings that exclude each other.
+    the new global model (empty in rounds without an evaluation). With a ``ledger``, training ends before the first
+    round that its budget does not allow, and a round's line is on the disk before its model is. ``private`` keeps the
+    parameters that devices with a secret head never send; they are not recorded. Raises FedprintError when training
+    diverges, and for settings that exclude each other.
     """
     updates = [defence for defence in defences if isinstance(defence, UpdateDefence)]
     population = sorted(devices, key=lambda device: device.device_id)
@@ -107,9 +107,9 @@ def federate(
 
 
 def _velocity(params: Params, writer: StoreWriter, plan: FederationPlan) -> dict[str, Tensor]:
-    """Return the last change of the global model, empty before the first: what the server's momentum goes on with.
+    """Return the last change of the global model, which the server's momentum adds; empty before the first round.
 
-    Always the difference of two models as they are stored, so that a resumed run has the same one to the bit.
+    It is the difference of two stored models, so that a resumed run has the same bits.
     """
     if not plan.momentum or not writer.next_round:
         return {}
@@ -119,9 +119,9 @@ def _velocity(params: Params, writer: StoreWriter, plan: FederationPlan) -> dict
 
 @contextmanager
 def _recording(writer: StoreWriter) -> Iterator[Callable[..., None]]:
-    """Yield ``writer.append`` on a thread of its own: the disk works while the next round trains.
+    """Yield ``writer.append`` on a separate thread, so that a round is written while the next one trains.
 
-    At most one round is in flight; a failure to write it is raised by the next call, or at the end.
+    At most one round is being written; a failure is raised by the next call, or at the end.
     """
     with ThreadPoolExecutor(1) as disk:
         pending: Future[None] | None = None

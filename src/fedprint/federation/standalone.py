@@ -22,9 +22,8 @@ def train_alone(
 ) -> Iterator[tuple[Device, dict[str, Tensor]]]:
     """Yield each device with the parameters it reaches in ``plan.rounds`` rounds on its own examples.
 
-    All start from ``initial`` and draw the batches that they would draw in the federation of the same plan. Nothing is
-    sent, so neither a defence of the update nor the server's momentum acts; a secret head (``private``) regularises
-    here as it does there.
+    All start from ``initial`` and draw the same batches as in the federation of the same plan. Nothing is sent, so
+    neither update defences nor the server's momentum act; a secret head (``private``) still regularises.
     """
     engine = RoundEngine(plan=replace(plan, cohort=1), backend=backend, shields={}, updates=(), private=private)
     for device in devices:

@@ -1,4 +1,4 @@
-"""A federation of all clients in every round that nobody records: what it reaches is all that is asked."""
+"""A federation of all clients in every round, without a record of their updates: only its final model matters."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def train_together(
 ) -> dict[str, Tensor]:
     """Return the global parameters after ``plan.rounds`` rounds of all ``devices``, in their order.
 
-    The same rounds as in :func:`fedprint.federation.rounds.federate`, without its store, so there is no resume. Point 1
-    has acted on the devices already. ``on_round`` hears each round's number and mean loss. Raises FedprintError when
-    training diverges.
+    The rounds are those of :func:`fedprint.federation.rounds.federate` without its store, so there is no resume. Point
+    1 has already acted on the devices. ``on_round`` is called with each round's number and mean loss. Raises
+    FedprintError when training diverges.
     """
     engine = RoundEngine(
         plan=plan,

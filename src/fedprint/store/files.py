@@ -1,4 +1,4 @@
-"""How bytes of an update store reach the disk and are checked: writes at offsets, digests, chained journals."""
+"""Writing the bytes of an update store to the disk and checking them: writes at offsets, digests, chained journals."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def digest(parts: Iterable[bytes | memoryview]) -> str:
 
 
 @contextmanager
-def named(path: Path, needed: int) -> Iterator[None]:
+def naming_full_disk(path: Path, needed: int) -> Iterator[None]:
     """Turn "disk full" while writing ``needed`` bytes to ``path`` into one line that names both and the free bytes."""
     try:
         yield
@@ -52,10 +52,10 @@ def full(path: Path, needed: int, reason: str, remedy: str) -> FedprintError:
 
 
 def write_at(path: Path, offset: int, data: memoryview | bytes, *, truncate: bool = False) -> None:
-    """Write ``data`` at ``offset``, without sync; ``truncate`` first cuts the file there. Names a full disk."""
+    """Write ``data`` at ``offset``, without sync; ``truncate`` first cuts the file there. FedprintError if full."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        with named(path, len(data)):
+        with naming_full_disk(path, len(data)):
             if truncate:
                 os.ftruncate(fd, offset)
             while len(data) > 0:
@@ -66,9 +66,9 @@ def write_at(path: Path, offset: int, data: memoryview | bytes, *, truncate: boo
 
 
 def write_parts(path: Path, offset: int, parts: Iterable[memoryview], pool: Executor) -> str:
-    """Write the parts one behind the other from ``offset``, without sync, and return the digest of them all.
+    """Write the parts one after another from ``offset``, without sync, and return the digest of them all.
 
-    ``pool`` digests a part while it is written and the next one is made; at most two parts are in memory.
+    ``pool`` digests a part while it is written and the next one is computed; at most two parts are in memory.
     """
     state, digested = hashlib.blake2b(digest_size=16), None
     for part in parts:
@@ -87,14 +87,14 @@ def sync(paths: Iterable[Path]) -> None:
     for path in paths:
         fd = os.open(path, os.O_RDONLY)
         try:
-            with named(path, 0):
+            with naming_full_disk(path, 0):
                 os.fsync(fd)
         finally:
             os.close(fd)
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Give ``path`` the content ``data``, all or nothing, on the disk before this returns."""
+    """Replace the content of ``path`` by ``data`` atomically; it is on the disk when this returns."""
     temporary = path.with_name(path.name + ".tmp")
     write_at(temporary, 0, data, truncate=True)
     sync([temporary])
@@ -105,8 +105,8 @@ def replace(path: Path, data: bytes) -> None:
 def allocate(folder: Path, files: Iterable[ArrayFile], allowance: int) -> None:
     """Give every file its full size on the disk, zeros where new; existing content stays.
 
-    ``allowance`` is what other files will need. Raises FedprintError when the disk cannot hold it all; the files that
-    this call created are then removed.
+    ``allowance`` is the number of bytes that other files will need. Raises FedprintError when the disk cannot hold it
+    all; the files that this call created are then removed.
     """
     missing = [file for file in files if _allocated(folder / file.path) < file.size]
     needed = allowance + sum(file.size - _allocated(folder / file.path) for file in missing)
@@ -130,7 +130,7 @@ def _allocate(path: Path, size: int, needed: int) -> None:
     path.parent.mkdir(exist_ok=True)
     fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        with named(path, needed):
+        with naming_full_disk(path, needed):
             os.ftruncate(fd, min(size, os.fstat(fd).st_size))
             os.posix_fallocate(fd, 0, size)
             os.fsync(fd)
@@ -151,17 +151,17 @@ def check_size(folder: Path, file: ArrayFile) -> None:
     if (size := path.stat().st_size) != file.size:
         kind = "truncated" if size < file.size else "too long"
         line = file.first_line + min(size, file.size) // file.block_bytes
-        raise FedprintError(f"{path}: {kind} at {moment(line)}: {size} bytes instead of {file.size}; {REPAIR}")
+        raise FedprintError(f"{path}: {kind} at {line_name(line)}: {size} bytes instead of {file.size}; {REPAIR}")
 
 
 def check_block(folder: Path, file: ArrayFile, line: int, expected: str) -> None:
-    """Raise FedprintError when the block of a journal line is not what the journal recorded."""
+    """Raise FedprintError when the block of a journal line differs from what the journal recorded."""
     path, start, end = folder / file.path, file.offset(line), file.offset(line) + file.block_bytes
     if digest(_chunks(path, start, end)) == expected:
         return
     kind = "blank (never written)" if not any(map(any, _chunks(path, start, end))) else "damaged (checksum differs)"
     kind = f"truncated at byte {path.stat().st_size}" if path.stat().st_size < end else kind
-    raise FedprintError(f"{path}: {moment(line)}, bytes {start} to {end}: {kind}; {REPAIR}")
+    raise FedprintError(f"{path}: {line_name(line)}, bytes {start} to {end}: {kind}; {REPAIR}")
 
 
 def read_block(folder: Path, file: ArrayFile, line: int, expected: str) -> bytes:
@@ -178,8 +178,8 @@ def _chunks(path: Path, start: int, end: int) -> Iterator[bytes]:
             start += len(chunk)
 
 
-def moment(line: int) -> str:
-    """Name a journal line for a reader: line t + 1 is round t."""
+def line_name(line: int) -> str:
+    """Return the name of a journal line for messages: line t + 1 is round t."""
     return "initial parameters" if line == 0 else f"round {line - 1}"
 
 
@@ -229,14 +229,14 @@ def format_line(body: Mapping[str, Any], previous: str) -> tuple[bytes, str]:
 
 
 class Journal:
-    """An open chained journal: append-only, a line is either whole or not there after a crash.
+    """An open chained journal: append-only; after a crash a line is either complete or absent.
 
     ``length`` lines are valid, ``last`` is the last of them (None when empty). Lines beyond ``limit`` and a torn tail
     are overwritten by the next append.
     """
 
     def __init__(self, path: Path, seed: str, limit: int | None = None) -> None:
-        """Read and check what is there."""
+        """Read and check the lines of an existing file."""
         self.path, self.seed = path, seed
         self.length = 0
         self.last: Line | None = None

@@ -1,4 +1,4 @@
-"""The tables of an update store: who sent what in which round, checked on the way in, Parquet on the way out."""
+"""The tables of an update store: records of each round are checked when written and stored as Parquet at the end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def frame(rows: pa.Table) -> pd.DataFrame:
 
 
 def mark_complete(folder: Path, rows: pa.Table, checksum: str) -> None:
-    """Write ``index.parquet``, then ``complete.json`` with the digests of index and store; nothing if it is there.
+    """Write ``index.parquet``, then ``complete.json`` with the digests of index and store, unless that exists.
 
     Equal rows give equal bytes (same pyarrow).
     """
@@ -68,7 +68,7 @@ def mark_complete(folder: Path, rows: pa.Table, checksum: str) -> None:
 
 
 def read_complete(folder: Path) -> dict[str, str] | None:
-    """Return the digests that :func:`mark_complete` left, None before that; FedprintError when damaged."""
+    """Return the digests that :func:`mark_complete` wrote, None before that; FedprintError when damaged."""
     path = folder / COMPLETE
     if not path.exists():
         return None
@@ -80,7 +80,7 @@ def read_complete(folder: Path) -> dict[str, str] | None:
 
 
 def check_index(folder: Path, expected: str) -> bytes:
-    """Return the bytes of ``index.parquet``; FedprintError when they are not those that were marked complete."""
+    """Return the bytes of ``index.parquet``. Raises FedprintError when their digest is not ``expected``."""
     path = folder / INDEX
     data = path.read_bytes() if path.exists() else b""
     if digest([data]) != expected:
@@ -95,13 +95,13 @@ def read_truth(folder: Path | str) -> pd.DataFrame:
     """
     marks = read_complete(Path(folder))
     if marks is None:
-        raise FedprintError(f"{folder}: no finished truth here; resume the run that writes it")
+        raise FedprintError(f"{folder}: holds no finished truth; resume the run that writes it")
     data: pd.DataFrame = pq.read_table(io.BytesIO(check_index(Path(folder), marks["index"]))).to_pandas()
     return data
 
 
 def check_records(round: int, observations: Sequence[Observation], truths: Sequence[Truth], cohort: int) -> None:
-    """Raise FedprintError unless the records of a round fit each other and give no anonymous user away."""
+    """Raise FedprintError unless the records of a round fit each other and identify no anonymous user."""
     if len(observations) > cohort:
         raise FedprintError(f"round {round}: {len(observations)} observations for {cohort} slots; raise the cohort")
     users = {truth.obs_id: truth.user_id for truth in truths}

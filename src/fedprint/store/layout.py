@@ -1,10 +1,10 @@
-"""What an update store holds: its layers, the array files they are kept in, and how a row becomes bytes.
+"""The layout of an update store: its layers, their array files, and the bytes of a row.
 
-The store is what the server sees of every round, on disk, apart from the truth. ``StoreWriter`` fills ``observed/`` and
-``truth/`` round by round and survives a kill; ``UpdateStore`` reads ``observed/`` alone; ``read_truth`` is for the
-evaluation. In ``observed/``: ``layout.json``; ``layers/``, a raw array per layer (row ``round * cohort + slot``);
-``scales.f32`` (rows, layers), float16 only; ``global.f32`` (rounds + 1, d); ``journal.jsonl``, where a round exists
-once its line does; ``index.parquet`` and ``complete.json``, written last.
+The store holds on disk what the server sees of every round, and the truth in a separate folder. ``StoreWriter`` fills
+``observed/`` and ``truth/`` round by round and survives a kill; ``UpdateStore`` reads ``observed/`` alone;
+``read_truth`` is for the evaluation. In ``observed/``: ``layout.json``; ``layers/``, a raw array per layer (row ``round
+* cohort + slot``); ``scales.f32`` (rows, layers), float16 only; ``global.f32`` (rounds + 1, d); ``journal.jsonl``,
+where a round exists once its line does; ``index.parquet`` and ``complete.json``, written last.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fedprint.params import unflatten
 from fedprint.types import FedprintError, Params
 
 FloatArray = NDArray[np.floating[Any]]
-"""Of any precision that a store keeps."""
+"""An array of any precision that a store supports."""
 
 LAYOUT = "layout.json"
 SCALES = "scales.f32"
@@ -70,10 +70,10 @@ class ArrayFile:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreLayout:
-    """The fixed facts of a store, known before the run.
+    """The properties of a store that are known before the run and never change.
 
     ``shapes`` are all parameters in order (d numbers in all); ``kept`` are the names whose updates are stored, in that
-    order too. Every round has ``cohort`` slots; fewer may be used. ``precision`` is that of the stored updates:
+    order too. Every round has ``cohort`` slots; fewer may be used. ``precision`` is that of the stored updates.
     float16 comes with a float32 scale per row and layer, so an entry x of a row with largest entry M is off by at most
     2^-11 |x| + 2^-24 M. ``global_dtype`` is the exact type of training. ``fingerprint`` is the hash of the config: a
     store is resumed by the same config only. Raises FedprintError for a layout that cannot be stored.
@@ -88,10 +88,10 @@ class StoreLayout:
     global_dtype: Literal["float32", "float64"] = "float32"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be stored."""
+        """Refuse a layout that cannot be stored."""
         for name, valid in self._conditions().items():
             if not valid:
-                raise FedprintError(f"store layout: {name}={getattr(self, name)!r} is not possible; change it")
+                raise FedprintError(f"store layout: {name}={getattr(self, name)!r} cannot be stored; change it")
 
     def _conditions(self) -> dict[str, bool]:
         return {
@@ -146,12 +146,12 @@ class StoreLayout:
             shapes = {name: tuple(shape) for name, shape in raw["shapes"].items()}
             return cls(**(raw | {"shapes": shapes, "kept": tuple(raw["kept"])}))
         except FileNotFoundError:
-            raise FedprintError(f"{path}: no update store here; give the folder observed/ of a finished run") from None
+            raise FedprintError(f"{path}: not found; give the folder observed/ of a finished run") from None
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise FedprintError(f"{path}: damaged ({error!r}); restore it or delete the store and run again") from None
 
     def difference(self, other: StoreLayout) -> str | None:
-        """Name the first field that differs from ``other``, the fingerprint first; None when equal."""
+        """Return the first field that differs from ``other``, the fingerprint first; None when equal."""
         names = ["fingerprint", *(f.name for f in fields(self))]
         mine, theirs = self.to_bytes(), other.to_bytes()
         return None if mine == theirs else next((n for n in names if getattr(self, n) != getattr(other, n)), "shapes")
@@ -169,7 +169,7 @@ def store_bytes(layout: StoreLayout) -> int:
 def encode(rows: FloatArray, precision: str) -> tuple[FloatArray, FloatArray | None]:
     """Return what is stored of rows (k, width): the values and, for float16, a scale per row (k,).
 
-    A value that is not finite, or too large once stored, shows in the scale where there is one, else in the values.
+    A value that is not finite, or too large for the precision, is not finite in the scale (float16) or in the values.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if precision != "float16":
@@ -189,7 +189,7 @@ def decode(stored: FloatArray, scale: FloatArray | None, dtype: np.dtype[Any]) -
 
 
 def pack(layout: StoreLayout, params: Params) -> FloatArray:
-    """Return all parameters as one vector (d,) in the type of the layout; FedprintError where they do not fit it."""
+    """Return all parameters as one vector (d,) in the type of the layout; FedprintError if they do not fit it."""
     parts = [_checked(layout, name, params) for name in layout.shapes]
     return np.concatenate([part.numpy().reshape(-1) for part in parts])
 
@@ -203,8 +203,8 @@ def unpack(layout: StoreLayout, vector: FloatArray) -> dict[str, Tensor]:
 def _checked(layout: StoreLayout, name: str, params: Params) -> Tensor:
     tensor, shape = params.get(name), layout.shapes[name]
     if tensor is None or tuple(tensor.shape) != shape:
-        found = "missing" if tensor is None else f"of shape {tuple(tensor.shape)}"
-        raise FedprintError(f"global parameter {name}: {found}, not {shape}; give the store the shapes of the model")
+        actual = "missing" if tensor is None else f"of shape {tuple(tensor.shape)}"
+        raise FedprintError(f"global parameter {name}: {actual}, not {shape}; give the store the shapes of the model")
     if str(tensor.dtype) != f"torch.{layout.global_dtype}":
         raise FedprintError(f"global parameter {name}: {tensor.dtype}; set global_dtype of the store layout to match")
     if not bool(tensor.isfinite().all()):

@@ -1,4 +1,4 @@
-"""The reading half of the update store: what the adversary may see, and only if it is undamaged."""
+"""The reading half of the update store: only what the adversary may see, and only undamaged data."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _WINDOW = 1 << 25
 class UpdateStore:
     """A store as the server sees it; made by :meth:`open` from the folder ``observed/`` and nothing else.
 
-    Rows are positions in :attr:`index`: rounds in order, inside a round the slots in order. Nothing is cached but the
-    journal; arrays are mapped while they are copied and unmapped again.
+    Rows are positions in :attr:`index`: rounds in order, within a round the slots in order. Only the journal is cached;
+    arrays are memory-mapped while they are copied.
     """
 
     def __init__(self, folder: Path, layout: StoreLayout, lines: Sequence[Line], marks: dict[str, str] | None) -> None:
@@ -95,7 +95,9 @@ class UpdateStore:
         names = params.select(self.layers, layers)
         for layer in layers or ():
             if not params.select(names, [layer]):
-                raise FedprintError(f"{self._folder}: layer {layer} is not stored; choose of {', '.join(self.layers)}")
+                raise FedprintError(
+                    f"{self._folder}: layer {layer} is not stored; choose from {', '.join(self.layers)}"
+                )
         ends = np.cumsum([0, *(self.sizes[name] for name in names)]).tolist()
         return {name: slice(lo, hi) for name, lo, hi in zip(names, ends, ends[1:], strict=False)}
 
@@ -135,7 +137,7 @@ class UpdateStore:
         Checked against the journal at every call. Raises FedprintError for a round that is not stored.
         """
         if not 0 <= round < len(self._lines):
-            raise FedprintError(f"{self._folder}: no global parameters of round {round}; give 0 to {self.rounds}")
+            raise FedprintError(f"{self._folder}: no global parameters of round {round}; choose 0 to {self.rounds}")
         file = self.layout.global_file
         data = read_block(self._folder, file, round, self._lines[round].body["checks"][file.path])
         return unpack(self.layout, np.frombuffer(data, file.dtype))
@@ -167,10 +169,10 @@ class UpdateStore:
             check_block(self._folder, files[path], number, expected)
 
     def _fill(self, out: FloatArray, name: str, first: int, slots: Ints) -> None:
-        """Copy columns ``first`` on of a layer into ``out`` (rows, columns), a few rows at a time."""
+        """Copy the columns of a layer from ``first`` on into ``out`` (rows, columns), a few rows at a time."""
         file, packed = self.layout.layer_file(name), self.layout.precision == "float16"
         scales = self._map(self.layout.scale_file)[slots, self.layers.index(name)] if packed else None
-        # Each window has a map of its own: the kernel may map whole rows for a few columns, up to the entire file.
+        # Each window is mapped separately: the kernel may map whole rows for a few columns, up to the entire file.
         step = max(1, _WINDOW * file.rows // file.block_bytes)
         for start in range(0, len(slots), step):
             window = slice(start, start + step)

@@ -1,4 +1,4 @@
-"""The writing half of the update store: rounds go in one by one, whole or not at all."""
+"""The writing half of the update store: rounds are stored one by one, each completely or not at all."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ class StoreWriter:
 
     Made by :meth:`open`. A run that is killed at any moment is resumed by opening the same folder with the same layout:
     the rounds before :attr:`next_round` are safe, and the files end byte-identical to those of an uninterrupted run.
-    Memory does not grow with rounds, but for the obs_ids. Disk full and damage are FedprintErrors that name the file.
+    Memory does not grow with rounds, except for the obs_ids. A full disk or damage is a FedprintError that names the
+    file.
     """
 
     def __init__(self, folder: Path, layout: StoreLayout, lock: int) -> None:
@@ -114,12 +115,12 @@ class StoreWriter:
         global_params_after: Params,
         metrics: Mapping[str, float],
     ) -> None:
-        """Store one whole round; it is on the disk when this returns, and invisible until then.
+        """Store one round; it is on the disk when this returns, and invisible until then.
 
-        Observations take the slots in the given order: the caller shuffles, nothing else here depends on the sender.
-        ``truths`` are those of the same obs_ids. Updates hold at least the kept layers, on any device, in any float
-        type; ``global_params_after`` holds all parameters in the type of the layout. ``metrics`` must be the same in
-        every run of the config: no timings. Raises FedprintError for a round out of turn, for values that are not
+        Observations take the slots in the given order: the caller shuffles them, so that slots do not depend on the
+        sender. ``truths`` are those of the same obs_ids. Updates hold at least the kept layers, on any device, in any
+        float type; ``global_params_after`` holds all parameters in the type of the layout. ``metrics`` must be the same
+        in every run of the config: no timings. Raises FedprintError for a round out of order, for values that are not
         finite, and for records that do not fit the layout or each other.
         """
         self._check_turn(round)
@@ -129,7 +130,7 @@ class StoreWriter:
         body["checks"] = self._write_arrays(round, observations, pack(self.layout, global_params_after))
         body["index"] = columns(observations, OBSERVED_SCHEMA)
         sync(self._observed / file.path for file in self.layout.files())
-        # The journal of the truth goes first, and no digest of it into observed/: it could be guessed back.
+        # The truth's journal is written first. observed/ holds no digest of it, which would allow to check guesses.
         self._truths.append({"round": round, "index": columns(truths, TRUTH_SCHEMA)})
         self._journal.append(body)
         self._ids.update(body["index"]["obs_id"])
@@ -152,7 +153,7 @@ class StoreWriter:
         return [{"round": body["round"], **body["metrics"]} for body in self._rounds()]
 
     def finalise(self) -> None:
-        """Write both indexes and mark the store complete; harmless when it already is.
+        """Write both indexes and mark the store complete; does nothing if it is already complete.
 
         Raises FedprintError when rounds are missing.
         """
@@ -164,7 +165,7 @@ class StoreWriter:
         mark_complete(self._observed, table(self._rounds(), OBSERVED_SCHEMA), self._journal.digest)
 
     def close(self) -> None:
-        """Let other writers in; harmless when called twice."""
+        """Release the lock of the store; may be called twice."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -209,7 +210,7 @@ class StoreWriter:
             )
         if round != self.next_round or round >= self.layout.rounds:
             state = f"next is {self.next_round} of {self.layout.rounds}"
-            raise FedprintError(f"{self._observed}: round {round} is out of turn ({state}); append next_round")
+            raise FedprintError(f"{self._observed}: round {round} is out of order ({state}); append next_round")
 
     def _check_new(self, observations: Sequence[Observation]) -> None:
         if old := self._ids.intersection(o.obs_id for o in observations):
@@ -222,7 +223,7 @@ class StoreWriter:
             for column, name in enumerate(self.layout.kept)
         }
         if self.layout.precision == "float16":
-            # A view: the layers, written before, fill it.
+            # A view: writing the layers, which come before, fills it.
             parts[self.layout.scale_file] = [as_bytes(scales)]
         parts[self.layout.global_file] = [as_bytes(after)]
         with ThreadPoolExecutor(max_workers=1) as pool:
@@ -237,7 +238,7 @@ def _slabs(
 ) -> Iterator[memoryview]:
     """Yield the bytes of a layer, slot by slot, in pieces of bounded size, and fill ``scales`` (cohort,).
 
-    Unused slots are zeros, written anew: a round that is redone leaves no trace of the first attempt.
+    Unused slots are overwritten with zeros, so that a repeated round leaves no trace of the first attempt.
     """
     step = max(1, _SLAB // (layout.sizes[name] * 8))
     for first in range(0, layout.cohort, step):
@@ -254,8 +255,8 @@ def _stack(layout: StoreLayout, name: str, observations: Sequence[Observation]) 
     for o in observations:
         shape = tuple(o.update[name].shape) if name in o.update else None
         if shape != layout.shapes[name]:
-            found = f"shape {shape} instead of {layout.shapes[name]}" if shape is not None else "not in the update"
-            raise FedprintError(f"round {o.round}, obs_id {o.obs_id}, layer {name}: {found}; correct the kept layers")
+            fault = f"shape {shape} instead of {layout.shapes[name]}" if shape is not None else "not in the update"
+            raise FedprintError(f"round {o.round}, obs_id {o.obs_id}, layer {name}: {fault}; correct the kept layers")
     rows = torch.stack([o.update[name].detach().reshape(-1) for o in observations]).cpu()
     return (rows if rows.dtype == torch.float64 else rows.float()).numpy()
 
@@ -274,12 +275,12 @@ def _lock(folder: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
-        raise FedprintError(f"{folder}: another process writes to this store; wait for it or end it") from None
+        raise FedprintError(f"{folder}: another process writes to this store; wait for it or stop it") from None
     return fd
 
 
 def _claim(observed: Path, layout: StoreLayout) -> None:
-    """Make a new store of this layout durable, or check that the present one has it."""
+    """Create a store of this layout on the disk, or check that the existing one has this layout."""
     if not (observed / LAYOUT).exists():
         arrays = sum(file.size for file in layout.files())
         allocate(observed, layout.files(), store_bytes(layout) - arrays)
@@ -287,5 +288,7 @@ def _claim(observed: Path, layout: StoreLayout) -> None:
         replace(observed / LAYOUT, layout.to_bytes())
     stored = StoreLayout.read(observed / LAYOUT)
     if (name := layout.difference(stored)) is not None:
-        found = f"{name} is {getattr(stored, name)!r}, not {getattr(layout, name)!r}"
-        raise FedprintError(f"{observed}: store of another config: {found}; delete it or choose another folder"[:600])
+        difference = f"{name} is {getattr(stored, name)!r}, not {getattr(layout, name)!r}"
+        raise FedprintError(
+            f"{observed}: store of another config: {difference}; delete it or choose another folder"[:600]
+        )

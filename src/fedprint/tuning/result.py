@@ -1,4 +1,4 @@
-"""What a study is for: one operating point per strategy, measured on seeds that the search never saw."""
+"""The result of a study: one operating point per strategy, measured on seeds that the search did not use."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Ends = tuple[float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """What one federation at an operating point spent of a privacy budget, with all that it is a statement about.
+    """The privacy guarantee of one federation at an operating point.
 
-    The names are those of rows.GUARANTEE: ``epsilon`` is a device's, ``epsilon_user`` that of a user with both where it
-    can be priced, ``communication`` the planned number of updates; ``not_covered`` is joined by semicolons. It is about
-    released models, and about one training: not about the search that chose its settings.
+    The names are those of rows.GUARANTEE: ``epsilon`` is a device's, ``epsilon_user`` that of a user with both devices
+    where it can be computed, ``communication`` the planned number of updates; ``not_covered`` is joined by semicolons.
+    It covers the released models of one training, not the search that chose its settings.
     """
 
     epsilon: float
@@ -37,15 +37,15 @@ class Guarantee:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatingPoint:
-    """A strategy at its best; every number is a mean over the fresh ``seeds``, ``intervals`` over seeds and users.
+    """The best settings of a strategy; numbers are means over the fresh ``seeds``, ``intervals`` over seeds and users.
 
-    ``utility`` is normalised to no defence, ``attack_ap`` the strongest adversary's, who has the ``view``. ``trial`` is
-    the trial of the search, ``measured`` how many candidates were measured on fresh seeds until one kept below the
-    ceiling, or none was left. Numbers are None where training diverged under every candidate. ``guarantee`` is that of
-    each seed's federation, None without a finite epsilon.
+    ``utility`` is normalised to no defence, ``attack_ap`` the AP of the strongest adversary, who has the ``view``.
+    ``trial`` is the trial of the search, ``measured`` the number of candidates that were measured on fresh seeds until
+    one stayed below the ceiling, or none was left. Numbers are None where training diverged under every candidate.
+    ``guarantee`` is that of each seed's federation, None without a finite epsilon.
 
     ``attack_ap`` and ``chance`` are of single updates, ``linked_ap`` and ``linked_chance`` of all updates of a device
-    as one (None where that was not measured); the ceiling is about the one that ``linkage`` names.
+    together (None where that was not measured); the ceiling applies to the one that ``linkage`` names.
     """
 
     strategy: str
@@ -74,12 +74,12 @@ class OperatingPoint:
 
     @property
     def judged(self) -> str:
-        """Name of the number that the ceiling is about; its interval is in ``intervals``."""
+        """Name of the AP to which the ceiling applies; its interval is in ``intervals``."""
         return "linked_ap" if self.linkage == "device" else "attack_ap"
 
     @property
     def judged_ap(self) -> float | None:
-        """The AP that the ceiling is about."""
+        """The AP to which the ceiling applies."""
         return self.linked_ap if self.linkage == "device" else self.attack_ap
 
     def as_json(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """The trials of one strategy with the margin they were judged by; ``importances`` of the parameters sum to 1."""
+    """The trials of one strategy and their margin; ``importances`` of the parameters sum to 1."""
 
     strategy: str
     margin: float
@@ -98,7 +98,7 @@ class SearchResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many trials ended how."""
+        """The number of trials by how they ended."""
         return {state: sum(t.state == state for t in self.trials) for state in ("complete", "pruned", "fail")}
 
 
@@ -110,7 +110,7 @@ def operating_point(
     ceiling: float,
     linkage: Linkage = LINKAGE,
 ) -> OperatingPoint:
-    """Return what a candidate yields on fresh seeds; ``ceiling`` is an AP of ``linkage``.
+    """Return the result of a candidate on fresh seeds; ``ceiling`` is an AP of ``linkage``.
 
     Raises FedprintError where no AP of that linkage was measured.
     """
@@ -155,22 +155,22 @@ def operating_point(
 def guarantee_of(points: Sequence[Point]) -> Guarantee | None:
     """Return the points' guarantee, of several the one with the largest epsilon; None where one of them has none.
 
-    Epsilon follows from settings and sizes alone, so the seeds of one configuration have the same.
+    Epsilon depends on settings and sizes only, so all seeds of one configuration have the same.
     """
-    found = [next((row for row in point.rows if row.get("epsilon") is not None), None) for point in points]
-    known = [row for row in found if row is not None]
-    if not known or len(known) < len(found):
+    rows_of = [next((row for row in point.rows if row.get("epsilon") is not None), None) for point in points]
+    known = [row for row in rows_of if row is not None]
+    if not known or len(known) < len(rows_of):
         return None
     worst = max(known, key=lambda row: float(row["epsilon"]))
     return Guarantee(**{name: worst[name] for name in GUARANTEE})
 
 
-def nothing_found(
+def unmeasured_point(
     search: SearchResult, seeds: Sequence[int], tried: Sequence[Finished], ceiling: float, linkage: Linkage = LINKAGE
 ) -> OperatingPoint:
-    """Return the entry of a strategy under which no federation ran to its end on fresh seeds.
+    """Return the entry of a strategy for which no federation on fresh seeds was completed.
 
-    The ``ceiling`` (an AP) is that of the undefended federations, as it is asked about the same users.
+    The ``ceiling`` (an AP) is that of the undefended federations of the same users.
     """
     return OperatingPoint(
         strategy=search.strategy,
@@ -195,7 +195,7 @@ def nothing_found(
 
 
 def _reason(search: SearchResult, tried: Sequence[Finished]) -> str:
-    """Say why a strategy has no number: no trial was finished, none could be measured, or none on fresh seeds."""
+    """Return why a strategy has no number: no trial was finished, none could be measured, or none on fresh seeds."""
     if tried:
         return "every candidate diverged on a fresh seed"
     errors = [trial.error for trial in search.trials if trial.error]

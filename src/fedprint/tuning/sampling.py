@@ -1,4 +1,4 @@
-"""Which point to try next, and when to leave a trial early."""
+"""Which point to try next, and when to stop a trial early."""
 
 from __future__ import annotations
 
@@ -28,29 +28,30 @@ STARTUP = 8
 def make_sampler(name: SamplerName, trials: int, seed: int, position: int) -> BaseSampler:
     """Return the sampler of the trial at ``position``; auto is a constrained Gaussian process up to 200 trials.
 
-    A fresh one for each trial, seeded by the study's seed and the position: a resumed study goes on as it would have.
+    Each trial has a new one, seeded by the study's seed and the position, so that a resumed study continues unchanged.
     """
     from optuna.exceptions import ExperimentalWarning
     from optuna.samplers import GPSampler, TPESampler
 
-    own = seed_for(seed, "sampler", position) % 2**31
+    sampler_seed = seed_for(seed, "sampler", position) % 2**31
     chosen = name if name != "auto" else ("gp" if trials <= LONG else "tpe")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         if chosen == "gp":
-            return GPSampler(seed=own, n_startup_trials=STARTUP)
-        return TPESampler(seed=own, multivariate=True) if chosen == "tpe" else RandomSampler(seed=own)
+            return GPSampler(seed=sampler_seed, n_startup_trials=STARTUP)
+        return TPESampler(seed=sampler_seed, multivariate=True) if chosen == "tpe" else RandomSampler(seed=sampler_seed)
 
 
 class Unmeasured(BaseSampler):
-    """Draws at random where another sampler asks for values that are known, or that another worker measures.
+    """Draws at random where another sampler suggests values that are measured already or by another worker.
 
-    Points are deterministic, so the same values again tell nothing. A Gaussian process does not know that, and where
-    the best value is a bound of the space it asks for it half of the time. ``rounded`` says which values are the same.
+    Points are deterministic, so measuring the same values again is useless. A Gaussian process does not know that:
+    where the best value is a bound of the space, it suggests that value half of the time. ``rounded`` maps values that
+    count as the same to the same result.
     """
 
     def __init__(self, sampler: BaseSampler, rounded: Callable[[Values], Values], seed: int) -> None:
-        """Keep the sampler that is asked first."""
+        """Keep the sampler whose suggestions are used first."""
         self._sampler = sampler
         self._rounded = rounded
         self._random = RandomSampler(seed=seed)
@@ -62,11 +63,11 @@ class Unmeasured(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return what the other sampler asks for, or random values."""
-        asked = self._sampler.sample_relative(study, trial, search_space)
+        """Return what the other sampler suggests, or random values."""
+        suggested = self._sampler.sample_relative(study, trial, search_space)
         known = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.RUNNING))
-        if self._rounded(asked) not in [self._rounded(each.params) for each in known if each.params]:
-            return asked
+        if self._rounded(suggested) not in [self._rounded(each.params) for each in known if each.params]:
+            return suggested
         return {
             name: self._random.sample_independent(study, trial, name, distribution)
             for name, distribution in search_space.items()
@@ -79,20 +80,20 @@ class Unmeasured(BaseSampler):
         return self._sampler.sample_independent(study, trial, param_name, param_distribution)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        """Tell the other sampler."""
+        """Forward to the other sampler."""
         self._sampler.before_trial(study, trial)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Tell the other sampler."""
+        """Forward to the other sampler."""
         self._sampler.after_trial(study, trial, state, values)
 
 
 class FeasiblePruner(BasePruner):
-    """Leaves a trial whose utility is below the median of the feasible trials' at the same step.
+    """Stops a trial whose utility is below the median of the feasible trials at the same step.
 
-    The median of *all* trials would be wrong here: weak defences have the best utility and break the ceiling, so it
-    would leave just those trials that can win. The trial's own attack plays no part. ``least`` feasible trials must be
-    complete before any is left.
+    The median of *all* trials would be wrong: weak defences have the best utility but exceed the ceiling, so that
+    median would stop exactly the trials that can win. The trial's own AP is not used. ``least`` feasible trials must be
+    complete before any trial is stopped.
     """
 
     def __init__(self, least: int = 5) -> None:
@@ -100,7 +101,7 @@ class FeasiblePruner(BasePruner):
         self._least = least
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Return whether to leave the trial at its last step."""
+        """Return whether to stop the trial at its last step."""
         step = trial.last_step
         if step is None:
             return False

@@ -1,4 +1,4 @@
-"""What a trial measures, how far from the ceiling it must stay, and which trial is best."""
+"""The score of a trial, its margin below the ceiling, and the order of trials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONSTRAINT = "attack_ap"
 CONFIDENCE = 0.95
 """One-sided, of the margin."""
 EDGE = 0.01
-"""APs are taken to lie this far from 0 and 1 where their logits are."""
+"""APs are clipped to this distance from 0 and 1 before their logits are taken."""
 
 ROUNDS = "rounds"
 """In ``details`` under a privacy budget: the mean number of rounds that it allowed."""
@@ -29,9 +29,8 @@ ROUNDS = "rounds"
 class Score:
     """Means over the seeds so far: ``utility`` normalised, ``attack_ap`` and its ``ceiling`` as fractions.
 
-    ``attack_ap`` is the one that the ceiling is about: of single updates or of linked ones.
-
-    ``details`` are further numbers for the eye (AP by adversary, utility before normalisation, ...).
+    The ceiling applies to ``attack_ap``, which is of single updates or of linked ones. ``details`` are further numbers
+    for readers (AP by adversary, utility before normalisation, ...).
     """
 
     utility: float
@@ -45,7 +44,7 @@ class Score:
 
 
 class Objective(Protocol):
-    """Measures a strategy at ``values``: yields the score after each seed, so that a hopeless trial can be left."""
+    """Measures a strategy at ``values``: yields the score after each seed, so that a hopeless trial can be stopped."""
 
     def __call__(self, values: Values) -> Iterator[Score]:
         """Yield at least one score. Raises FedprintError where nothing can be measured (training diverged)."""
@@ -53,7 +52,7 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """A finished trial as reports need it: ``excess`` is AP + margin - ceiling, ``error`` why nothing was found.
+    """A finished trial as reports need it: ``excess`` is AP + margin - ceiling, ``error`` why it has no score.
 
     ``retry_of`` is the number of the trial of a dead worker that this one repeats.
     """
@@ -81,8 +80,8 @@ def margin_of(repeats: Sequence[float], ceiling: float, seeds: int, fresh_seeds:
     On the scale of logits it is ``t * s * sqrt(1/seeds + 1/fresh_seeds)``: ``s`` is the standard deviation over repeat
     seeds at one point, ``t`` Student's one-sided 95 % quantile at their degrees of freedom. A trial's mean over
     ``seeds`` and the mean over ``fresh_seeds`` differ by less in 95 % of all draws if logits vary as much near the
-    ceiling as at that point; APs themselves vary less the lower they are (LOG.md, 2026-11-22). That the best of many
-    trials is often a lucky one is not in it, which is why the choice is measured again.
+    ceiling as at that point; APs themselves vary less the lower they are (LOG.md, 2026-11-22). The margin does not
+    account for the luck of the best of many trials, which is why the chosen trial is measured again.
     """
     if len(repeats) < 2:
         raise FedprintError(f"a margin needs at least 2 repeat seeds, got {len(repeats)}; add seeds to margin_seeds")
@@ -94,10 +93,10 @@ def margin_of(repeats: Sequence[float], ceiling: float, seeds: int, fresh_seeds:
 
 
 def ranked(trials: Sequence[Finished]) -> list[Finished]:
-    """Return the trials worth a second look, best first, each place in the space once.
+    """Return the trials that are worth measuring again, best first, each point of the space once.
 
-    Feasible ones by utility; when there are none, those nearest to the ceiling. Of equal ones those that took fewer
-    rounds of a privacy budget come first (papers.md, section 3), then the earlier ones.
+    Feasible trials by utility; if there are none, all by their distance from the ceiling. Among equals, trials with
+    fewer rounds of a privacy budget come first (papers.md, section 3), then earlier ones.
     """
 
     def tie(trial: Finished) -> tuple[float, int]:

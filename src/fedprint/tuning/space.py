@@ -21,13 +21,13 @@ MARK = "$"
 
 
 DIGITS = 3
-"""Significant digits of what is measured: a search that ends at a bound asks for 19.99 after 20, which is known."""
+"""Significant digits of measured values: a search that ends at a bound suggests 19.99 after 20, which is the same."""
 
 
 class Parameter(Component):
     """One parameter: a number from ``low`` to ``high``, uniform in its logarithm when ``log``, whole when ``integer``.
 
-    Of a parameter that varies over orders of magnitude (sigma, clip) the logarithm is searched.
+    Set ``log`` for a parameter that varies over orders of magnitude (sigma, clip).
     """
 
     low: float
@@ -62,19 +62,12 @@ class Parameter(Component):
             return value
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
-    def grid(self, places: int) -> tuple[Value, ...]:
-        """Return ``places`` values from end to end, evenly on the scale that is searched; whole ones once each."""
-        steps = [i / (places - 1) for i in range(places)]
-        ratio = self.high / self.low if self.log else 1.0
-        values = [self.low * ratio**s if self.log else self.low + (self.high - self.low) * s for s in steps]
-        return tuple(dict.fromkeys(round(value) for value in values)) if self.integer else tuple(values)
-
 
 class Strategy(Component):
     """A way to defend: ``defences`` as in an experiment, with ``$name`` where a parameter of ``space`` goes.
 
-    ``changes`` are other settings of the experiment that belong to the way, such as its federation's; parameters go
-    there too. The space is flat: every parameter matters whatever the others are, which a Gaussian process needs.
+    ``changes`` are other settings of the experiment that belong to the strategy, such as its federation's; they may
+    hold parameters too. The space is flat: every parameter always has an effect, which a Gaussian process needs.
     """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
@@ -144,7 +137,7 @@ def filled(node: Any, values: Values) -> Any:
     if isinstance(node, str) and node.startswith(MARK):
         name = node.removeprefix(MARK)
         if name not in values:
-            raise FedprintError(f"parameter '{name}' has no value; choose of {', '.join(values)}")
+            raise FedprintError(f"parameter '{name}' has no value; choose from {', '.join(values)}")
         return values[name]
     if isinstance(node, Mapping):
         return {key: filled(value, values) for key, value in node.items()}

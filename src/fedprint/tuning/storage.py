@@ -1,4 +1,4 @@
-"""Where trials are kept: a journal file, or a database URL (sqlite, PostgreSQL)."""
+"""The storage of trials: a journal file, or a database by its URL (sqlite, PostgreSQL)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from optuna.study import Study
 
 DRIVERS = {"psycopg": "psycopg[binary]", "psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
-"""Packages that bring the drivers' modules; which one a URL without a driver means depends on SQLAlchemy's release."""
+"""Driver module -> package; which driver a URL without one means depends on SQLAlchemy's release."""
 
 _PASSWORD = re.compile(r"(?<=://)([^:/@?]*):.*@|([?&][^=&]*pass(?:word|wd)=)[^&\s]*", re.IGNORECASE)
 """A password before the host, which may itself hold ``@`` or ``/``, or among the URL's parameters."""
@@ -24,7 +24,7 @@ _PASSWORD = re.compile(r"(?<=://)([^:/@?]*):.*@|([?&][^=&]*pass(?:word|wd)=)[^&\
 
 def without_password(text: str) -> str:
     """Return a storage's URL, or a text that quotes one, with ``***`` in place of its password."""
-    return _PASSWORD.sub(lambda found: f"{found[2]}***" if found[2] else f"{found[1]}:***@", text)
+    return _PASSWORD.sub(lambda match: f"{match[2]}***" if match[2] else f"{match[1]}:***@", text)
 
 
 def open_storage(url: str) -> BaseStorage:
@@ -37,7 +37,7 @@ def open_storage(url: str) -> BaseStorage:
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
     class OsLock(JournalFileOpenLock):
-        """A lock that ends with its holder; Optuna's own would stay behind a killed worker for half a minute."""
+        """A lock that ends with its process; Optuna's lock would stay for half a minute after a worker is killed."""
 
         def __init__(self, path: Path) -> None:
             super().__init__(str(path))

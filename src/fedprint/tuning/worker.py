@@ -1,8 +1,8 @@
-"""One worker of a study: claims a trial, measures it, tells the storage; any number may work on one study.
+"""One worker of a study: it claims a trial, measures it and stores the result; many may work on one study.
 
-A trial belongs to the worker whose name it carries, and a worker lives as long as it holds the lock file of that name,
-which the operating system frees however it ends. Trials of dead workers are marked failed and queued once more with the
-same parameters, by whoever claims next.
+A trial holds the name of its worker. A worker is alive as long as it holds the lock file of its name, which the
+operating system releases however the process ends. The next worker that claims a trial marks the trials of dead workers
+as failed and queues their parameters again.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 POLL_S = 0.5
 NAMELESS_S = 60.0
-"""A running trial without a worker's name this long after its start was left between the two writes of a claim."""
+"""A running trial that has no worker's name after this time belongs to a worker that died during its claim."""
 
 WORKER, RETRY, ERROR, STATE, VALUES = "worker", "retry_of", "error", "state", "values"
 """User attributes of a trial; ``state`` is how it ended (``complete``, ``pruned``, ``fail``), ``values`` were measured.
 
-Optuna is told that all of them are complete, because its Gaussian process looks at nothing else: it would ask for a
-place where training diverges, or which is not worth finishing, again and again. Failed for Optuna are the trials of
-dead workers.
+For Optuna all of them are complete, because its Gaussian process uses complete trials only: it would otherwise suggest
+the points where training diverges, or which are not worth finishing, again and again. Only trials of dead workers are
+failed for Optuna.
 """
 
 DIVERGED, BROKEN = 0.0, 0.01
-"""Utility and excess of a trial that could not be measured: useless, and above the ceiling, but by little. The feasible
-often borders on what diverges, and a large excess would teach the process that its neighbours break the ceiling too.
+"""Utility and excess of a trial that could not be measured: no utility, and slightly above the ceiling. Feasible points
+often lie next to those that diverge, and from a large excess the process would infer that these exceed the ceiling too.
 """
 
 _NUMBERS = ("utility", "attack_ap", "ceiling")
@@ -63,7 +63,7 @@ class Budget:
 class StudyPlan:
     """One study of one strategy: where it is kept (``url``, ``locks``), how it searches, and its ``margin``.
 
-    ``steps`` is the number of scores of a whole trial; a trial is never left after its last one.
+    ``steps`` is the number of scores of a whole trial; a trial is never stopped after its last one.
     """
 
     name: str
@@ -85,14 +85,14 @@ class Task:
     objective: Objective
 
 
-Told = Callable[[StudyPlan, Finished], None]
+OnTrial = Callable[[StudyPlan, Finished], None]
 
 
-def work(tasks: Sequence[Task], told: Told = lambda plan, trial: None) -> None:
-    """Measure trials until every budget is spent; each time one of the study that is furthest behind.
+def work(tasks: Sequence[Task], on_trial: OnTrial = lambda plan, trial: None) -> None:
+    """Measure trials until every budget is spent; each time one of the study with the fewest trials.
 
-    Waits for other workers' running trials, to take over those that get lost. ``told`` hears of every trial that this
-    worker measured, before the storage does: it may hear twice of a trial whose worker was killed in between.
+    Waits for other workers' running trials, to take over those whose worker dies. ``on_trial`` is called with every
+    trial that this worker measured, before it is stored: twice for a trial whose worker was killed in between.
     """
     studies = {task.plan.name: open_study(task.plan.url, task.plan.name) for task in tasks}
     with _alive(tasks[0].plan.locks) as name:
@@ -100,7 +100,7 @@ def work(tasks: Sequence[Task], told: Told = lambda plan, trial: None) -> None:
             for task in sorted(open_tasks, key=lambda task: _begun(studies[task.plan.name])):
                 study = studies[task.plan.name]
                 if trial := _claim(study, task.plan, name):
-                    _measure(study, task, trial, told)
+                    _measure(study, task, trial, on_trial)
                     break
             else:
                 time.sleep(POLL_S)
@@ -113,8 +113,8 @@ def _is_open(study: Study, budget: Budget) -> bool:
 def _begun(study: Study) -> int:
     """Return the number of trials that are measured or being measured.
 
-    It is one look at the storage: a trial that another worker ends between two looks would be in neither, its position
-    be given out again with the same draws, and one trial too many be asked for.
+    One query reads both states. With two queries a trial that another worker ends in between would be in neither
+    result: its position would be used again with the same draws, and there would be one trial too many.
     """
     from optuna.trial import TrialState
 
@@ -122,13 +122,13 @@ def _begun(study: Study) -> int:
 
 
 def recover(plan: StudyPlan) -> None:
-    """Queue what dead workers left. Call it before reading a study that somebody may have killed."""
+    """Queue the trials of dead workers again. Call it before reading a study whose process may have been killed."""
     with _study_lock(plan):
         _requeue_lost(open_study(plan.url, plan.name), plan.locks)
 
 
 def finished(study: Study) -> list[FrozenTrial]:
-    """Return the trials that count: measured, left early, or failed for a stated reason, not those of dead workers."""
+    """Return the trials that count: measured, stopped early or failed for a reason; not those of dead workers."""
     from optuna.trial import TrialState
 
     return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -173,15 +173,14 @@ def _claim(study: Study, plan: StudyPlan, worker: str) -> Trial | None:
         return trial
 
 
-def _measure(study: Study, task: Task, trial: Trial, told: Told) -> None:
-    """Run the objective to its end, to the pruner's verdict or to its failure; the constraint is set on every path."""
+def _measure(study: Study, task: Task, trial: Trial, on_trial: OnTrial) -> None:
+    """Run the objective until it ends, is pruned or fails; the constraint is set in each case."""
     score: Score | None = None
     state = "complete"
     values = task.plan.strategy.rounded(trial.params)
     trial.set_user_attr(VALUES, values)
     try:
-        for step, found in enumerate(task.objective(values)):
-            score = found
+        for step, score in enumerate(task.objective(values)):
             trial.report(score.utility, step)
             if step + 1 < task.plan.steps and trial.should_prune():
                 state = "pruned"
@@ -195,7 +194,7 @@ def _measure(study: Study, task: Task, trial: Trial, told: Told) -> None:
         trial.set_user_attr(name, getattr(score, name))
     if score is not None:
         trial.set_user_attr("details", dict(score.details))
-    told(task.plan, record(_frozen(study, trial)))
+    on_trial(task.plan, record(_frozen(study, trial)))
     study.tell(trial, score.utility if score and state != "fail" else DIVERGED)
 
 
@@ -204,7 +203,7 @@ def _frozen(study: Study, trial: Trial) -> FrozenTrial:
 
 
 def _requeue_lost(study: Study, locks: Path) -> None:
-    """Mark trials of dead workers failed and queue their parameters again: twice in a row is as good as once."""
+    """Mark trials of dead workers failed and queue their parameters again; a second call changes nothing."""
     from optuna.trial import TrialState
 
     everything = study.get_trials(deepcopy=False)

@@ -53,11 +53,11 @@ def channels_first(n: int) -> Any:
 def test_a_set_is_read_back_as_images_with_their_own_test_part(make: Any, tmp_path: Path) -> None:
     table = fetch_images("cifar10", tmp_path, {"cifar10": FakeLoader(make)})
     assert len(table) == 28 and table.sidecar.licence == SOURCES["cifar10"][1]
-    found = LabelledImages(name="cifar10").load(tmp_path, 0)
-    assert found.shape == ((1, 28, 28) if make is grey else (3, 32, 32))
-    assert (len(found.y), len(found.test_y), len(found.class_names)) == (20, 8, 4)
-    last = (255 * found.x[:, -1, 0, 0]).round().long()
-    assert torch.equal(last % 4, found.y), "blue stays blue, and every image keeps its label"
+    images = LabelledImages(name="cifar10").load(tmp_path, 0)
+    assert images.shape == ((1, 28, 28) if make is grey else (3, 32, 32))
+    assert (len(images.y), len(images.test_y), len(images.class_names)) == (20, 8, 4)
+    last = (255 * images.x[:, -1, 0, 0]).round().long()
+    assert torch.equal(last % 4, images.y), "blue stays blue, and every image keeps its label"
 
 
 def test_local_files_need_no_download_and_missing_ones_are_fetched(tmp_path: Path) -> None:

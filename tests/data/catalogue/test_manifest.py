@@ -66,9 +66,9 @@ def test_official_layouts_and_sources_of_their_own_are_surveyed(tmp_path: Path) 
         for user in range(4) for n in range(510 - 500 * (user > 1))
     ]  # fmt: skip
     (folder / "yelp_academic_dataset_review.json").write_text("".join(json.dumps(each) + "\n" for each in reviews))
-    found = survey(folder)
-    assert (found.name, found.shareable) == ("yelp", False)
-    assert (found.users, found.examples) == (4, 1040)
+    manifest = survey(folder)
+    assert (manifest.name, manifest.shareable) == ("yelp", False)
+    assert (manifest.users, manifest.examples) == (4, 1040)
 
 
 @pytest.mark.parametrize(

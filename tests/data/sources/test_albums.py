@@ -145,10 +145,10 @@ def _average_precision(scores: torch.Tensor, hits: torch.Tensor) -> torch.Tensor
 def test_captions_are_of_the_same_people_and_name_the_things() -> None:
     images, captions = small(), small(modality="captions")
     assert captions.task == "language_model"
-    for seen, told in zip(images.users, captions.users, strict=True):
-        assert seen.attributes == told.attributes
-        assert told.examples["x"].shape == (30, 16)
-        assert torch.equal(seen.examples["t"], told.examples["t"])
+    for seen, captioned in zip(images.users, captions.users, strict=True):
+        assert seen.attributes == captioned.attributes
+        assert captioned.examples["x"].shape == (30, 16)
+        assert torch.equal(seen.examples["t"], captioned.examples["t"])
     roll = take_photos(0, 0, 30, 0.6)
     for things, caption in zip(roll.photos.things, roll.captions, strict=True):
         assert all(f" {list(DRAWINGS)[thing]}" in caption for thing in things if thing >= 0)

@@ -59,10 +59,10 @@ def test_background_are_those_with_most_posts(corpus: Path) -> None:
 def test_posts_that_cannot_be_used_do_not_count(corpus: Path) -> None:
     path = corpus / "blog_corpus" / "7.male.33.Arts.Leo.xml"
     path.write_bytes(path.read_bytes().replace(b"01,May,2004", b"01,mai,2004"))
-    found = source(background_users=2).survey(corpus)
-    assert (found.users, found.users_in_the_paper, found.examples, found.per_user) == (1, 55, 10, (10, 10.0, 10))
-    assert (found.background_users, found.background_examples) == (2, 12)
-    assert set(found.left_out) == {
+    survey = source(background_users=2).survey(corpus)
+    assert (survey.users, survey.users_in_the_paper, survey.examples, survey.per_user) == (1, 55, 10, (10, 10.0, 10))
+    assert (survey.background_users, survey.background_examples) == (2, 12)
+    assert set(survey.left_out) == {
         "1 bloggers under 18",
         "1 adults beyond background_users",
         "1 posts without a date or text",

@@ -26,12 +26,12 @@ def write(folder: Path, **changes: np.ndarray | None) -> None:
 
 def test_training_and_test_images_come_from_their_own_part(tmp_path: Path) -> None:
     write(tmp_path / "tiny")
-    found = LabelledImages(name="tiny", train=12, test=50).load(tmp_path, 0)
-    places = (255 * found.x[:, 0, 0, 0]).round().long()
-    assert found.shape == (1, 8, 8) and len(found.y) == 12 and len(found.test_y) == 10
-    assert bool((places < 20).all()) and torch.equal(found.y, places % 3)
+    images = LabelledImages(name="tiny", train=12, test=50).load(tmp_path, 0)
+    numbers = (255 * images.x[:, 0, 0, 0]).round().long()
+    assert images.shape == (1, 8, 8) and len(images.y) == 12 and len(images.test_y) == 10
+    assert bool((numbers < 20).all()) and torch.equal(images.y, numbers % 3)
     again, other = (LabelledImages(name="tiny", train=12).load(tmp_path, seed) for seed in (0, 1))
-    assert torch.equal(again.x, found.x) and not torch.equal(other.x, found.x)
+    assert torch.equal(again.x, images.x) and not torch.equal(other.x, images.x)
 
 
 def test_a_table_without_a_test_part_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -45,5 +45,5 @@ def test_a_table_without_a_test_part_is_refused_in_one_line(tmp_path: Path) -> N
 
 def test_real_images_have_their_published_shapes(data_dir: Path) -> None:
     for name, shape in (("cifar10", (3, 32, 32)), ("fashion_mnist", (1, 28, 28))):
-        found = LabelledImages(name=name, train=50, test=20).load(data_dir, 0)
-        assert found.shape == shape and len(found.class_names) == 10 and float(found.x.max()) <= 1
+        images = LabelledImages(name=name, train=50, test=20).load(data_dir, 0)
+        assert images.shape == shape and len(images.class_names) == 10 and float(images.x.max()) <= 1

@@ -106,9 +106,9 @@ def test_photos_without_any_of_the_classes_do_not_count(openimages: Path) -> Non
 
 
 def test_survey_says_what_was_left_out(openimages: Path) -> None:
-    found = source().survey(openimages)
-    assert (found.users, found.users_in_the_paper, found.examples, found.per_user) == (2, 327, 11, (5, 5.5, 6))
-    assert set(found.left_out) == {
+    survey = source().survey(openimages)
+    assert (survey.users, survey.users_in_the_paper, survey.examples, survey.per_user) == (2, 327, 11, (5, 5.5, 6))
+    assert set(survey.left_out) == {
         "1 unlisted files",
         "1 photos without a positive label",
         "3 photos with none of the classes",
@@ -185,9 +185,9 @@ def test_photos_without_author_or_number_are_left_out(openimages: Path) -> None:
     rows = list(csv.reader((folder / "image_ids_and_rotation.csv").open(newline="")))
     rows[1], rows[2] = listed(rows[1][0], 900, ""), listed(rows[2][0], 899, "zoe", url=False)
     write_csv(folder / "image_ids_and_rotation.csv", rows)
-    found = source(min_photos=4).survey(openimages)
-    assert found.examples == 9
-    assert {"1 photos without an author", "1 photos without a time"} <= set(found.left_out)
+    survey = source(min_photos=4).survey(openimages)
+    assert survey.examples == 9
+    assert {"1 photos without an author", "1 photos without a time"} <= set(survey.left_out)
 
 
 @pytest.mark.parametrize(

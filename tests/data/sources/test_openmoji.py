@@ -71,7 +71,7 @@ def test_skin_tone_variants_are_left_out_unless_asked_for(drawn: Path) -> None:
 def test_attributes_say_what_a_designer_draws(drawn: Path, skintone: str) -> None:
     people = OpenMoji.model_validate({"min_examples": 3, "skintone": skintone}).load(drawn, 0)
     known = {user.user_id: user.attributes for user in (*people.users, *people.background)}
-    assert {user: found["tone"] for user, found in known.items()} == {1: 1, 2: 0, 3: 1, 4: 0}
+    assert {user: attributes["tone"] for user, attributes in known.items()} == {1: 1, 2: 0, 3: 1, 4: 0}
     groups = {user.user_id: user.examples["y"] for user in OpenMoji.model_validate(
         {"min_examples": 3, "skintone": skintone, "target": "group"}
     ).load(drawn, 0).users}  # fmt: skip

@@ -106,19 +106,19 @@ def test_long_histories_keep_evenly_spaced_photos(pipa: Path) -> None:
 def test_survey_counts_without_opening_a_photo(pipa: Path) -> None:
     for path in (pipa / "pipa").rglob("*.jpg"):
         path.write_bytes(b"")
-    found = source(background_users=9).survey(pipa)
-    assert (found.users, found.users_in_the_paper, found.examples, found.per_user) == (2, 53, 10, (4, 5.0, 6))
-    assert (found.background_users, found.background_examples, found.classes) == (1, 3, ("chair", "cup", "tv"))
-    assert found.left_out == ("1 photos without an author",)
+    survey = source(background_users=9).survey(pipa)
+    assert (survey.users, survey.users_in_the_paper, survey.examples, survey.per_user) == (2, 53, 10, (4, 5.0, 6))
+    assert (survey.background_users, survey.background_examples, survey.classes) == (1, 3, ("chair", "cup", "tv"))
+    assert survey.left_out == ("1 photos without an author",)
 
 
 def test_absent_photos_and_second_photosets_are_counted(pipa: Path) -> None:
     (pipa / "pipa" / "train" / "91_1000.jpg").unlink()
     with (pipa / "pipa" / "annotations" / "index.txt").open("a") as index:
         index.write(person(999, 1001, 17, 0) + "\n")
-    found = source().survey(pipa)
-    assert found.examples == 9
-    assert set(found.left_out) == {
+    survey = source().survey(pipa)
+    assert survey.examples == 9
+    assert set(survey.left_out) == {
         "1 lines of a photo in another photoset too",
         "1 photos without a file",
         "1 photos without an author",

@@ -156,13 +156,13 @@ def test_blog_files_give_adults_oldest_first(blogs: Path) -> None:
 
 
 def test_the_fingerprint_of_blog_files_follows_names_and_contents(blogs: Path) -> None:
-    found = {Blog().fingerprint(blogs), Blog().fingerprint(blogs)}
+    fingerprints = {Blog().fingerprint(blogs), Blog().fingerprint(blogs)}
     write_blog(blogs / "blog", "99.male.40.Arts.Aries.xml", [])
-    found.add(Blog().fingerprint(blogs))
+    fingerprints.add(Blog().fingerprint(blogs))
     file = blogs / "blog" / "99.male.40.Arts.Aries.xml"
     file.write_bytes(file.read_bytes().swapcase())
     os.utime(file, ns=(0, 1))
-    assert len(found | {Blog().fingerprint(blogs)}) == 3
+    assert len(fingerprints | {Blog().fingerprint(blogs)}) == 3
 
 
 @pytest.mark.parametrize(
@@ -217,8 +217,8 @@ def test_vocabulary_never_holds_a_private_word(tmp_path: Path, post_columns: Col
 def test_text_without_public_text_is_refused_until_another_folder_brings_it(
     tmp_path: Path, post_columns: Columns
 ) -> None:
-    own = {name: column for name, column in post_columns.items() if name != "group"}
-    write_table(tmp_path / "diary", own, {"licence": "mine"})
+    columns = {name: column for name, column in post_columns.items() if name != "group"}
+    write_table(tmp_path / "diary", columns, {"licence": "mine"})
     public = {"doc": np.array(["a", "a", "b"], dtype=object), "text": np.array(["The sea is wide."] * 3, dtype=object)}
     write_table(tmp_path / "public", public, {"licence": "mine"})
     with pytest.raises(FedprintError, match=r"no public text for the vocabulary.*public_text"):

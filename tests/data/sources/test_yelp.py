@@ -95,10 +95,10 @@ def test_older_dates_without_a_clock(yelp: Path) -> None:
 def test_repeated_reviews_count_once(yelp: Path) -> None:
     path = yelp / "yelp" / FILE
     path.write_text(path.read_text() + json.dumps(review("amy", 0)) + "\n\n" + json.dumps(review("tom", 3)) + "\n")
-    found = source().survey(yelp)
-    assert (found.users, found.users_in_the_paper, found.examples, found.per_user) == (2, 118, 14, (6, 7.0, 8))
-    assert (found.background_users, found.background_examples) == (2, 8)
-    assert found.left_out == ("2 repeated reviews",)
+    survey = source().survey(yelp)
+    assert (survey.users, survey.users_in_the_paper, survey.examples, survey.per_user) == (2, 118, 14, (6, 7.0, 8))
+    assert (survey.background_users, survey.background_examples) == (2, 8)
+    assert survey.left_out == ("2 repeated reviews",)
     with pytest.raises(FedprintError, match="1 reviewers have 7 reviews"):
         source(users=2, min_reviews=7).load(yelp, 0)
 

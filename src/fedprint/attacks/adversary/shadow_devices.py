@@ -14,7 +14,7 @@ from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import CLUSTER, concat, take
 from fedprint.data.splits import num_albums, split_albums
 from fedprint.defences.on_update import DpFedAvg
-from fedprint.defences.points import Defence, defend_data, send, settle
+from fedprint.defences.points import Defence, defend_data, defend_update, settle
 from fedprint.params import flatten
 from fedprint.rng import numpy_rng, seed_for, torch_rng
 from fedprint.types import ClientJob, DataDefence, Device, Examples, Params, User
@@ -158,7 +158,7 @@ class _Defend:
         if not device.defended:
             return update
         settled = settle(self._known_in(device.round), device.device_id, self._seed(device))
-        return send(update, settled, self._seed(device), device.round, device.device_id)
+        return defend_update(update, settled, self._seed(device), device.round, device.device_id)
 
     def _known_in(self, t: int) -> tuple[Defence, ...]:
         """Return the defences of round ``t``; dp-fedavg clips at the norm that the server announced for it, if any.

@@ -26,7 +26,6 @@ from fedprint.tuning.storage import open_storage, open_study
 from fedprint.tuning.worker import Budget, OnTrial, StudyPlan, Task, finished, records, recover, work
 from fedprint.types import FedprintError
 
-POLL_S = 1.0
 Measure = Callable[[Job], Point]
 """Returns the point of a job. Raises FedprintError where training diverges, anything else where it was cut short."""
 
@@ -66,7 +65,7 @@ def score_of(study: Study, points: Sequence[Point], undefended: Mapping[int, Poi
     """Return the means over the points: normalised utility, the AP that the ceiling is about, the ceiling on it."""
     adversaries = sorted({number.adversary for point in points for number in point.attacks})
     details = {f"ap_{name}": fmean(point.attack(name).value for point in points) for name in adversaries}
-    if rounds := [found for point in points if (found := _rounds_of(point))]:
+    if rounds := [number for point in points if (number := _rounds_of(point))]:
         details[ROUNDS] = fmean(rounds)
     linked = [number.value for point in points if (number := point.strongest_by("device")) is not None]
     if len(linked) == len(points):
@@ -85,15 +84,15 @@ def _rounds_of(point: Point) -> int:
 
 
 def judged(study: Study, point: Point) -> AttackNumber:
-    """Return what the ceiling is about: the strongest adversary's AP, from single updates or from linked ones.
+    """Return the AP that the ceiling limits: the strongest adversary's, from single updates or from linked ones.
 
     Raises FedprintError where it was not measured.
     """
     linkage = study.settings.ceiling.linkage
-    found = point.strongest_by(linkage)
-    if found is None:
+    strongest = point.strongest_by(linkage)
+    if strongest is None:
         raise FedprintError(f"point {point.key}: no AP of linkage '{linkage}' was measured; choose another for ceiling")
-    return found
+    return strongest
 
 
 def ceiling_of(study: Study, points: Sequence[Point]) -> float:
@@ -130,10 +129,10 @@ def measure_spread(study: Study, points: Points) -> tuple[dict[int, Point], dict
     Where the centre diverges on all but one seed, the undefended AP takes its place.
     """
     plain, centres = spread_jobs(study)
-    found = points.run([*plain, *(job for _, job in centres)], title=f"{study.name}: spread")
-    undefended = {job.seed: _known(point) for job, point in zip(plain, found[: len(plain)], strict=True)}
+    measured = points.run([*plain, *(job for _, job in centres)], title=f"{study.name}: spread")
+    undefended = {job.seed: _known(point) for job, point in zip(plain, measured[: len(plain)], strict=True)}
     repeats: dict[str, list[float]] = {strategy.name: [] for strategy in study.settings.strategies}
-    for (name, _), point in zip(centres, found[len(plain) :], strict=True):
+    for (name, _), point in zip(centres, measured[len(plain) :], strict=True):
         if isinstance(point, Point):
             repeats[name].append(judged(study, point).value)
     instead = [judged(study, point).value for point in undefended.values()]
@@ -173,7 +172,7 @@ def storage_url(root: Path, study: Study) -> str:
 def search(
     study: Study, lab: Lab, plans: Sequence[StudyPlan], undefended: Mapping[int, Point], on_trial: OnTrial
 ) -> None:
-    """Let ``lab.jobs`` threads spend the budgets: each asks for a trial, has its points computed, and tells them."""
+    """Let ``lab.jobs`` threads spend the budgets: each asks for a trial, has its points computed, and reports them."""
     for plan in plans:
         recover(plan)
     if not _left(plans):
@@ -228,7 +227,7 @@ def _work(lab: Lab, tasks: Sequence[Task], on_trial: OnTrial) -> None:
 
 
 def _show(board: Board, plan: StudyPlan, trial: Finished) -> None:
-    """Count a trial, and show how its strategy stands."""
+    """Count a trial, and show the best of its strategy."""
     trials = [*records(open_study(plan.url, plan.name)), trial]
     best = next((each for each in ranked(trials) if each.feasible), None)
     shown = f"best {best.utility:.3f}" if best and best.utility is not None else "none feasible"
@@ -258,20 +257,21 @@ def measure_afresh(
         name: trials[: study.settings.candidates if trials and trials[0].feasible else 1]
         for name, trials in chosen.items()
     }
-    found: dict[str, list[OperatingPoint]] = {name: [] for name in chosen}
+    measured: dict[str, list[OperatingPoint]] = {name: [] for name in chosen}
     linkage = study.settings.ceiling.linkage
-    for place in range(study.settings.candidates):
-        pending = [s for s in searches if len(chosen[s.strategy]) > place and not _settled(found[s.strategy])]
-        batches = _measure_candidates(study, [(s, chosen[s.strategy][place]) for s in pending], points)
+    for rank in range(study.settings.candidates):
+        pending = [s for s in searches if len(chosen[s.strategy]) > rank and not _settled(measured[s.strategy])]
+        batches = _measure_candidates(study, [(s, chosen[s.strategy][rank]) for s in pending], points)
         for one, batch in zip(pending, batches, strict=True):
             if batch:
                 ceiling = ceiling_of(study, batch)
-                made = operating_point(one, chosen[one.strategy][place], batch, undefended, ceiling, linkage)
-                found[one.strategy].append(replace(made, measured=place + 1))
+                made = operating_point(one, chosen[one.strategy][rank], batch, undefended, ceiling, linkage)
+                measured[one.strategy].append(replace(made, measured=rank + 1))
     seeds = study.settings.fresh_seeds
     ceiling = ceiling_of(study, [undefended[seed] for seed in seeds])
     return [
-        _best(found[s.strategy]) or unmeasured_point(s, seeds, chosen[s.strategy], ceiling, linkage) for s in searches
+        _best(measured[s.strategy]) or unmeasured_point(s, seeds, chosen[s.strategy], ceiling, linkage)
+        for s in searches
     ]
 
 
@@ -282,22 +282,22 @@ def _measure_candidates(
     strategies = {strategy.name: strategy for strategy in study.settings.strategies}
     seeds = study.settings.fresh_seeds
     jobs = [job_of(study, strategies[s.strategy], t.values, seed) for s, t in candidates for seed in seeds]
-    found = points.run(jobs, title=f"{study.name}: fresh seeds")
-    batches = [found[start : start + len(seeds)] for start in range(0, len(found), len(seeds))]
+    measured = points.run(jobs, title=f"{study.name}: fresh seeds")
+    batches = [measured[start : start + len(seeds)] for start in range(0, len(measured), len(seeds))]
     whole = [[point for point in batch if isinstance(point, Point)] for batch in batches]
     return [batch if len(batch) == len(seeds) else [] for batch in whole]
 
 
-def _settled(found: Sequence[OperatingPoint]) -> bool:
-    return any(point.feasible for point in found)
+def _settled(points: Sequence[OperatingPoint]) -> bool:
+    return any(point.feasible for point in points)
 
 
-def _best(found: Sequence[OperatingPoint]) -> OperatingPoint | None:
+def _best(points: Sequence[OperatingPoint]) -> OperatingPoint | None:
     """Return the feasible one, else the one nearest to the ceiling; ``measured`` counts all."""
-    if not found:
+    if not points:
         return None
-    best = min(found, key=lambda p: (not p.feasible, (p.judged_ap or 0.0) - (p.ceiling or 0.0)))
-    return replace(best, measured=max(point.measured for point in found))
+    best = min(points, key=lambda p: (not p.feasible, (p.judged_ap or 0.0) - (p.ceiling or 0.0)))
+    return replace(best, measured=max(point.measured for point in points))
 
 
 def _known(point: Point | FedprintError) -> Point:
