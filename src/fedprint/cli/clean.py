@@ -1,4 +1,4 @@
-"""``fedprint clean``: frees the disk of what no report needs."""
+"""``fedprint clean``: deletes files that no report needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ EPILOG = "Example: fedprint clean --dry-run"
 
 
 def clean(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much would be freed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print how much would be freed.")] = False,
 ) -> None:
     """Remove results and DVC objects that no report and no lock needs; finished reports, studies and MLflow stay."""
     from fedprint.lab.project import find_root

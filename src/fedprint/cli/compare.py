@@ -34,9 +34,9 @@ def compare(
         typer.Option("--ignore", help="With --exact: a column that may differ (default: experiment, config_hash)."),
     ] = None,
 ) -> None:
-    """Set two reports side by side; published ones also where only their measurements are there, as in a fresh clone.
+    """Set two reports side by side. Of published experiments the measurements are enough, as in a fresh clone.
 
-    With --exact, for two runs of one experiment: how many rows agree to the byte, and which do not.
+    With --exact, compare two runs of one experiment: print how many rows agree to the byte, and which do not.
     """
     if exact:
         _compare_rows(first, second, ignore)
@@ -58,23 +58,24 @@ def _compare_rows(first: str, second: str, ignore: list[str] | None) -> None:
         Path(name) if name.endswith(".jsonl") else results_of(name) / "measurements.jsonl" for name in (first, second)
     ]
     columns = tuple(ignore or IGNORED)
-    found = agreement(read_measurements(files[0]), read_measurements(files[1]), columns)
-    _print_agreement(found, columns)
-    if not found.holds:
+    compared = agreement(read_measurements(files[0]), read_measurements(files[1]), columns)
+    _print_agreement(compared, columns)
+    if not compared.holds:
         raise typer.Exit(1)
 
 
-def _print_agreement(found: Agreement, ignore: tuple[str, ...]) -> None:
+def _print_agreement(compared: Agreement, ignore: tuple[str, ...]) -> None:
     from fedprint.evaluation.agreement import described
 
-    for title, pairs in (("within", found.within), ("BEYOND", found.beyond)):
+    for title, pairs in (("within", compared.within), ("BEYOND", compared.beyond)):
         for a, b in pairs:
             numbers = [f"{row['value']} [{row['lo']}, {row['hi']}]" for row in (a, b)]
             print(f"{title}  {described(a, ignore)}: {' | '.join(numbers)}")
-    for title, rows in (("only in A", found.missing), ("only in B", found.added)):
+    for title, rows in (("only in A", compared.missing), ("only in B", compared.added)):
         for row in rows:
             print(f"{title}  {described(row, ignore)}: {row['value']}")
     print(
-        f"{found.same} rows agree to the byte (without {', '.join(ignore)}), {len(found.within)} within each other's"
-        f" intervals, {len(found.beyond)} beyond them; {len(found.missing)} only in A, {len(found.added)} only in B"
+        f"{compared.same} rows agree to the byte (without {', '.join(ignore)}), {len(compared.within)} within each"
+        f" other's intervals, {len(compared.beyond)} beyond them; {len(compared.missing)} only in A,"
+        f" {len(compared.added)} only in B"
     )

@@ -1,4 +1,4 @@
-"""``fedprint config``: what a run would use."""
+"""``fedprint config``: the settings of a run."""
 
 from __future__ import annotations
 

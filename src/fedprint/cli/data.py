@@ -46,7 +46,7 @@ def data_describe(
 
 @app.command("validate", epilog="Example: fedprint data validate ~/data/mnist_writers")
 def data_validate(path: Path) -> None:
-    """Check a folder in the self-describing format; say what is wrong, or what is in it."""
+    """Check a folder in the self-describing format; print its errors, or its content."""
     from fedprint.data.formats.describe import validate
 
     table = validate(path)
@@ -55,7 +55,7 @@ def data_validate(path: Path) -> None:
 
 @app.command("fetch", epilog="Example: fedprint data fetch mnist_writers --data-dir ~/data")
 def data_fetch(name: str, data_dir: DataDir = None, cache: Cached = False) -> None:
-    """Build a data set from its public source (needs a network), and note its version in datasets/<name>.yaml."""
+    """Build a data set from its public source (needs a network), and write its version to datasets/<name>.yaml."""
     from fedprint.data.catalogue.manifest import add
     from fedprint.lab.project import find_root
     from fedprint.reports.data_sets import fetch
@@ -71,7 +71,7 @@ def data_add(
     name: Annotated[Optional[str], typer.Option("--name", help="Name of its version (default: the folder's).")] = None,
     cache: Cached = False,
 ) -> None:
-    """Note the version of a data set (digest, counts; no content) in datasets/<name>.yaml, which git is to hold."""
+    """Write the version of a data set (digest, counts; no content) to datasets/<name>.yaml, for git."""
     from fedprint.data.catalogue.manifest import add
     from fedprint.lab.project import find_root
 

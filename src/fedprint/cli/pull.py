@@ -1,4 +1,4 @@
-"""``fedprint pull``: what the committed locks name, from the project's DVC remote."""
+"""``fedprint pull``: brings the files that the committed locks name from the project's DVC remote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def pull(
         Optional[list[str]], typer.Argument(help="Published experiments by name, file or folder (default: all).")
     ] = None,
 ) -> None:
-    """Bring updates and reports of published experiments; one line says what the remote lacks, or that none is set."""
+    """Bring updates and reports of published experiments; print what the remote lacks, or that none is set."""
     from fedprint.kinds.sources import report_name
     from fedprint.lab.project import find_root
     from fedprint.lab.versions.repository import pull as pull_locked

@@ -19,7 +19,7 @@ def reconstruct(
         Optional[Path], typer.Option("--out", help="Where results go (default: work/reconstructions/...).")
     ] = None,
 ) -> None:
-    """Reconstruct images from recorded updates, trace them and tell which images the updates hold."""
+    """Reconstruct images from recorded updates, trace them, and find which images the updates hold."""
     from rich.console import Console
 
     from fedprint.kinds.reconstruction.command import run_recorded

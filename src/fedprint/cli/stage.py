@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def call_of(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return which stage is asked for. Raises FedprintError for other words than :data:`USAGE` has."""
+    """Return the call of a stage. Raises FedprintError for arguments unlike :data:`USAGE`."""
     if len(arguments) not in (2, 4) or not all(arguments) or (len(arguments) == 4 and not arguments[3].isdigit()):
         raise FedprintError(USAGE)
     stage, experiment, *item = arguments
@@ -46,10 +46,10 @@ def call_of(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 class Shown:
-    """Prints what a stage tells: its lines, and its progress at most every ten seconds and at the end."""
+    """Prints the messages of a stage: its lines, and its progress at most every ten seconds and at the end."""
 
     def __init__(self) -> None:
-        """Begin to wait."""
+        """Start the clock."""
         self._last = time.monotonic()
 
     def __call__(self, message: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``fedprint summary``: the main numbers of an experiment, and where to look next."""
+"""``fedprint summary``: the main numbers of an experiment, its report, and its runs in MLflow."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def show_summary(root: Path, name: str | Path) -> None:
     page = folder / "index.html"
     console.print(f"Report: {page if page.is_file() else folder}", highlight=False)
     path = folder / "tracked.json"
-    told = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"experiment": "fedprint"}
-    console.print(f"MLflow: {ui_hint(root, **told)}", highlight=False, markup=False)
+    tracked = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"experiment": "fedprint"}
+    console.print(f"MLflow: {ui_hint(root, **tracked)}", highlight=False, markup=False)
 
 
 def results_of(name: str) -> Path:
-    """Return the folder of an experiment's numbers: a folder as given, its report, or what was published of it.
+    """Return the folder of an experiment's numbers: a folder as given, its report, or its published files.
 
-    Any other way to name a report (:func:`fedprint.kinds.sources.report_name`) will do. A fresh clone has measurements
-    of published experiments and no report. Raises FedprintError where there are none.
+    The report may be named in any way (:func:`fedprint.kinds.sources.report_name`). A fresh clone has measurements of
+    published experiments and no report. Raises FedprintError where there are none.
     """
     from fedprint.kinds.sources import report_name
     from fedprint.lab.project import find_root

@@ -81,7 +81,7 @@ class Findings:
 
 @dataclass(frozen=True, kw_only=True)
 class Costs:
-    """What an experiment costs: ``seconds`` of one core for ``jobs``, bytes of ``disk`` and, for one job, ``memory``.
+    """The costs of an experiment: ``seconds`` of one core for ``jobs``, bytes of ``disk`` and, for one job, ``memory``.
 
     ``details`` are further lines for ``--dry-run``.
     """
@@ -122,10 +122,10 @@ class Kind(Protocol[Config]):
         """Run the jobs in the lab and write the report to ``out``, which appears as a whole or not at all."""
 
     def costs(self, config: Config) -> Costs:
-        """Return what it would cost; measures a little, writes nothing."""
+        """Return the costs, from short measurements; write nothing."""
 
     def head(self, config: Config, job: Job) -> RunHead:
-        """Return what is tracked of a job from its start."""
+        """Return the head of the MLflow run of a job."""
 
     def log(self, config: Config, done: Done, run: Run) -> None:
         """Track the results of a finished job."""

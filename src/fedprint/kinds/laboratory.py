@@ -52,7 +52,7 @@ def lab_in(root: Path, pool: Pool, *, jobs: int | None = None, keep: bool = Fals
 
 
 def conclude(root: Path, kind: Kind[Any], config: Resolved, findings: Findings, folder: Path) -> None:
-    """Track the report, and note beside it which results it was made from and where MLflow has them."""
+    """Track the report, and write beside it which results it was made from and where MLflow has them."""
     write_json(folder / JOBS, jobs_json(findings.done))
     write_json(folder / "tracked.json", _tracked(root, kind, config, findings))
     head = RunHead(
@@ -73,17 +73,17 @@ def conclude(root: Path, kind: Kind[Any], config: Resolved, findings: Findings, 
             tracked.fail(f"{label}: {reason}")
 
 
-def jobs_json(found: Sequence[Done]) -> dict[str, Any]:
-    """Return jobs by their label, so that each can be found again: what it is, and the keys of its results."""
+def jobs_json(done: Sequence[Done]) -> dict[str, Any]:
+    """Return jobs by their label, so that each can be found again: its settings, and the keys of its results."""
     return {
-        done.job.label: {
-            "work": done.job.work.path,
-            "config": done.job.config.model_dump(mode="json"),
-            "prior": done.job.prior,
-            "seed": done.job.seed,
-            "keys": dict(done.keys),
+        one.job.label: {
+            "work": one.job.work.path,
+            "config": one.job.config.model_dump(mode="json"),
+            "prior": one.job.prior,
+            "seed": one.job.seed,
+            "keys": dict(one.keys),
         }
-        for done in found
+        for one in done
     }
 
 
@@ -142,7 +142,7 @@ class Tracker:
         return tracked
 
     def forget(self, tracked: Tracked) -> None:
-        """Hear that a run is closed."""
+        """Drop a closed run."""
         self._open.discard(tracked)
 
 
@@ -164,7 +164,7 @@ class Tracked:
         self.close()
 
     def done(self, done: Done) -> None:
-        """Write what the job found, where its last stage is done, and close the run."""
+        """Track the results of the job, where its last stage is done, and close the run."""
         last = done.job.work.graph.stages[-1]
         if all(output in done.outputs for output in last.outputs):
             self.tracker.kind.log(self.tracker.config, done, self.run)

@@ -28,7 +28,7 @@ def source(
     name: str | None = None,
     folders: Sequence[str] = FOLDERS,
 ) -> Source:
-    """Return what to run: ``what`` is a name below configs/ or a path to a file, also outside the project.
+    """Return the source that ``what`` names: a name below configs/ or a path to a file, also outside the project.
 
     Without a ``name`` a variant gets one made from what differs (``quickstart-fast``,
     ``quickstart-federation.rounds=5``), so that it never replaces the report of another. Raises FedprintError for an
@@ -51,23 +51,23 @@ def source(
 
 
 def file_of(root: Path, what: str, folders: Sequence[str] = FOLDERS, beside: Path | None = None) -> Path:
-    """Return the file that a name, the name of its report or a path means.
+    """Return the file of a name, of the name of its report, or of a path.
 
     A relative path counts from the folder ``beside``, else from the current one. Raises FedprintError where there is no
     such file.
     """
     if _is_path(what):
-        places = [*([beside / what] if beside else []), Path(what)]
-        found = next((path for path in places if path.is_file()), None)
-        if found is None:
+        candidates = [*([beside / what] if beside else []), Path(what)]
+        file = next((path for path in candidates if path.is_file()), None)
+        if file is None:
             raise FedprintError(f"{what}: no such file; give a path to a file of settings, or a name")
-        return found.resolve()
-    found = _named_file(root, what, folders)
-    if found is None:
+        return file.resolve()
+    file = _named_file(root, what, folders)
+    if file is None:
         known = sorted({path.stem for folder in folders for path in (root / "configs" / folder).glob("*.yaml")})
         kind = _SINGULAR[folders[0]]
         raise FedprintError(f"unknown {kind} '{what}'; choose one of {', '.join(known)}, or give a path")
-    return found
+    return file
 
 
 def plain_name(root: Path, path: Path) -> str:
@@ -83,13 +83,13 @@ def plain_name(root: Path, path: Path) -> str:
 
 
 def report_name(root: Path, what: str) -> str:
-    """Return the name of a report, which is given by that name, by its folder, or by its file (name or path).
+    """Return the name of a report that is given by name, by folder, or by its file (name or path).
 
-    What means none of these is returned as it is. Raises FedprintError for a path where no file is.
+    Any other text is returned as it is. Raises FedprintError for a path without a file.
     """
     if Path(what).is_dir():
         return Path(what).resolve().name
-    if any((root / place / what).is_dir() for place in ("reports", "experiments")):
+    if any((root / folder / what).is_dir() for folder in ("reports", "experiments")):
         return what
     path = file_of(root, what) if _is_path(what) else _named_file(root, what, FOLDERS)
     return plain_name(root, path) if path else what
@@ -111,18 +111,18 @@ def refuse_taken(asked: Source) -> None:
 
 
 def variant(plain: str, *, fast: bool, assignments: Sequence[str], strategies: Sequence[str] = ()) -> str:
-    """Return a name for what differs from a file, which nothing that differs otherwise has; ``plain`` where nothing is.
+    """Return a unique name for the changes to a file; ``plain`` without changes.
 
-    It says word for word what differs, where that can be read in one way only. Of several strategies, of values with a
-    '-' and of what no name may hold a digest is added.
+    It spells the changes out where that is unambiguous. For several strategies, values with a '-' and characters that
+    no name may hold, a digest is added.
     """
     name = "-".join([plain, *(["fast"] if fast else []), *strategies, *assignments])
     literal = len(strategies) <= 1 and all(re.fullmatch(r"[A-Za-z0-9._]+=[A-Za-z0-9._]+", each) for each in assignments)
     if literal and len(name) <= _LONGEST:
         return name
-    told = "\n".join([str(fast), str(len(strategies)), *strategies, *assignments])
+    text = "\n".join([str(fast), str(len(strategies)), *strategies, *assignments])
     readable = re.sub(r"[^A-Za-z0-9._=-]+", "_", re.sub(r"[][{}]", "", name))[:_LONGEST]
-    return f"{readable}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+    return f"{readable}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _is_path(what: str) -> bool:
@@ -133,16 +133,16 @@ def _named_file(root: Path, name: str, folders: Sequence[str]) -> Path | None:
     """Return the file of a name, else that of a report's name."""
     paths = (root / "configs" / folder / f"{name}.yaml" for folder in folders)
     owner = _owner(root, name)
-    own = owner if owner is not None and owner.parent.name in folders else None
-    return next((path.resolve() for path in paths if path.is_file()), own)
+    reported = owner if owner is not None and owner.parent.name in folders else None
+    return next((path.resolve() for path in paths if path.is_file()), reported)
 
 
 def _owner(root: Path, name: str) -> Path | None:
     """Return the file of the project whose report has this name."""
-    places = [("experiments", name)]
+    candidates = [("experiments", name)]
     if name.startswith(_STUDY):
-        places.append(("studies", name.removeprefix(_STUDY)))
-    paths = (root / "configs" / folder / f"{each}.yaml" for folder, each in places)
+        candidates.append(("studies", name.removeprefix(_STUDY)))
+    paths = (root / "configs" / folder / f"{each}.yaml" for folder, each in candidates)
     return next((path.resolve() for path in paths if path.is_file()), None)
 
 

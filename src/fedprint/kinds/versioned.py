@@ -1,4 +1,4 @@
-"""Experiments under version control: what DVC and git keep of each, and the stages that a bare ``dvc repro`` runs.
+"""Experiments under version control: the files that DVC and git keep, and the stages of a bare ``dvc repro``.
 
 A run of a shipped experiment leaves ``experiments/<name>/``: configuration, measurements, metrics and plots for git,
 digests of report and updates for DVC. Variants and files from elsewhere leave a report alone.
@@ -75,7 +75,7 @@ def is_shipped(asked: Source) -> bool:
 
 
 def named_by_data(asked: Source) -> Source:
-    """Return what was asked for; a file of the project on data that git knows otherwise is called by their digest too.
+    """Return the source; the name of a file of the project on data unknown to git ends with their digest.
 
     So the report of the published data stays. Raises FedprintError where data are missing.
     """
@@ -84,10 +84,10 @@ def named_by_data(asked: Source) -> Source:
 
 
 def unknown_data(asked: Source) -> str | None:
-    """Return the digest of data whose content is another than the manifest of their name says; None without any."""
+    """Return the digest of data whose content differs from the manifest of their name; None without any."""
     kind = kind_of(asked.values)
-    found = {job.data: job.config for job in kind.jobs(kind.load(asked))}
-    return next((digest for digest, config in found.items() if not _is_known(asked.root, config, digest)), None)
+    by_digest = {job.data: job.config for job in kind.jobs(kind.load(asked))}
+    return next((digest for digest, config in by_digest.items() if not _is_known(asked.root, config, digest)), None)
 
 
 def _is_known(root: Path, config: Any, digest: str) -> bool:
@@ -123,7 +123,7 @@ def is_published(asked: Source, kind: Kind[Any], config: Resolved) -> bool:
 
 
 def publish(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> None:
-    """Write what git and DVC keep of a finished experiment, and let DVC record it."""
+    """Write the files that git and DVC keep of a finished experiment, and let DVC record them."""
     root, name = asked.root, config.name
     folder = root / "experiments" / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ def publish(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> 
         record_quickstart(root, config, findings)
     else:
         _record(asked, kind, config, findings)
-    # Last: what DVC could not record does not count as published.
+    # Last: an experiment that DVC could not record does not count as published.
     write_json(folder / "published.json", {"fingerprint": fingerprint(kind, kind.jobs(config), config)})
 
 
@@ -168,7 +168,7 @@ def write_tracked(root: Path, name: str, findings: Findings) -> None:
 
 
 def record_quickstart(root: Path, config: Experiment, findings: Findings) -> None:
-    """Link the outputs of all stages to where DVC looks for them, write its files, and let it record them."""
+    """Link the outputs of all stages to their paths in DVC, write its files, and let it record them."""
     pipeline = pipeline_of(config)
     for done in findings.done:
         link_outputs(root, pipeline, done.job, done.outputs)
@@ -189,23 +189,23 @@ def write_pipeline(root: Path, config: Experiment, pipeline: Pipeline) -> None:
 
 
 def link_outputs(root: Path, pipeline: Pipeline, job: Job, outputs: Mapping[str, Path]) -> None:
-    """Link the outputs of a job to their places in the project."""
+    """Link the outputs of a job to their paths in the project."""
     for output, path in outputs.items():
         if output not in pipeline.unversioned:
             versions.link_tree(path, root / pipeline.path(output, job.item))
 
 
-def drop_others(places: Sequence[Path]) -> None:
-    """Remove what lies beside these folders: results of priors and seeds that are no longer asked for."""
-    for other in set(places[0].parent.iterdir()) - set(places):
+def drop_others(folders: Sequence[Path]) -> None:
+    """Remove all folders beside these: results of priors and seeds that are no longer configured."""
+    for other in set(folders[0].parent.iterdir()) - set(folders):
         shutil.rmtree(other)
 
 
-def run_stage(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -> None:
+def run_stage(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> None:
     """Run one stage of the root's dvc.yaml, as ``python -m fedprint.cli.stage`` asks for it.
 
-    The stage's result comes from the cache where it is known. Otherwise it is computed there or, where DVC brought the
-    inputs and the cache does not have them, on what lies in the project.
+    The stage's result comes from the cache if it is there. Otherwise it is computed there or, where DVC brought inputs
+    that the cache lacks, from the files in the project.
     """
     root, stage, name = Path(call["root"]), call["stage"], call["experiment"]
     plain = load_experiment(source(root, name))
@@ -224,11 +224,11 @@ def run_stage(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]
         )
     pool = ServerPool(Path(call["address"]))
     if stage == "report":
-        places = [root / pipeline.path("evaluation", job.item) for job in jobs_of(config)]
-        drop_others(places)
+        evaluations = [root / pipeline.path("evaluation", job.item) for job in jobs_of(config)]
+        drop_others(evaluations)
         with lab_in(root, pool, tracker=None, jobs=1, keep=True) as lab:
             done = [lab.one(job, title=name, want=()) for job in jobs_of(config)]
-            findings = findings_of(config, places, root / "reports" / name, done)
+            findings = findings_of(config, evaluations, root / "reports" / name, done)
         write_tracked(root, name, findings)
         conclude(root, kind, config, findings, root / "reports" / name)
         return
@@ -245,21 +245,21 @@ def run_stage(call: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]
 def _compute(
     root: Path, pool: Pool, tracker: Tracker, pipeline: Pipeline, job: Job, stage: Stage
 ) -> Mapping[str, Path]:
-    """Return the outputs of a stage: from the cache, or computed there or on what DVC brought.
+    """Return the outputs of a stage: from the cache, computed there, or computed from files that DVC brought.
 
-    The cache keeps all of it for the stages that follow; on the disk it is the same file as in the project.
+    The cache keeps all outputs for later stages; on the disk they are the same files as in the project.
     """
-    places = {
+    paths = {
         output: root / pipeline.path(output, job.item) for each in job.work.graph.stages for output in each.outputs
     }
-    brought = all(places[each].exists() for each in stage.inputs) and stage.inputs
+    brought = all(paths[each].exists() for each in stage.inputs) and stage.inputs
     with lab_in(root, pool, tracker=tracker, jobs=1, keep=True) as lab:
         if lab.knows(job, stage.name) or not brought:
             done = lab.one(job, title=pipeline.experiment, want=[stage.name])
             return {output: done.outputs[output] for output in stage.outputs}
-        outputs = lab.run_on(job, [stage], places, title=pipeline.experiment)
+        outputs = lab.run_on(job, [stage], paths, title=pipeline.experiment)
     if stage is job.work.graph.stages[-1] and (watch := tracker.watch(job, computes=True)) is not None:
-        there = {output: path for output, path in places.items() if path.exists()}
+        there = {output: path for output, path in paths.items() if path.exists()}
         watch.done(Done(job=job, outputs={**there, **outputs}, keys={}, known=False))
     return outputs
 

@@ -58,15 +58,15 @@ class InversionKind(OnOneSource):
         )
 
     def costs(self, config: InversionExperiment) -> Costs:
-        """Return what federations and attacks cost, from a round and a few evaluations of each network."""
+        """Return the costs of federations and attacks, from a round and a few evaluations of each network."""
         return costs_of(config, len(parts_of(config)))
 
     def head(self, config: InversionExperiment, job: Job) -> RunHead:
-        """Return what is tracked of a job from its start."""
+        """Return the head of the MLflow run of a job."""
         return head_of(config, job)
 
     def log(self, config: InversionExperiment, done: Done, run: Run) -> None:
-        """Track what a finished job found."""
+        """Track the results of a finished job."""
         log_job(config, done, run)
 
 

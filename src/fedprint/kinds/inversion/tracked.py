@@ -1,4 +1,4 @@
-"""What is tracked of the jobs of an inversion experiment: settings, data, models, accuracies, and every attack."""
+"""Tracking of the jobs of an inversion experiment: settings, data, models, accuracies, and every attack."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fedprint.types import Measurement
 
 
 def head_of(experiment: InversionExperiment, job: Job) -> RunHead:
-    """Return what is tracked of a job from its start."""
+    """Return the head of the MLflow run of a job."""
     digest = experiment.digest()
     return RunHead(
         experiment="fedprint",

@@ -52,7 +52,7 @@ class Candidates:
 
 
 def compare(
-    task: Task, config: RecordedInversion, held: Ints, found: Mapping[AdversaryName, Mapping[str, Reconstructed]]
+    task: Task, config: RecordedInversion, held: Ints, results: Mapping[AdversaryName, Mapping[str, Reconstructed]]
 ) -> tuple[list[Row], bytes]:
     """Return the rows of every adversary's results, by pseudonym, and a picture.
 
@@ -62,14 +62,14 @@ def compare(
     truth, blind = truth_of(task, senders), mean_test_image(task)
     rows = [
         to_row(one)
-        for adversary, each in found.items()
+        for adversary, each in results.items()
         for one in _measured(task, config, adversary, senders, truth, each, held, blind)
     ]
     shown = [
         Picture(
             images=sender.images,
             truth=known.x.numpy(),
-            found={adversary: _in_order(each[sender.pseudonym], known) for adversary, each in found.items()},
+            found={adversary: _in_order(each[sender.pseudonym], known) for adversary, each in results.items()},
         )
         for sender, known in zip(senders, truth, strict=True)
     ]
@@ -119,11 +119,11 @@ def _measured(
     adversary: AdversaryName,
     senders: Sequence[Sender],
     truth: Sequence[Known],
-    found: Mapping[str, Reconstructed],
+    results: Mapping[str, Reconstructed],
     held: Ints,
     blind: Tensor,
 ) -> Iterator[Measurement]:
-    each = [_of_device(found[s.pseudonym], known, blind) for s, known in zip(senders, truth, strict=True)]
+    each = [_of_device(results[s.pseudonym], known, blind) for s, known in zip(senders, truth, strict=True)]
     values = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
     users = np.repeat([known.user for known in truth], [len(known.y) for known in truth])
     keys = {
@@ -144,9 +144,9 @@ def _measured(
         yield success.mean("reconstruction_success", values["error"] < threshold, values["blind-error"] < threshold)
     yield cut.mean("psnr", values["psnr"], values["blind-psnr"], (0.0, 100.0))
     yield cut.mean("ssim", values["ssim"], values["blind-ssim"], (-1.0, 1.0))
-    if all(len(found[s.pseudonym].labels) for s in senders):
-        yield from _labels(scene, task, senders, truth, found)
-    answers = [found[sender.pseudonym] for sender in senders]
+    if all(len(results[s.pseudonym].labels) for s in senders):
+        yield from _labels(scene, task, senders, truth, results)
+    answers = [results[sender.pseudonym] for sender in senders]
     alignment, loss = (np.stack([getattr(one, name).numpy() for one in answers], 1) for name in SCORES)
     none = np.zeros((0, len(senders)))
     candidates = CandidateScores(scores=alignment, loss=loss, owner=held, asked=none, lira=none)
@@ -154,9 +154,9 @@ def _measured(
     yield from rows_of_candidates(here, candidates, PARTICIPANTS)
 
 
-def _of_device(found: Reconstructed, known: Known, blind: Tensor) -> dict[str, NDArray[Any]]:
+def _of_device(result: Reconstructed, known: Known, blind: Tensor) -> dict[str, NDArray[Any]]:
     """Return one number per own image of a device, the best assigned reconstruction beside it, and of a blind guess."""
-    x, images, raw = known.x.numpy()[None], found.images.numpy()[None], found.raw.numpy()[None]
+    x, images, raw = known.x.numpy()[None], result.images.numpy()[None], result.raw.numpy()[None]
     paired = measure.rearranged(images, measure.assignment(images, x))
     uncut = measure.rearranged(raw, measure.assignment(raw, x))
     guess = np.broadcast_to(blind.numpy(), x.shape)
@@ -172,18 +172,18 @@ _QUALITY = {"error": measure.relative_errors, "psnr": measure.psnr, "ssim": meas
 
 
 def _labels(
-    scene: Scene, task: Task, senders: Sequence[Sender], truth: Sequence[Known], found: Mapping[str, Reconstructed]
+    scene: Scene, task: Task, senders: Sequence[Sender], truth: Sequence[Known], results: Mapping[str, Reconstructed]
 ) -> Iterator[Measurement]:
     classes = int(UpdateStore.open(task.at("observed"), verify=False).layout.shapes["head.bias"][0])
     hits, chance = [], []
     for sender, known in zip(senders, truth, strict=True):
-        labels, own = found[sender.pseudonym].labels.numpy()[None], known.y.numpy()[None]
+        labels, own = results[sender.pseudonym].labels.numpy()[None], known.y.numpy()[None]
         hits.append(measure.label_hits(labels, own)[0])
         chance.append(measure.chance_label_hits(own, classes, labels.shape[1])[0])
     yield scene.with_keys(labels="gradient").mean("label_accuracy", np.concatenate(hits), np.concatenate(chance))
 
 
-def _in_order(found: Reconstructed, known: Known) -> NDArray[Any]:
-    images, x = found.images.numpy()[None], known.x.numpy()[None]
+def _in_order(result: Reconstructed, known: Known) -> NDArray[Any]:
+    images, x = result.images.numpy()[None], known.x.numpy()[None]
     ordered: NDArray[Any] = measure.rearranged(images, measure.assignment(images, x))[0]
     return ordered

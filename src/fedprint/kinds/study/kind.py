@@ -58,15 +58,15 @@ class StudyKind(OnOneSource):
         )
 
     def costs(self, config: Study) -> Costs:
-        """Return what the points cost at most, each strategy's at the middle of its space."""
+        """Return the largest costs of the points, each strategy's at the middle of its space."""
         return costs_of_points(config.points)
 
     def head(self, config: Study, job: Job) -> RunHead:
-        """Return what is tracked of a point from its start."""
+        """Return the head of the MLflow run of a point."""
         return point_head(POINTS, config.config, job)
 
     def log(self, config: Study, done: Done, run: Run) -> None:
-        """Track what a point found."""
+        """Track the results of a point."""
         log_point(config.config, done, run)
 
 
@@ -77,7 +77,7 @@ def log_trial(root: Path, study: Study, plan: StudyPlan, trial: Finished) -> Non
 
 
 def trial_head(study: Study, plan: StudyPlan, trial: Finished) -> RunHead:
-    """Return what is tracked of a trial: all parameters, and those that were searched under their own names."""
+    """Return the head of the MLflow run of a trial, with the searched parameters under their own names."""
     key = {"study": study.name, "strategy": plan.strategy.name, "config": plan.name.rpartition(" ")[2]}
     key["trial"] = str(trial.number if trial.retry_of is None else trial.retry_of)
     config = study.searched

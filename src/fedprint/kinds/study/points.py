@@ -19,7 +19,7 @@ UNDEFENDED = "no defence"
 
 
 class CutShort(RuntimeError):
-    """A point was not measured for a reason that says nothing of its trial: another worker takes the trial again."""
+    """A point was not measured, for a reason outside of its trial: another worker takes the trial again."""
 
 
 @dataclass
@@ -32,13 +32,13 @@ class Points:
     def run(self, jobs: Sequence[Job], title: str) -> list[Point | FedprintError]:
         """Return the points of several jobs, or why there are none; raises the error of one that crashed.
 
-        A margin or a choice of what is left would be another one after the next run.
+        A margin or a choice from the remaining points would change with the next run.
         """
-        found = self.lab.run(jobs, title=title) if jobs else []
-        if crashed := next((one for one in found if isinstance(one, JobFailed) and one.exit_code == 1), None):
+        ended = self.lab.run(jobs, title=title) if jobs else []
+        if crashed := next((one for one in ended if isinstance(one, JobFailed) and one.exit_code == 1), None):
             raise crashed
-        self.done |= {one.job.label: one for one in found if isinstance(one, Done)}
-        return points_of(found)
+        self.done |= {one.job.label: one for one in ended if isinstance(one, Done)}
+        return points_of(ended)
 
     def one(self, job: Job, title: str, board: Board | None = None) -> Point:
         """Return the point of a trial's job, whose stages the ``board`` shows; several threads may call it."""

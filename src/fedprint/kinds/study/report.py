@@ -32,16 +32,16 @@ def rows_of(tuned: Tuned) -> Iterator[Row]:
     for done in sorted(tuned.done, key=lambda done: done.job.label):
         if done.job.seed in tuned.study.settings.fresh_seeds:
             varies = {key: value for key, value in done.job.varies.items() if key != "strategy"}
-            told = {
+            described = {
                 "strategy": done.job.varies["strategy"],
                 "parameters": ", ".join(f"{k}={v:g}" for k, v in varies.items()),
             }
             for row in read_measurements(done.outputs[STAGE] / "rows.jsonl"):
-                yield {**row, "experiment": tuned.study.name, **told}
+                yield {**row, "experiment": tuned.study.name, **described}
 
 
 def head_of(tuned: Tuned) -> StudyHead:
-    """Return what holds for the whole page; numbers without a defence are means over the fresh seeds."""
+    """Return the facts about the whole study; numbers without a defence are means over the fresh seeds."""
     study, settings = tuned.study, tuned.study.settings
     plain = [tuned.undefended[seed] for seed in settings.fresh_seeds]
     known = [point for point in tuned.operating_points if point.by_adversary]
@@ -71,6 +71,6 @@ def head_of(tuned: Tuned) -> StudyHead:
 
 
 def ceiling_text(ceiling: Ceiling) -> str:
-    """Say what the ceiling is, and on which AP."""
+    """Return the ceiling in words, with the AP that it limits."""
     level = f"AP {100 * ceiling.ap:g} %" if ceiling.ap is not None else f"{ceiling.times_chance:g} times chance"
     return f"{level}, {LINKED[ceiling.linkage]}"

@@ -65,7 +65,7 @@ def score_of(study: Study, points: Sequence[Point], undefended: Mapping[int, Poi
     """Return the means over the points: normalised utility, the AP that the ceiling is about, the ceiling on it."""
     adversaries = sorted({number.adversary for point in points for number in point.attacks})
     details = {f"ap_{name}": fmean(point.attack(name).value for point in points) for name in adversaries}
-    if rounds := [number for point in points if (number := _rounds_of(point))]:
+    if rounds := [count for point in points if (count := _rounds_of(point))]:
         details[ROUNDS] = fmean(rounds)
     linked = [number.value for point in points if (number := point.strongest_by("device")) is not None]
     if len(linked) == len(points):

@@ -24,13 +24,13 @@ from fedprint.lab.keys import digest_of
 from fedprint.types import FedprintError
 
 KindOf = Callable[[Mapping[str, Any]], Kind[Any]]
-"""Says of which kind a file's values are."""
+"""Returns the kind of a file's values."""
 
 
 class MemberConfig(Component):
     """One member: an ``experiment``, settings ``with`` which it differs, and entries that ``plus`` adds to its lists.
 
-    ``name`` tells two members of one experiment apart; by default it is the experiment's.
+    ``name`` is needed for two members of one experiment; by default it is the experiment's.
     """
 
     experiment: str
@@ -115,11 +115,11 @@ def _title(source: Source, config: SuiteConfig, members: Sequence[Member], kind_
     if not any(text.startswith(("data=", "data.")) for text in source.assignments):
         return title
     plain = _members(source, config, (), kind_of)
-    told = (
+    titles = (
         title_of(source, title, {"data": data_of(a.config).model_dump()}, data_of(b.config))
         for a, b in zip(plain, members, strict=True)
     )
-    return next((each for each in told if each != title), title)
+    return next((each for each in titles if each != title), title)
 
 
 def _members(source: Source, config: SuiteConfig, assignments: Sequence[str], kind_of: KindOf) -> list[Member]:
@@ -134,10 +134,10 @@ def _resolve(
     source: Source, config: SuiteConfig, member: MemberConfig, assignments: Sequence[str], kind_of: KindOf
 ) -> Member:
     path = file_of(source.root, member.experiment, beside=source.path.parent)
-    own = read_yaml(path)
-    if "members" in own:
+    file = read_yaml(path)
+    if "members" in file:
         raise FedprintError(f"{source.path.stem}: member '{member.label}' is itself a suite; list its members instead")
-    values = _extended(source, merge(merge(own, config.changes), member.changes), member)
+    values = _extended(source, merge(merge(file, config.changes), member.changes), member)
     kind = kind_of(values)
     asked = replace(
         source, path=path, values=values, name=f"{source.name}.{member.label}", assignments=tuple(assignments)
@@ -145,8 +145,8 @@ def _resolve(
     try:
         resolved = kind.load(asked)
     except FedprintError as error:
-        told = str(error).removeprefix(f"{path}: ")
-        raise FedprintError(f"{source.path.stem}: member {member.label}: {told}") from None
+        reason = str(error).removeprefix(f"{path}: ")
+        raise FedprintError(f"{source.path.stem}: member {member.label}: {reason}") from None
     return Member(label=member.label, experiment=path.stem, kind=kind, config=resolved)
 
 
@@ -156,19 +156,19 @@ def _extended(source: Source, settings: Mapping[str, Any], member: MemberConfig)
     A list that the ``fast`` section has in place of another gets them too.
     """
     base = merge(read_yaml(source.root / "configs" / "defaults.yaml"), settings) if member.plus else {}
-    found = {**settings, **{key: [*(base.get(key) or []), *more] for key, more in member.plus.items()}}
+    extended = {**settings, **{key: [*(base.get(key) or []), *more] for key, more in member.plus.items()}}
     fast = settings.get("fast") or {}
     replaced = {key: [*(fast[key] or []), *more] for key, more in member.plus.items() if key in fast}
-    return {**found, "fast": {**fast, **replaced}} if replaced else found
+    return {**extended, "fast": {**fast, **replaced}} if replaced else extended
 
 
 def _assignments_of(label: str, labels: Sequence[str], assignments: Sequence[str]) -> list[str]:
     """Return the assignments that concern a member, without its name in front."""
-    found = []
+    chosen = []
     for text in assignments:
         head, _, rest = text.partition(".")
         if head not in labels:
-            found.append(text)
+            chosen.append(text)
         elif head == label:
-            found.append(rest)
-    return found
+            chosen.append(rest)
+    return chosen

@@ -29,7 +29,7 @@ class SuiteKind:
     code: tuple[str, ...] = ()
 
     def __init__(self, kind_of: KindOf) -> None:
-        """Keep it."""
+        """Take the function that finds the kind of a member."""
         self._kind_of = kind_of
 
     def load(self, source: Source) -> Suite:
@@ -46,7 +46,7 @@ class SuiteKind:
         A member that fails does not stop the others. Raises FedprintError where all of them do.
         """
         ran = dict(zip(_labels(jobs := self.jobs(config)), lab.run(jobs, title=config.name), strict=True))
-        found: dict[str, Findings] = {}
+        findings: dict[str, Findings] = {}
         failures: dict[str, str] = {}
         with replacing(out) as partial:
             for member in config.members:
@@ -55,26 +55,26 @@ class SuiteKind:
                 except FedprintError as error:
                     failures[member.label] = str(error).removesuffix(HOW_TO_GO_ON)
                     continue
-                found[member.label] = made
+                findings[member.label] = made
                 failures |= {f"{member.label}{BETWEEN}{job}": reason for job, reason in made.failures.items()}
-            if not found:
+            if not findings:
                 raise FedprintError("; ".join(f"{label}{BETWEEN}{reason}" for label, reason in failures.items()))
-            _write(config, partial, list(found), failures)
-        metrics = {f"{label}/{name}": value for label, one in found.items() for name, value in one.metrics.items()}
-        done = tuple(_named(label, each) for label, one in found.items() for each in one.done)
-        data = tuple({use.digest: use for one in found.values() for use in one.data}.values())
+            _write(config, partial, list(findings), failures)
+        metrics = {f"{label}/{name}": value for label, one in findings.items() for name, value in one.metrics.items()}
+        done = tuple(_named(label, each) for label, one in findings.items() for each in one.done)
+        data = tuple({use.digest: use for one in findings.values() for use in one.data}.values())
         return Findings(
             metrics=metrics,
-            points=[(f"{label}/{name}", value, t) for label, one in found.items() for name, value, t in one.points],
+            points=[(f"{label}/{name}", value, t) for label, one in findings.items() for name, value, t in one.points],
             done=done,
             failures=failures,
             data=data,
-            plots=[_of_member(label, drawn) for label, one in found.items() for drawn in one.plots],
-            shows_data=any(one.shows_data for one in found.values()),
+            plots=[_of_member(label, drawn) for label, one in findings.items() for drawn in one.plots],
+            shows_data=any(one.shows_data for one in findings.values()),
         )
 
     def costs(self, config: Suite) -> Costs:
-        """Return what all members cost together, and the time of each."""
+        """Return the costs of all members together, and the time of each."""
         each = {member.label: member.kind.costs(member.config) for member in config.members}
         return Costs(
             jobs=sum(one.jobs for one in each.values()),
@@ -88,14 +88,14 @@ class SuiteKind:
         )
 
     def head(self, config: Suite, job: Job) -> RunHead:
-        """Return what is tracked of a member's job, grouped by the suite."""
-        member, own = _owner(config, job)
-        return replace(member.kind.head(member.config, own), group=config.name)
+        """Return the head of the MLflow run of a member's job, grouped by the suite."""
+        member, job_of_member = _owner(config, job)
+        return replace(member.kind.head(member.config, job_of_member), group=config.name)
 
     def log(self, config: Suite, done: Done, run: Run) -> None:
-        """Track what a member's job found."""
-        member, own = _owner(config, done.job)
-        member.kind.log(member.config, replace(done, job=own), run)
+        """Track the results of a member's job."""
+        member, job_of_member = _owner(config, done.job)
+        member.kind.log(member.config, replace(done, job=job_of_member), run)
 
     def shareable(self, config: Suite) -> bool:
         """Return whether the data of all members may leave this machine."""
@@ -104,7 +104,7 @@ class SuiteKind:
 
 @dataclass(kw_only=True)
 class _MemberLab(Lab):
-    """The lab as a member sees it: what the suite ``ran`` is known, other jobs run under the member's name."""
+    """The lab of one member: jobs that the suite ``ran`` are finished, others run under the member's name."""
 
     whole: Lab
     member: str
@@ -115,8 +115,8 @@ class _MemberLab(Lab):
         named = {job.label: replace(job, label=_label(self.member, job)) for job in jobs}
         new = [job for job in named.values() if job.label not in self.ran]
         fresh = dict(zip(_labels(new), self.whole.run(new, title=title) if new else [], strict=True))
-        found = [{**self.ran, **fresh}[named[job.label].label] for job in jobs]
-        return [replace(one, job=job) if isinstance(one, Done) else one for job, one in zip(jobs, found, strict=True)]
+        ended = [{**self.ran, **fresh}[named[job.label].label] for job in jobs]
+        return [replace(one, job=job) if isinstance(one, Done) else one for job, one in zip(jobs, ended, strict=True)]
 
     def one(self, job: Job, *, title: str, want: Sequence[str] | None = None, board: Board | None = None) -> Done:
         """Run one job (:meth:`Lab.one`)."""
@@ -136,11 +136,11 @@ def _write(suite: Suite, folder: Path, members: Sequence[str], failures: Mapping
         for member in suite.members
         if member.label in members
     ]
-    own = folder / ".own"
-    write_suite(suite=suite.name, title=suite.title, fast=suite.fast, members=reports, failures=failures, out=own)
-    for path in own.iterdir():
+    files = folder / ".own"
+    write_suite(suite=suite.name, title=suite.title, fast=suite.fast, members=reports, failures=failures, out=files)
+    for path in files.iterdir():
         path.rename(folder / path.name)
-    own.rmdir()
+    files.rmdir()
     (folder / "config.yaml").write_text(suite.text(), encoding="utf-8")
 
 
@@ -154,8 +154,8 @@ def _labels(jobs: Sequence[Job]) -> list[str]:
 
 def _owner(suite: Suite, job: Job) -> tuple[Member, Job]:
     """Return the member of a job, and the job under its own label."""
-    label, _, own = job.label.partition(BETWEEN)
-    return next(member for member in suite.members if member.label == label), replace(job, label=own)
+    label, _, rest = job.label.partition(BETWEEN)
+    return next(member for member in suite.members if member.label == label), replace(job, label=rest)
 
 
 def _jobs_of(member: Member) -> Iterator[Job]:

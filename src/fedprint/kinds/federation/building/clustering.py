@@ -33,7 +33,7 @@ _FILE = "clusters.npz"
 
 
 def write_clusters(out: Path, config: Experiment, meta: Meta, background: Sequence[User], seed: int) -> None:
-    """Write what everyone may know: the mode of each background example where ``mm-aug`` asks for modes.
+    """Write the public clusters: the mode of each background example where ``mm-aug`` asks for modes.
 
     ``background`` as prepared. A folder that is there is replaced. Raises FedprintError where the features do not fit
     the data, or where there are more clusters than examples.
@@ -44,9 +44,9 @@ def write_clusters(out: Path, config: Experiment, meta: Meta, background: Sequen
     if asked is not None and background:
         examples = concat([user.examples for user in background])
         features = _features(asked, config, meta, examples, seed)
-        found = cluster(features, asked.clusters, seed_for(seed, "clusters"))
-        sizes = sorted(np.bincount(found).tolist())
-        write_atomic(out / _FILE, npz_bytes({CLUSTER: found}))
+        modes = cluster(features, asked.clusters, seed_for(seed, "clusters"))
+        sizes = sorted(np.bincount(modes).tolist())
+        write_atomic(out / _FILE, npz_bytes({CLUSTER: modes}))
     shown = dict(zip(("least", "median", "most"), _three(sizes), strict=True))
     write_json(out / "clusters.json", {"clusters": len(sizes), "examples_per_cluster": shown if sizes else None})
 

@@ -1,4 +1,4 @@
-"""Privacy accounting of a run: its ledger while it trains, and what it spent when it is done."""
+"""Privacy accounting of a run: its ledger while it trains, and the epsilon that it spent."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def open_ledger(task: Task, plan: FederationPlan, folder: Path, identity: str, r
 
 
 def write_privacy(task: Task, plan: FederationPlan, devices: int, folder: Path, identity: str) -> None:
-    """Write public/ledger.jsonl and utility/privacy.json: every epsilon with what it is an epsilon of.
+    """Write public/ledger.jsonl and utility/privacy.json: every epsilon, of a device or a user.
 
     ``epsilons`` is empty without a budget's delta; null in it is infinite. Those of a device come first, the one that
     the budget counts with in front, and last that of a user with both devices: null where its ``not_covered`` says
@@ -53,19 +53,19 @@ def write_privacy(task: Task, plan: FederationPlan, devices: int, folder: Path, 
     public = task.at("public")
     public.mkdir(parents=True, exist_ok=True)
     (public / LEDGER).write_bytes((folder / LEDGER).read_bytes())
-    found: list[Epsilon] = []
+    epsilons: list[Epsilon] = []
     if defence.budget is not None:
         first = budget_accountant(defence.budget, plan.sampling)
         others = [a for a in accountants_for(plan.sampling)[0] if a.name != first.name]
         silent = not_covered(defence, plan)
-        found = [measured(a, events, defence.budget.delta, silent) for a in (first, *others)]
-        found += [of_a_user(found[0], events)]
+        epsilons = [measured(a, events, defence.budget.delta, silent) for a in (first, *others)]
+        epsilons += [of_a_user(epsilons[0], events)]
     values = {
         "mechanism": defence.name,
         "rounds": plan.rounds,
         "cost": sum(plan.expected(t) for t in range(plan.rounds)),
         "stopped_by_budget": plan.rounds < plan.planned,
-        "epsilons": list(_finite(found)),
+        "epsilons": list(_finite(epsilons)),
     }
     write_json(task.at("utility") / "privacy.json", values)
 
@@ -86,6 +86,6 @@ def _noisy(task: Task) -> DpFedAvg | None:
     return defence if defence is not None and defence.z else None
 
 
-def _finite(found: Iterable[Epsilon]) -> Iterable[dict[str, object]]:
-    for epsilon in found:
+def _finite(epsilons: Iterable[Epsilon]) -> Iterable[dict[str, object]]:
+    for epsilon in epsilons:
         yield {**asdict(epsilon), "value": epsilon.value if math.isfinite(epsilon.value) else None}
