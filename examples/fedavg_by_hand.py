@@ -2,7 +2,8 @@
 
 Twelve people with photo albums each own two devices: one with their private photos and one, the adversary's, with
 photos that the adversary has of them. Every round some devices train the global model on their photos and send the
-difference. The server averages the differences. It knows no names, yet the last lines show what it could do.
+difference. The server averages the differences. It knows no names, but the last line prints how many updates it can
+assign to their users.
 
 Run: ``python examples/fedavg_by_hand.py`` (seconds). A test holds fedprint.federation to :func:`fedavg`.
 """
