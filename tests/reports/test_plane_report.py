@@ -125,13 +125,13 @@ def test_who_knows_the_defence_is_judged_beside_who_does_not(made: Path) -> None
         found = judge_plane([*ENTRIES, *more], ADVERSARIES, "albums")
         return next((v.state, v.numbers) for v in found if v.claim == "adaptive-never-weaker")
 
-    assert verdict() == ("holds", "below it at 0 of 5 places, beyond the interval at 0")
+    assert verdict() == ("holds", "below it at 0 of 5 points, beyond the interval at 0")
     state, said = verdict(entry("sign", 1.0, 0.6, 0.4, 0.8))
-    assert state == "fails" and said.startswith("below it at 1 of 6 places, beyond the interval at 1; sign 1: ")
+    assert state == "fails" and said.startswith("below it at 1 of 6 points, beyond the interval at 1; sign 1: ")
     assert "-50 % [" in said
     above, below = (entry("sign", 1.0, 0.6, adaptive, 0.8) for adaptive in (0.7, 0.48))
     state, said = verdict(replace(above, points=(above.points[0], *below.points[1:])))
-    assert state == "unclear" and said.startswith("below it at 1 of 6 places, beyond the interval at 0; sign 1: ")
+    assert state == "unclear" and said.startswith("below it at 1 of 6 points, beyond the interval at 0; sign 1: ")
     assert not [v for v in judge_plane(ENTRIES, ["adaptive"], "albums") if v.claim == "adaptive-never-weaker"]
     places = json.loads((made / "plane.json").read_text())["places"]
     assert [place["naive_misses"] is None for place in places if not place["error"]] == [True] + [False] * 5

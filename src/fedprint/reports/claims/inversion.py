@@ -293,11 +293,11 @@ KEPT = 0.9
 
 def sentences(head: InversionHead, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[str]:
     """Return the verdict of the page: what is recovered, which conclusions hold, whether labels and images leak."""
-    recovered = [text for adversary in reversed(head.adversaries) if (text := _recovered(head, rows, adversary))]
+    recovered = [text for adversary in reversed(head.adversaries) for text in _recovered(head, rows, adversary)]
     return [*recovered, _conclusions(head, verdicts), *_labels(head, verdicts), *_members(head, rows)]
 
 
-def _recovered(head: InversionHead, rows: Sequence[Row], adversary: str) -> str:
+def _recovered(head: InversionHead, rows: Sequence[Row], adversary: str) -> list[str]:
     """Say which share of the images an adversary recovers without a defence and under the best ones."""
     attack, network, batches = head.attacks[0]
     place = {"attack": attack, "attack_batch": batches[0], "adversary": adversary, "variant": MAIN, **CUT}
@@ -310,20 +310,20 @@ def _recovered(head: InversionHead, rows: Sequence[Row], adversary: str) -> str:
     plain = next(((row, acc) for row, acc in settings if row["defence"] == "none" and acc), None)
     defended = [(row, acc) for row, acc in settings if row["defence"] != "none" and acc]
     if plain is None or plain[1] is None or not defended:
-        return ""
+        return []
     (bare, base), sent = plain, "one image" if batches[0] == 1 else f"a batch of {batches[0]} images"
-    said = (
+    plainly = (
         f"From the gradient of {sent} of {head.dataset} the {adversary} adversary recovers {percent(bare)} of "
-        f"{bare['n_questions']} images without a defence, at test accuracy {percent(base)}. "
+        f"{bare['n_questions']} images without a defence, at test accuracy {percent(base)}."
     )
     useful = [(row, acc) for row, acc in defended if acc["value"] >= KEPT * base["value"]]
     best, best_useful = _fewest(defended), _fewest(useful) if useful else None
-    said += f"The defence that hides most images, {_setting(best)}."
+    said = f"The defence that hides most images from the {adversary} adversary, {_setting(best)}."
     if best_useful is None:
         said += f" No defence keeps {100 * KEPT:.0f} % of that accuracy."
     elif best_useful != best:
         said += f" Of those that keep {100 * KEPT:.0f} % of that accuracy, the best, {_setting(best_useful)}."
-    return said
+    return [plainly, said]
 
 
 def _fewest(settings: Sequence[tuple[Row, Row]]) -> tuple[Row, Row]:

@@ -89,7 +89,7 @@ def largest_cut(found: Sweep) -> Finding:
 
 
 def dominates(found: Sweep) -> Finding:
-    """Judge whether every place of the paper's other defences has one of mm-aug that beats it (:func:`_all_beaten`)."""
+    """Judge whether every point of the paper's other defences has one of mm-aug that beats it (:func:`_all_beaten`)."""
     return _all_beaten(found, MM_AUG, RIVALS)
 
 
@@ -135,19 +135,19 @@ def data_costs(found: Sweep) -> Finding:
 
 
 def never_weaker(found: Sweep) -> Finding:
-    """Judge whether the adversary has at least the naive one's AP at every place, all seeds together.
+    """Judge whether the adversary has at least the naive one's AP at every point, all seeds together.
 
-    It fails where one place's interval lies on the other side: of forty places as good as equal one does by chance.
+    It fails where one point's interval lies on the other side: of forty points as good as equal one does by chance.
     """
     known = [(entry, row) for entry in measured(found.entries) if (row := entry.missed(NAIVE, found.adversary))]
     if not known:
         return UNTESTED
     below = [(entry, row) for entry, row in known if row["value"] < 0]
     clear = [entry for entry, row in below if row["hi"] < 0]
-    said = f"below it at {len(below)} of {len(known)} places, beyond the interval at {len(clear)}"
+    said = f"below it at {len(below)} of {len(known)} points, beyond the interval at {len(clear)}"
     said += "".join(f"; {entry.place}: the naive one misses {_cut(row)} of its AP" for entry, row in below)
     if below and not clear:
-        return Finding(state="unclear", numbers=said, result="weaker at some places, nowhere beyond chance")
+        return Finding(state="unclear", numbers=said, result="weaker at some points, nowhere beyond chance")
     return Finding(state="fails" if clear else "holds", numbers=said)
 
 
@@ -160,7 +160,7 @@ NEVER_WEAKER: Claim[Judge] = Claim(
 
 
 def _all_beaten(found: Sweep, strategy: str, others: Sequence[str]) -> Finding:
-    """Judge whether every place of ``others`` has one of ``strategy`` with no more AP and no less utility.
+    """Judge whether every point of ``others`` has one of ``strategy`` with no more AP and no less utility.
 
     It holds when all are dominated and for each one interval (of AP or of utility) parts the two.
     """
@@ -170,7 +170,7 @@ def _all_beaten(found: Sweep, strategy: str, others: Sequence[str]) -> Finding:
     beaten = {entry.place: [_beats(found, mine, entry) for mine in own] for entry in rivals}
     free = [place for place, verdicts in beaten.items() if "clear" not in verdicts and "order" not in verdicts]
     blurred = [place for place, verdicts in beaten.items() if "clear" not in verdicts and place not in free]
-    said = f"{len(beaten) - len(free)} of {len(beaten)} other places have one of {strategy} at least as good in both"
+    said = f"{len(beaten) - len(free)} of {len(beaten)} other points have one of {strategy} at least as good in both"
     said += f"; not {', '.join(free)}" if free else ""
     return Finding(state="fails" if free else "unclear" if blurred else "holds", numbers=said)
 
@@ -188,7 +188,7 @@ def noise_loses(found: Sweep) -> Finding:
     ]
     surely_not = all(cut["hi"] < LITTLE or utility["hi"] < MUCH for _, cut, utility in known)
     state: State = "fails" if both else "holds" if surely_not else "unclear"
-    return Finding(state=state, numbers="; ".join(both) or f"none of {len(known)} places does both")
+    return Finding(state=state, numbers="; ".join(both) or f"none of {len(known)} points does both")
 
 
 def replacement_costs(found: Sweep) -> Finding:

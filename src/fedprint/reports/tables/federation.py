@@ -104,7 +104,7 @@ class LinkLine:
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceLine:
-    """What an attack settled on by cross-validation on prior updates; log-loss in nats."""
+    """What an attack settled on on prior updates; log-loss in nats."""
 
     prior: str
     seed: int

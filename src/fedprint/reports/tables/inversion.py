@@ -101,14 +101,15 @@ def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
         "have no upper end, so that a search which runs away under noise decides a mean; “cut” is the same attack with "
         "its pixels cut to [0, 1], never worse for the adversary. "
         "Membership is by the labels of the last layer's gradient; “from images” gives the reconstructions to the "
-        "model trained without a mechanism. No gradient: the CAP that spn would have before an adversary who sees "
-        "nothing and answers with the mean test image. Published: dp, ppdl_0.05, ppdl_0.3, spn, before "
+        "model trained without a mechanism. No gradient: the CAP that spn would have against an adversary who sees "
+        "nothing and answers with the mean test image. Published: dp, ppdl_0.05, ppdl_0.3, spn, against "
         "the papers' attacker, who starts from a pattern and finds labels with the image: beside that one "
         f"({PAPERS}) where it ran, else beside ours, who starts from grey and reads labels from the last layer. A "
         "dash: a strength is missing, or nothing was attacked.",
         labels=("score", "attack", "batch", "adversary"),
         heads=("none", *DEFENCES, "no gradient", "n", "published"),
         lines=tuple(lines),
+        folded=len(lines) > 12,
     )  # fmt: skip
 
 
