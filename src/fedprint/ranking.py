@@ -1,4 +1,4 @@
-"""Average precision of many rankings at once: adversaries judge their rehearsals by it, the evaluation the attacks.
+"""Average precision of many rankings at once, for shadow validation and for the evaluation of attacks.
 
 Letters: q questions, m options (columns).
 """
@@ -11,18 +11,18 @@ from scipy.stats import rankdata
 from fedprint.types import Doubles, Ints
 
 _PAIRS = 1024
-"""Most questions of which all pairs are compared: much faster than ranks for hundreds, slower from some thousand on."""
+"""Up to so many questions all pairs are compared: faster than ranks for hundreds, slower from some thousand on."""
 
 
 def average_precision(scores: Doubles, truth: Ints) -> Doubles:
     """Return the AP of every option (m,): its column over all q questions, positives where it is the truth.
 
-    scikit-learn's ``average_precision_score``, ties included: tied questions share the last rank of their tie. NaN for
-    an option that is never the answer. Without a loop, in O(m q log q), or O(q q) for few questions.
+    It is scikit-learn's ``average_precision_score``, ties included: tied questions share the last rank of their tie. It
+    is NaN for an option that is never the answer. The cost is O(m q log q), or O(q q) for few questions.
     """
     if len(truth) <= _PAIRS:
-        own = scores[:, truth]
-        better = own >= np.diagonal(own)
+        pairs = scores[:, truth]
+        better = pairs >= np.diagonal(pairs)
         precision = (better & (truth[:, None] == truth)).sum(0) / better.sum(0)
     else:
         at_least = questions_at_least(scores)[np.arange(len(truth)), truth]

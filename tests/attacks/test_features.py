@@ -92,7 +92,7 @@ def test_workspace_joins_layers_as_the_sum_of_their_products(updates: MemoryUpda
     few = replace(problem, ask=np.array([3, 30]))
     found, rows = Workspace().kernel(few, ((BODY, HEAD), "std")), np.union1d(FIT, few.ask)
     np.testing.assert_allclose(found[rows], _slow_kernel(z)[rows], atol=2e-5)
-    assert np.isnan(np.delete(found, rows, axis=0)).all(), "what nobody asks about is not computed"
+    assert np.isnan(np.delete(found, rows, axis=0)).all(), "other rows are not computed"
 
 
 def test_workspace_tells_problems_with_other_fit_rows_apart(updates: MemoryUpdates) -> None:
@@ -152,7 +152,7 @@ def test_two_lanes_give_the_same_bits_every_time(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_silent_device_gives_finite_kernels(updates: MemoryUpdates) -> None:
-    """An update of zeros (a defence may send one) has no direction; nobody else's kernel may become NaN."""
+    """An update of zeros (a defence may send one) has no direction; no other row's kernel may become NaN."""
     values = updates.values.copy()
     values[3] = 0
     for found in products(replace(updates, values=values), BODY, FIT).values():

@@ -1,4 +1,4 @@
-"""What an adversary makes of knowing the view and the background: it rehearses on sums, and knows the added data."""
+"""An adversary that knows the view validates on sums; one that knows the background knows the added data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def learnt(view: AttackerView, questions: Questions) -> dict[str, TrainingMix]:
     return {mix.name: mix for mix in training_mixes("adaptive", view, questions, devices)}
 
 
-def test_under_secure_aggregation_it_rehearses_on_sums(tiny_run: Task) -> None:
+def test_under_secure_aggregation_it_validates_on_sums(tiny_run: Task) -> None:
     """A cohort of 8 is one group, of which 4 devices are anonymous: so are the sums that are asked about."""
     view, questions = knowing(tiny_run, SecureAggregation())
     found, users = learnt(view, questions), len(view.prior_users)
@@ -45,7 +45,7 @@ def test_under_secure_aggregation_it_rehearses_on_sums(tiny_run: Task) -> None:
     np.testing.assert_allclose(table[summed.ask].mean(0), table[single.fit].mean(0), atol=1e-6)
 
 
-def test_groups_of_one_are_rehearsed_as_single_updates(tiny_run: Task) -> None:
+def test_groups_of_one_are_validated_as_single_updates(tiny_run: Task) -> None:
     mix = learnt(*knowing(tiny_run, SecureAggregation(size=1)))["both"]
     rows = np.concatenate(list(mix.folds[0].problem.updates.blocks()), axis=1)[mix.folds[0].problem.ask]
     assert len(np.unique(rows, axis=0)) == len(rows)

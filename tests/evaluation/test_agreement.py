@@ -55,7 +55,7 @@ def test_columns_to_ignore_are_the_callers_choice() -> None:
     assert not agreement(*pair, ignore=["seed"]).holds
 
 
-def test_a_column_that_nobody_fills_may_be_absent() -> None:
+def test_an_empty_column_may_be_absent() -> None:
     assert agreement([row(analysis=None)], [row()]).same == 1
 
 

@@ -7,20 +7,20 @@ from fedprint.evaluation.chance import expected_ap, expected_top_k, expected_uni
 from fedprint.types import FedprintError
 
 
-def ap_of_places(places: tuple[int, ...]) -> float:
-    return float(np.mean([(j + 1) / (place + 1) for j, place in enumerate(sorted(places))]))
+def ap_of_positions(positions: tuple[int, ...]) -> float:
+    return float(np.mean([(j + 1) / (position + 1) for j, position in enumerate(sorted(positions))]))
 
 
 @pytest.mark.parametrize("total", range(1, 9))
 def test_expected_ap_equals_the_mean_over_every_order(total: int) -> None:
     for positives in range(1, total + 1):
-        by_hand = np.mean([ap_of_places(places) for places in combinations(range(total), positives)])
+        by_hand = np.mean([ap_of_positions(positions) for positions in combinations(range(total), positives)])
         assert expected_ap(positives, total) == pytest.approx(by_hand, abs=1e-12)
 
 
 def test_expected_ap_agrees_with_monte_carlo_for_many_questions() -> None:
     rng = np.random.default_rng(0)
-    draws = [ap_of_places(tuple(rng.choice(300, 7, replace=False))) for _ in range(4000)]
+    draws = [ap_of_positions(tuple(rng.choice(300, 7, replace=False))) for _ in range(4000)]
     error = np.std(draws) / np.sqrt(len(draws))
     assert abs(np.mean(draws) - expected_ap(7, 300)) < 4 * error
 

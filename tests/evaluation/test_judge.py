@@ -21,7 +21,7 @@ def _rng(seed: int = 0) -> np.random.Generator:
 
 
 def _users(questions: int = 90, options: Sequence[int] = OPTIONS.tolist()) -> AnswerSet:
-    """Return who is behind each question."""
+    """Return the user behind each question."""
     owner = _rng(1).choice(options, size=questions)
     return AnswerSet(name="updates", answers=owner, users=owner)
 

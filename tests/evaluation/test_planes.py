@@ -60,14 +60,14 @@ def test_a_reduction_is_paired_user_by_user() -> None:
 
 
 def test_the_front_is_what_no_place_beats() -> None:
-    places = [(0.5, 0.9), (0.2, 0.4), (0.2, 0.6), (0.3, 0.6), (0.9, 0.9), (0.1, 0.1), (0.2, 0.6)]
+    points = [(0.5, 0.9), (0.2, 0.4), (0.2, 0.6), (0.3, 0.6), (0.9, 0.9), (0.1, 0.1), (0.2, 0.6)]
     slow = [
-        i for i, (ap, utility) in enumerate(places)
-        if not any((a <= ap and u > utility) or (a < ap and u >= utility) for a, u in places)
-        and places.index((ap, utility)) == i
+        i for i, (ap, utility) in enumerate(points)
+        if not any((a <= ap and u > utility) or (a < ap and u >= utility) for a, u in points)
+        and points.index((ap, utility)) == i
     ]  # fmt: skip
-    assert sorted(pareto_front(places)) == slow == [0, 2, 5]
-    assert pareto_front(places) == [5, 2, 0]
+    assert sorted(pareto_front(points)) == slow == [0, 2, 5]
+    assert pareto_front(points) == [5, 2, 0]
 
 
 def test_a_point_survives_its_file() -> None:

@@ -27,16 +27,17 @@ USER, ATTRIBUTE = "user", "attribute"
 
 
 class Attributes(Analysis):
-    """``attributes``: infer every attribute of a user from an update, and compare learning it with identity and alone.
+    """``attributes``: infer every attribute of a user from an update; learn it alone, and together with identity.
 
-    Attributes are those that users have and differ in (all, or those named). Keys: ``attribute``, ``attack``, ``heads``
+    Attributes are those in which users differ (all, or those named). Keys: ``attribute``, ``attack``, ``heads``
     (stl: one network per task; mtl: one per attribute with two heads, ``attribute_weight`` times the attribute's loss
     beside the user's: the paper gives no weights), ``target`` (which head answers: attribute or user) and ``users``:
 
-    * ``known`` (the paper's): the anonymous devices belong to the users of the prior. Who recognises the user knows the
-      attribute, so this is re-identification with fewer classes and says nothing about attributes as such.
-    * ``new``: ``folds`` over users; an anonymous update of a fold is asked of an adversary without any data of that
-      fold's users. Only this shows whether an attribute leaks. One seed.
+      * ``known`` (the paper's): the anonymous devices belong to the users of the prior. An adversary that recognises
+        the user knows the attribute, so this is re-identification with fewer classes and does not show whether
+        attributes leak.
+    * ``new``: ``folds`` over users; for the anonymous updates of a fold the adversary has no data of that fold's users.
+      Only this shows whether an attribute leaks. One seed.
 
     ``networks`` may be mlp (as published: on few updates it hardly learns) and mlp-std; they read the layers of the
     experiment's mlp. ``seeds`` trainings give the mean of stl and mtl rows, and the gain of mtl as a paired difference
@@ -67,8 +68,10 @@ class Attributes(Analysis):
             asked = np.isin(owner, users)
             senders = owner[asked]
             answers = np.array([known[u] for u in senders.tolist()], dtype=np.int64)
-            told = {"fold": fold[np.searchsorted(users, senders)], "folds": np.stack([users, fold], axis=1)}
-            questions = QuestionSet(name=named(attribute), kind="attribute", subjects=subjects[asked], facts=told)
+            facts_of_set = {"fold": fold[np.searchsorted(users, senders)], "folds": np.stack([users, fold], axis=1)}
+            questions = QuestionSet(
+                name=named(attribute), kind="attribute", subjects=subjects[asked], facts=facts_of_set
+            )
             yield questions, AnswerSet(name=named(attribute), answers=answers, users=senders)
 
     def chosen(self, users: tuple[User, ...]) -> list[str]:
@@ -106,16 +109,16 @@ class Attributes(Analysis):
     def _strong(self, bench: Bench, case: Case, identity: Scores) -> Iterator[tuple[str, Scores]]:
         from fedprint.attacks.descriptions.attribute import class_posterior, ridge_attribute
 
-        own = case.columns_of_users
+        known = case.columns_of_users
         yield "majority", case.majority(case.problem.labels, len(case.asked))
-        yield "posterior", class_posterior(identity[case.asked][:, own], case.class_of[own], case.classes)
+        yield "posterior", class_posterior(identity[case.asked][:, known], case.class_of[known], case.classes)
         rng = bench.rng(self.name, case.attribute, "ridge")
         yield "ridge", ridge_attribute(case.problem, case.users, bench.work, rng)
 
     def _identity_alone(self, bench: Bench, network: str) -> Scores:
         """Return log-probabilities of users (s, q, m) of the single-task network."""
         from fedprint.attacks.descriptions.attribute import Lesson, Task, fit_heads, held_rows
-        from fedprint.attacks.reidentification.mlp import MlpSettings
+        from fedprint.attacks.learner import MlpSettings
 
         problem, x = bench.problem, self._inputs(bench, network, bench.problem)
         tables = []
@@ -144,27 +147,28 @@ class Attributes(Analysis):
         stl, mtl = np.stack(singles), np.stack(doubles)
         yield case.trial(stl, {**keys, "heads": "stl"})
         yield case.trial(mtl, {**keys, "heads": "mtl"}, baseline=stl)
-        # where some users lack the attribute these are not the questions of identity alone
+        # where some users lack the attribute, the questions differ from those of identity alone
         if len(case.asked) == len(bench.problem.ask):
-            own = {**keys, "heads": "mtl", "attribute": case.attribute}
-            yield _identity(bench, np.stack(users), own, baseline=alone)
+            with_attribute = {**keys, "heads": "mtl", "attribute": case.attribute}
+            yield _identity(bench, np.stack(users), with_attribute, baseline=alone)
 
     def _both(
         self,
         bench: Bench,
         case: Case,
-        given: tuple[Floats, NDArray[np.bool_]],
+        inputs: tuple[Floats, NDArray[np.bool_]],
         path: tuple[str, int],
         new: bool = False,
     ) -> tuple[dict[str, Scores], dict[str, Scores]]:
         """Return log-probabilities per head of the single-task and of the multi-task network.
 
-        Where users are ``new``, both stop on the attribute of other users: identity says nothing there.
+        Where users are ``new``, both stop early on the attribute of other users, because identity cannot be tested
+        there.
         """
         from fedprint.attacks.descriptions.attribute import Lesson, Task, fit_heads
-        from fedprint.attacks.reidentification.mlp import MlpSettings
+        from fedprint.attacks.learner import MlpSettings
 
-        x, held = given
+        x, held = inputs
         problem, settings = case.problem, MlpSettings(epochs=self.epochs)
         attribute = Task(labels=problem.labels, classes=case.classes)
         weighted = replace(attribute, weight=self.attribute_weight)
@@ -195,10 +199,10 @@ class Attributes(Analysis):
         path = (self.name, case.attribute, fold)
         yield ("majority", "stl"), case.majority(case.problem.labels, len(case.problem.ask))
         yield ("ridge", "stl"), ridge_attribute(case.problem, case.users, bench.work, bench.rng(*path, "ridge"))
-        own = np.unique(case.columns)
+        known = np.unique(case.columns)
         others = replace(case.problem, labels=case.columns)
-        identity = bench.scores(SELECTED, among(others, own.tolist(), case.problem.ask), *path)
-        yield ("posterior", "stl"), class_posterior(identity, case.class_of[own], case.classes)
+        identity = bench.scores(SELECTED, among(others, known.tolist(), case.problem.ask), *path)
+        yield ("posterior", "stl"), class_posterior(identity, case.class_of[known], case.classes)
         for network in self.networks:
             x = self._inputs(bench, network, case.problem)
             held = held_users(case.users, bench.rng(*path, network, "held"))
@@ -207,7 +211,7 @@ class Attributes(Analysis):
             yield (network, "mtl"), double[ATTRIBUTE]
 
     def _inputs(self, bench: Bench, network: str, problem: Problem) -> Floats:
-        """Return what the network reads (n, d): the layers are those of the experiment's mlp."""
+        """Return the network's inputs (n, d), from the layers of the experiment's mlp."""
         published = bench.attacks.get("mlp")
         layers = published[0].layers if published and isinstance(published[0], Network) else None
         preset = Mlp(layers=layers) if network == "mlp" else MlpStd(layers=layers)
@@ -219,7 +223,7 @@ class Case:
     """One attribute as a problem: ``problem.labels`` (p,) and the answers are classes.
 
     ``columns`` (p,) are the senders of the fit rows as positions in the options, ``class_of`` (m,) the class of each
-    option (-1: unknown), ``asked`` (q,) which of the bench's questions are asked, ``fold`` (q,) the fold of each.
+    option (-1: unknown), ``asked`` (q,) the positions of the questions among the bench's, ``fold`` (q,) their folds.
     """
 
     attribute: str
@@ -264,7 +268,7 @@ class Case:
         return self.columns
 
     def without(self, fold: int, rows: Ints) -> Case:
-        """Return the problem of an adversary without data of a fold's users, asked the questions ``rows``."""
+        """Return the problem of an adversary without data of a fold's users, with the questions ``rows``."""
         others = self.fold_of[self.columns] != fold
         problem = restricted(self.problem, fit=others, ask=self.problem.ask[rows])
         return replace(self, problem=problem, columns=self.columns[others], asked=self.asked[rows])

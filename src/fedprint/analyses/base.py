@@ -1,8 +1,8 @@
-"""What an analysis is, and what it may look at in each of its three places.
+"""The base of all analyses, and what each of their three methods may read.
 
-``ask`` runs where the truth is known and writes questions and, apart from them, answers. ``trials`` runs where the
-adversary is: it gets a :class:`Bench`, which has no field for the truth. ``exhibit`` describes the data with everything
-known and attacks nothing. An analysis implements what it needs.
+``ask`` knows the truth: it writes questions and, in other files, their answers. ``trials`` is the adversary: it gets a
+:class:`Bench`, which has no field for the truth. ``exhibit`` knows everything and describes the data without an attack.
+An analysis implements the methods that it needs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fedprint.types import Examples, FedprintError, Floats, Ints, Questions, Sco
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Everything, for asking questions: ``index`` is the store's (one row per observation), ``owner`` (rows,) users."""
+    """Everything, for asking questions: ``index`` is the store's, ``owner`` (rows,) the users of its observations."""
 
     index: pd.DataFrame
     owner: Ints
@@ -54,10 +54,11 @@ class Facts:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """The adversary's desk: its view, its questions, and its attacks as tuned on prior data by the attack stage.
+    """All that the adversary has: its view, its questions, and its attacks as the attack stage tuned them.
 
-    ``attacks`` maps a name to the attack and what validation chose for it; ``selected`` is the best of them there.
-    ``class_names`` and ``task`` are public. ``ready`` makes model input of raw examples. ``progress`` takes a note.
+    ``attacks`` maps a name to the attack and the settings that validation chose. ``selected`` is the attack with the
+    best validation. ``class_names`` and ``task`` are public. ``ready`` turns raw examples into model input.
+    ``progress`` reports a note.
     """
 
     view: AttackerView
@@ -79,7 +80,7 @@ class Bench:
 
     @cached_property
     def folds(self) -> tuple[Validation, ...]:
-        """Validation problems across devices, made of the prior alone."""
+        """Shadow validation: problems across devices, from the prior alone."""
         return validations(self.view, self.everyone, rounds=self.shadow_rounds, progress=lambda done: None)
 
     @property
@@ -100,7 +101,7 @@ class Bench:
         return answer(attack, problem, tuned, self.work, self.rng(attack.name, *path)).scores
 
     def rng(self, *path: object) -> torch.Generator:
-        """Return a generator of the adversary's own."""
+        """Return a generator from the adversary's seed and a ``path``."""
         return torch_rng(self.view.seed, "analysis", *path)
 
     def trial(self, problem: Problem, scores: Scores, keys: Mapping[str, Key], options: Ints | None = None) -> Trial:
@@ -117,11 +118,11 @@ SELECTED = "selected"
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """Everything, for describing: no attack reads it. ``owner`` and ``role`` (rows,) go with the store's index.
+    """Everything, for describing: no attack reads it. ``owner`` (rows,) are the users of the store's rows.
 
-    Users' examples are raw (``x`` uint8 or token ids), ``features`` maps a user's examples to penultimate activations
-    (n, f) of the final model, None where it has none. ``ap`` maps user id to the selected attacker's AP per update.
-    ``trials`` are the adversary's answers of one analysis by its name.
+    Users' examples are raw (``x`` uint8 or token ids). ``features`` maps a user's examples to penultimate activations
+    (n, f) of the final model, None where it has none. ``ap`` maps user id to the selected attack's AP per update.
+    ``trials`` returns the adversary's answers of an analysis.
     """
 
     store: UpdateStore
@@ -139,14 +140,13 @@ class Scene:
 class Analysis(Component):
     """Base of every analysis; ``name`` is unique inside an experiment.
 
-    ``priors`` are those under which it runs, all of the experiment's by default: the papers show some figures for one
-    prior only.
+    It runs under ``priors``, by default under all of the experiment: the papers show some figures for one prior only.
     """
 
     priors: tuple[Prior, ...] | None = None
 
     knows_defences: ClassVar[bool] = False
-    """Whether its adversary applies the defences to its own devices. Others learn from what was recorded of them."""
+    """Whether its adversary defends its shadow devices. In other analyses it learns from recorded updates."""
 
     def ask(self, facts: Facts) -> Iterable[Asked]:
         """Return question sets with their answers; none where :data:`~fedprint.analyses.trials.UPDATES` suffices."""
@@ -162,7 +162,7 @@ class Analysis(Component):
 
 
 def restricted(problem: Problem, *, fit: NDArray[np.bool_] | None = None, ask: Ints | None = None) -> Problem:
-    """Return the problem with some fit rows (mask (p,)) or other asked rows; no fit row left is an error."""
+    """Return the problem with some of the fit rows (mask (p,)), or with other asked rows; an empty fit is an error."""
     if fit is not None:
         if not fit.any():
             raise FedprintError("analyses: a condition leaves no prior update to learn from; record more rounds")
@@ -172,7 +172,7 @@ def restricted(problem: Problem, *, fit: NDArray[np.bool_] | None = None, ask: I
 
 def among(problem: Problem, columns: Sequence[int], ask: Ints) -> Problem:
     """Return the problem with the options ``columns`` only (positions in the old ones), asking the rows ``ask``."""
-    place = {column: i for i, column in enumerate(columns)}
+    position = {column: i for i, column in enumerate(columns)}
     keep = np.isin(problem.labels, columns)
-    labels = np.array([place[int(label)] for label in problem.labels[keep]], dtype=np.int64)
+    labels = np.array([position[int(label)] for label in problem.labels[keep]], dtype=np.int64)
     return replace(problem, fit=problem.fit[keep], labels=labels, ask=ask, options=len(columns))

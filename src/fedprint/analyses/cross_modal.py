@@ -1,4 +1,4 @@
-"""Cross-modal matching: updates from pictures beside texts of the same people (gradient-leaks v3, 6.1.1)."""
+"""Cross-modal matching: does an update from pictures belong to the writer of some texts (gradient-leaks v3, 6.1.1)?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from fedprint.analyses.base import Analysis, Bench, Facts
 from fedprint.analyses.matching import paper_layers, rows_of
-from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
+from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial, binary_trial
 from fedprint.attacks.matching.cross_modal import CrossProblem, bridges, choose_bridges, two_towers
 from fedprint.attacks.matching.match import numpy_like
 from fedprint.attacks.matching.open_set import folds_of
@@ -28,10 +28,10 @@ Matcher = Literal["chance", "cross-modal", "cross-modal-strong"]
 class CrossModal(Analysis):
     """``cross-modal``: AP over balanced pairs (texts of a user, anonymous update).
 
-    ``world`` open: of a share ``paired`` of the users the adversary has updates and texts, to learn from; it is asked
-    about the others, of whom it has texts only. closed: it has both of all users. The texts are the captions of the
-    prior; the devices never see them. ``encoder`` tfidf needs nothing; sentence-transformers reads a model in the
-    folder ``encoder_model``. ``layers`` is where the towers look: by default the layers of the attack ``mlp``.
+    ``world`` open: the adversary learns from updates and texts of a share ``paired`` of the users; the questions are
+    about the others, of whom it has texts only. closed: it has updates and texts of all users. The texts are the
+    captions of the prior; the devices never see them. ``encoder`` tfidf needs no files; sentence-transformers reads a
+    model in the folder ``encoder_model``. ``layers`` are what the towers read: by default the layers of attack ``mlp``.
     """
 
     name: Literal["cross-modal"] = "cross-modal"
@@ -62,12 +62,12 @@ class CrossModal(Analysis):
     def _ask_pairs(self, facts: Facts, world: World, known: Ints, asked: Ints, rng: np.random.Generator) -> Asked:
         rows = facts.rows("anonymous")
         rows = rows[np.isin(facts.owner[rows], asked)]
-        places, same = balanced_pairs(asked, facts.owner[rows], self.pairs, rng)
+        pairs, same = balanced_pairs(asked, facts.owner[rows], self.pairs, rng)
         observations = facts.index["obs_id"].to_numpy(dtype=np.int64)[rows]
-        subjects = np.stack([asked[places[:, 0]], observations[places[:, 1]]], axis=1)
+        subjects = np.stack([asked[pairs[:, 0]], observations[pairs[:, 1]]], axis=1)
         name = f"{self.name}-{world}"
         questions = QuestionSet(name=name, kind="same", subjects=subjects, facts={"paired": known})
-        owners = facts.owner[rows][places[:, 1]]
+        owners = facts.owner[rows][pairs[:, 1]]
         return questions, AnswerSet(name=name, answers=same.astype(np.int64), users=owners)
 
     def trials(self, bench: Bench) -> Iterator[Trial]:
@@ -81,17 +81,10 @@ class CrossModal(Analysis):
                 bench.progress(f"{world}, {name}")
                 layers, scores = self._answer(bench, name, problem, world)
                 keys: dict[str, Key] = {"attack": name, "layers": layers, "world": world, "encoder": self.encoder}
-                yield Trial(
-                    questions=questions.name,
-                    rows=np.arange(len(scores)),
-                    options=np.zeros(0, dtype=np.int64),
-                    scores=scores[:, None],
-                    keys=keys,
-                    metrics=("cross_modal_ap",),
-                )
+                yield binary_trial(questions.name, scores, keys, ("cross_modal_ap",))
 
     def texts(self, bench: Bench) -> Floats:
-        """Return phi (U, D) of all users, in the order of the options; nothing else of a text-only user is read."""
+        """Return phi (U, D) of all users, in the order of the options; of a text-only user nothing else is read."""
         captions = captions_of(sorted(bench.view.prior_users, key=lambda user: user.user_id))
         return user_features(captions, self._encoder(bench, [text for texts in captions.values() for text in texts]))
 
@@ -99,7 +92,7 @@ class CrossModal(Analysis):
         if self.encoder != "tfidf":
             return sentence_transformer(self.encoder_model)
         others = [user for user in bench.view.background if CAPTION in user.examples]
-        more = [text for found in captions_of(others).values() for text in found]
+        more = [text for captions in captions_of(others).values() for text in captions]
         return tfidf([*texts, *more], self.dimensions)
 
     def _problem(self, bench: Bench, questions: QuestionSet, texts: Floats) -> CrossProblem:
@@ -116,7 +109,7 @@ class CrossModal(Analysis):
         )
 
     def _answer(self, bench: Bench, name: Matcher, problem: CrossProblem, world: World) -> tuple[str | None, Scores]:
-        """Return what the matcher looked at (of an ensemble the three best), and its scores (q,)."""
+        """Return the layers that the matcher read (of an ensemble those of the three best), and its scores (q,)."""
         rng = bench.rng(self.name, world, name)
         if name == "chance":
             return None, numpy_like(rng).random(len(problem.pairs))

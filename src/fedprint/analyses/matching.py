@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from scipy.special import log_softmax
 
 from fedprint.analyses.base import Analysis, Bench, Facts
-from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
+from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial, binary_trial
 from fedprint.attacks.matching.match import PRESETS, PairProblem, numpy_like
 from fedprint.attacks.matching.metric import choose_metric, choose_temperature, learn
 from fedprint.attacks.matching.pairs import balanced_pairs
+from fedprint.attacks.reidentification.reidentify import mean_by_sender
 from fedprint.rng import numpy_rng
 from fedprint.types import Ints, Scores
 
@@ -26,7 +26,7 @@ class Matching(Analysis):
     """``matching``: AP over balanced pairs (prior update, anonymous update) in the closed world.
 
     Keys: ``attack``, ``layers``, ``world``, ``linkage`` (``device``: the strong matcher's scores averaged over the
-    rounds of both devices, for the same pairs). ``layers`` is where the papers' presets look: by default the layers of
+    rounds of both devices, for the same pairs). ``layers`` are what the papers' presets read: by default the layers of
     the experiment's attack ``mlp``.
     """
 
@@ -53,8 +53,8 @@ class Matching(Analysis):
 
 def ask_pairs(facts: Facts, name: str, left: Ints, right: Ints, n: int, rng: np.random.Generator) -> Asked:
     """Ask of ``n`` balanced pairs of observations in ``left`` (a,) and ``right`` (b,) whether they are one user's."""
-    places, same = balanced_pairs(facts.owner[left], facts.owner[right], n, rng)
-    rows = np.stack([left[places[:, 0]], right[places[:, 1]]], axis=1)
+    pairs, same = balanced_pairs(facts.owner[left], facts.owner[right], n, rng)
+    rows = np.stack([left[pairs[:, 0]], right[pairs[:, 1]]], axis=1)
     questions = QuestionSet(name=name, kind="same", subjects=facts.index["obs_id"].to_numpy(dtype=np.int64)[rows])
     return questions, AnswerSet(name=name, answers=same.astype(np.int64), users=facts.owner[rows[:, 1]])
 
@@ -72,9 +72,9 @@ def pair_problem(bench: Bench, questions: QuestionSet, layers: tuple[str, ...] |
 
 
 def rows_of(bench: Bench, subjects: Ints) -> Ints:
-    """Return the rows of the store of observations; the same shape."""
-    place = {int(obs_id): row for row, obs_id in enumerate(bench.view.store.index["obs_id"])}
-    rows = np.array([place[int(obs_id)] for obs_id in subjects.ravel()], dtype=np.int64)
+    """Return the rows of the store that hold the observations, in the same shape."""
+    row_of = {int(obs_id): row for row, obs_id in enumerate(bench.view.store.index["obs_id"])}
+    rows = np.array([row_of[int(obs_id)] for obs_id in subjects.ravel()], dtype=np.int64)
     return rows.reshape(subjects.shape)
 
 
@@ -87,7 +87,7 @@ def paper_layers(bench: Bench) -> tuple[str, ...] | None:
 
 
 def preset_trial(bench: Bench, questions: str, name: str, problem: PairProblem, keys: Mapping[str, Key]) -> Trial:
-    """Answer all pairs with one of the papers' presets."""
+    """Return the answers of one of the papers' presets to all pairs."""
     scores = PRESETS[name](problem, bench.rng(questions, name))
     layers = None if name == "chance" else ",".join(problem.layers or ("all",))
     return pair_trial(questions, scores, {"attack": name, "layers": layers, **keys})
@@ -95,18 +95,11 @@ def preset_trial(bench: Bench, questions: str, name: str, problem: PairProblem, 
 
 def pair_trial(questions: str, scores: Scores, keys: Mapping[str, Key]) -> Trial:
     """Return the trial on all pairs of a question set."""
-    return Trial(
-        questions=questions,
-        rows=np.arange(len(scores)),
-        options=np.zeros(0, dtype=np.int64),
-        scores=scores[:, None],
-        keys=keys,
-        metrics=("matching_ap",),
-    )
+    return binary_trial(questions, scores, keys, ("matching_ap",))
 
 
 def _strong(bench: Bench, problem: PairProblem) -> Iterator[Trial]:
-    """The adversary runs the prior device: it asks how likely that user is, given the anonymous update."""
+    """Yield the strong matcher: the adversary knows the prior device's user, and scores this user for the update."""
     settings = choose_metric(bench.folds, numpy_like(bench.rng(QUESTIONS, "match-strong")), new_users=False)
     temperature = choose_temperature(bench.folds, settings)
     learned = learn(problem.updates, problem.fit, problem.fit, problem.labels, settings)
@@ -118,14 +111,6 @@ def _strong(bench: Bench, problem: PairProblem) -> Iterator[Trial]:
     yield pair_trial(QUESTIONS, log_p[problem.pairs[:, 1], column], keys)
     senders = bench.view.store.index["pseudonym"]
     if senders.notna().all():
-        pooled = mean_by(log_p, senders.to_numpy())
+        names, sender = np.unique(senders.to_numpy(dtype=str), return_inverse=True)
+        pooled = mean_by_sender(log_p, senders.tolist(), names.tolist())[sender]
         yield pair_trial(QUESTIONS, pooled[problem.pairs[:, 1], column], {**keys, "linkage": "device"})
-
-
-def mean_by(scores: Scores, senders: NDArray[Any]) -> Scores:
-    """Replace each row of scores (n, m) by the mean over the rows of its sender (n,)."""
-    _, place = np.unique(senders, return_inverse=True)
-    totals = np.zeros((place.max() + 1, scores.shape[1]))
-    np.add.at(totals, place, scores)
-    means: Scores = (totals / np.bincount(place)[:, None])[place]
-    return means

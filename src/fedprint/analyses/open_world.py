@@ -33,14 +33,14 @@ from fedprint.types import FedprintError, Ints, Scores
 Preset = Literal["knn", "svm", "mlp"]
 Matcher = Literal["chance", "mlp-product", "siamese", "siamese-2"]
 _PLAIN = Tuned(settings={}, temperature=1.0, log_loss=float("nan"))
-"""The papers' presets have nothing to choose; a temperature from all users' priors would know the unseen ones."""
+"""The papers' presets have no settings; a temperature from all users' priors would use those of unseen users."""
 
 
 class OpenWorld(Analysis):
     """``open-world``: re-identification with the answer "unseen", and matching, by the share of seen users.
 
-    A third of the users is held out for training. Of the others ``seen_share`` are seen; the adversary has no prior of
-    the rest and is not told who they are. Everything it learns or chooses comes from seen and holdout users.
+    A third of the users is held out for training. Of the others a share ``seen_share`` is seen. The adversary has no
+    prior of the rest and does not know who they are. It learns and chooses from seen and holdout users only.
     Keys: ``attack``, ``layers``, ``world``: open, ``seen_share``, ``split`` (which random division of users) and for
     matching ``subset``: pairs whose users are unseen, or all but the holdout.
     """
@@ -63,23 +63,23 @@ class OpenWorld(Analysis):
             holdout, rest = np.sort(order[: len(order) // 3]), order[len(order) // 3 :]
             for share in self.shares:
                 count = round(share * len(rest))
-                found = Division(holdout=holdout, seen=np.sort(rest[:count]), unseen=np.sort(rest[count:]))
-                if len(found.seen):
-                    yield _ask_users(facts, _name("users", split, share), found)
-                yield from self._ask_matches(facts, split, share, found)
+                division = Division(holdout=holdout, seen=np.sort(rest[:count]), unseen=np.sort(rest[count:]))
+                if len(division.seen):
+                    yield _ask_users(facts, _name("users", split, share), division)
+                yield from self._ask_matches(facts, split, share, division)
 
-    def _ask_matches(self, facts: Facts, split: int, share: float, found: Division) -> Iterator[Asked]:
-        subsets = {"unseen": found.unseen, "all": np.concatenate([found.seen, found.unseen])}
+    def _ask_matches(self, facts: Facts, split: int, share: float, division: Division) -> Iterator[Asked]:
+        subsets = {"unseen": division.unseen, "all": np.concatenate([division.seen, division.unseen])}
         for subset, users in subsets.items():
-            if len(users) < 2 or (subset == "unseen" and not len(found.seen)):
+            if len(users) < 2 or (subset == "unseen" and not len(division.seen)):
                 continue
             prior, anonymous = (_of(facts, role, users) for role in ("prior", "anonymous"))
             name = _name(subset, split, share)
             questions, answers = ask_pairs(facts, name, prior, anonymous, self.pairs, numpy_rng(facts.seed, name))
-            yield replace(questions, facts=found.facts), answers
+            yield replace(questions, facts=division.facts), answers
 
     def trials(self, bench: Bench) -> Iterator[Trial]:
-        """Yield the presets' and the strong attacker's answers to everything asked."""
+        """Yield the answers of the presets and of the strong attack to all questions."""
         for split in range(self.splits):
             strong: _Strong | None = None
             for share in self.shares:
@@ -91,21 +91,23 @@ class OpenWorld(Analysis):
                     bench.progress(f"{share:.0%} seen, users")
                     yield from self._name_users(desk, strong, sets["users"], keys)
                 bench.progress(f"{share:.0%} seen, pairs")
-                pairs = {kind: found for kind, found in sets.items() if found is not None and kind != "users"}
+                pairs = {kind: asked for kind, asked in sets.items() if asked is not None and kind != "users"}
                 yield from self._match(desk, strong, pairs, keys)
 
     def _match(
         self, desk: _Desk, strong: _Strong | None, sets: Mapping[str, QuestionSet], keys: Mapping[str, Key]
     ) -> Iterator[Trial]:
-        """Answer the pairs of all subsets together: what is learned is the same."""
-        problem = desk.pair_problem(np.concatenate([found.subjects for found in sets.values()]), self.layers)
+        """Answer the pairs of all subsets together, because the training is the same."""
+        problem = desk.pair_problem(np.concatenate([questions.subjects for questions in sets.values()]), self.layers)
         for name in self.matchers:
             rng = desk.bench.rng(self.name, name, str(sorted(keys.items())))
             layers = None if name == "chance" else ",".join(problem.layers or ("all",))
             named: dict[str, Key] = {"attack": name, "layers": layers, **keys}
             try:
                 scores = PRESETS[name](problem, rng)
-            except FedprintError as error:  # a small share can leave too little to learn from; others still answer
+            except (
+                FedprintError
+            ) as error:  # a small share may have too little to learn from; the other matchers still answer
                 print(f"open-world {dict(keys)}: {name} left out: {error}", file=sys.stderr, flush=True)
                 continue
             yield from _split(sets, scores, named)
@@ -139,7 +141,7 @@ class Division:
 
     @property
     def facts(self) -> dict[str, Ints]:
-        """What the adversary is told: never who is unseen."""
+        """The adversary's knowledge of the division: never who is unseen."""
         return {"holdout": self.holdout, "seen": self.seen}
 
 
@@ -152,35 +154,35 @@ def _of(facts: Facts, role: str, users: Ints) -> Ints:
     return rows[np.isin(facts.owner[rows], users)]
 
 
-def _ask_users(facts: Facts, name: str, found: Division) -> Asked:
-    rows = _of(facts, "anonymous", np.concatenate([found.seen, found.unseen]))
+def _ask_users(facts: Facts, name: str, division: Division) -> Asked:
+    rows = _of(facts, "anonymous", np.concatenate([division.seen, division.unseen]))
     users = facts.owner[rows]
     subjects = facts.index["obs_id"].to_numpy(dtype=np.int64)[rows]
-    answers = np.where(np.isin(users, found.seen), users, UNSEEN)
-    questions = QuestionSet(name=name, kind="user", subjects=subjects, facts=found.facts)
+    answers = np.where(np.isin(users, division.seen), users, UNSEEN)
+    questions = QuestionSet(name=name, kind="user", subjects=subjects, facts=division.facts)
     return questions, AnswerSet(name=name, answers=answers, users=users)
 
 
 def _split(sets: Mapping[str, QuestionSet], scores: Scores, keys: Mapping[str, Key]) -> Iterator[Trial]:
-    ends = np.cumsum([len(found.subjects) for found in sets.values()])
-    for (subset, found), part in zip(sets.items(), np.split(scores, ends[:-1]), strict=True):
-        yield pair_trial(found.name, part, {**keys, "subset": subset})
+    ends = np.cumsum([len(questions.subjects) for questions in sets.values()])
+    for (subset, questions), part in zip(sets.items(), np.split(scores, ends[:-1]), strict=True):
+        yield pair_trial(questions.name, part, {**keys, "subset": subset})
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Desk:
-    """The bench as it is where only seen and holdout users have a prior."""
+    """The bench where only seen and holdout users have a prior."""
 
     bench: Bench
     facts: Mapping[str, Ints]
 
     @classmethod
     def at(cls, bench: Bench, sets: Mapping[str, QuestionSet | None]) -> _Desk:
-        """Return the bench with the users that the questions of one share name as known."""
-        found = next((questions for questions in sets.values() if questions is not None), None)
-        if found is None:
+        """Return the bench with the known users that the questions of one share name."""
+        known = next((questions for questions in sets.values() if questions is not None), None)
+        if known is None:
             raise FedprintError("open-world: its questions are missing; run the stage ask with the same analyses")
-        return cls(bench=bench, facts=found.facts)
+        return cls(bench=bench, facts=known.facts)
 
     @cached_property
     def world(self) -> World:
@@ -199,7 +201,7 @@ class _Desk:
 
     @property
     def threshold_path(self) -> tuple[object, ...]:
-        """The seed's path of what is drawn to calibrate."""
+        """The path of the seed for the calibration."""
         return (OpenWorld.__name__, "threshold", *self.facts["seen"].tolist())
 
     @property
@@ -219,11 +221,11 @@ class _Desk:
         )
 
     def with_unseen_class(self, ask: Ints) -> Problem:
-        """Return the papers' problem: one class per seen user, and the holdout users together as the last class."""
+        """Return the papers' problem: one class per seen user, and one last class of all holdout users."""
         fit, labels = self.known
-        place = {int(label): i for i, label in enumerate(self.world.seen)}
-        classes = np.array([place.get(int(label), len(place)) for label in labels], dtype=np.int64)
-        return Problem(updates=self.bench.view.store, fit=fit, labels=classes, ask=ask, options=len(place) + 1)
+        position = {int(label): i for i, label in enumerate(self.world.seen)}
+        classes = np.array([position.get(int(label), len(position)) for label in labels], dtype=np.int64)
+        return Problem(updates=self.bench.view.store, fit=fit, labels=classes, ask=ask, options=len(position) + 1)
 
     def folds(self, labels: Ints) -> tuple[Validation, ...]:
         """Return the validation problems of some users."""
@@ -234,7 +236,7 @@ class _Desk:
 class _Strong:
     """The learned metric, chosen on the holdout users; ``gram`` is its table over all prior updates.
 
-    The table has columns of unseen users for the pairs that ask for them; learning reads those of known users only.
+    The table has columns of unseen users too, for the pairs that contain them; learning reads only known users.
     """
 
     settings: MetricSettings
@@ -254,14 +256,14 @@ class _Strong:
         return similarity(self.gram, *desk.known, self.settings.shrinkage).of_pairs(problem.pairs)
 
     def name_users(self, desk: _Desk, ask: Ints) -> tuple[Scores, str]:
-        """Return scores (q, seen + 1), the last for "unseen", and the layers they are read from.
+        """Return scores (q, seen + 1), the last one for "unseen", and the layers that were used.
 
-        By the metric or by a ridge on known users, whichever does better on validation problems of the known users.
+        By the metric or by a ridge on known users: the better one on the known users' validation problems.
         """
         folds, work = desk.folds(desk.classes), Workspace()
-        (_, rehearsed), *_ = grams(folds[0].problem.updates, taught_rows(folds), [self.settings.block])
+        (_, fold_gram), *_ = grams(folds[0].problem.updates, taught_rows(folds), [self.settings.block])
         ridge = Ridge().settings(folds, work)
-        metric = ByMetric(gram=rehearsed, shrinkage=self.settings.shrinkage)
+        metric = ByMetric(gram=fold_gram, shrinkage=self.settings.shrinkage)
         linear = ByRidge(blocks=ridge["blocks"], penalty=ridge["penalty"], work=work)
         by_metric, by_ridge = (
             calibrate(folds, desk.world, namer, numpy_like(desk.bench.rng(*desk.threshold_path)))

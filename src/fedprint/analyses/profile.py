@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from fedprint.analyses.base import Analysis, Bench, Facts, Scene
-from fedprint.analyses.trials import AnswerSet, Asked, QuestionSet, Trial
+from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial, binary_trial
 from fedprint.attacks.descriptions.profile import (
-    Plan,
     Shadows,
+    ShadowSettings,
     background_devices,
     break_ties,
     choose_blocks,
@@ -26,9 +26,8 @@ from fedprint.attacks.descriptions.profile import (
     has_any,
     head_columns,
     make_shadows,
-    pool_by,
 )
-from fedprint.attacks.reidentification.reidentify import Workspace
+from fedprint.attacks.reidentification.reidentify import Workspace, mean_by_sender
 from fedprint.attacks.updates import Joined
 from fedprint.data.dataset import TEXT_TASKS, Task
 from fedprint.data.examples import as_input
@@ -36,25 +35,26 @@ from fedprint.data.sources.query import read_query
 from fedprint.types import Doubles, Examples, FedprintError, Ints, User
 
 SHOWN = ("combined", "ridge")
-"""Attacks whose list the exhibit shows: the first of them that answers."""
+"""The exhibit shows the list of the first of these attacks that has answers."""
 
 
 class Profile(Analysis):
     """``profile``: rank anonymous devices by how well they fit a description, without any data of their users.
 
-    ``labels`` describe it: class names or numbers, for texts words; the query are background examples that carry one.
-    Or ``path``: a text file or a folder in the format of docs/data-format.md with query examples, and ``labels`` only
-    say which devices count as fitting (without them: the query's commonest class). Of ``devices`` background devices
-    without the profile each is trained off line twice from each of ``rounds`` recorded global models: as it is, and
-    with one of ``shares`` of its examples replaced by the query.
+    ``labels`` describe the profile: class names or numbers, for texts words; the query is all background examples with
+    one of them. With ``path``, a text file or a folder in the format of docs/data-format.md, the query is in that file,
+    and ``labels`` only say which devices fit (default: the query's commonest class). Each of ``devices`` background
+    devices without the profile is trained twice from each of ``rounds`` recorded global models: as it is, and with one
+    of ``shares`` of its examples replaced by the query.
 
     Attacks, with all updates of a pseudonym pooled: ``ridge`` and ``similarity`` on layers chosen between shadow
     devices; ``columns``, how far the labels' outputs moved up; ``combined`` of ridge and columns.
 
     A device fits (ground truth, held out) when the share of its private examples with one of the labels is among the
-    top ``top`` of all devices, or at least ``at_least`` where that is set; never with none. Metric: ``fits_ap`` over
-    devices. Exhibit: the ``shown`` best devices, the classes whose outputs moved up most, whether they fit, and what
-    they hold more of than others: false positives hold what goes along with the profile.
+    top ``top`` of all devices, or at least ``at_least`` where that is set; a device without such examples never fits.
+    Metric: ``fits_ap`` over devices. Exhibit: the ``shown`` best devices, the classes whose outputs moved up most,
+    whether they fit, and which labels they have more of than others: those of false positives are typical of the
+    profile too.
     """
 
     name: Literal["profile"] = "profile"
@@ -104,8 +104,8 @@ class Profile(Analysis):
         return fits
 
     def _query(self, class_names: tuple[str, ...], task: Task, shape: tuple[int, ...]) -> dict[str, torch.Tensor]:
-        found = read_query(self.path or "", class_names, task, shape)
-        return {"x": as_input(found["x"]), "y": found["y"]}
+        query = read_query(self.path or "", class_names, task, shape)
+        return {"x": as_input(query["x"]), "y": query["y"]}
 
     def _ids(self, class_names: tuple[str, ...], task: Task, shape: tuple[int, ...]) -> list[int]:
         """Return the numbers of the labels; without labels the commonest class of the query file."""
@@ -125,24 +125,18 @@ class Profile(Analysis):
         work, joined = Workspace(), Joined(first=shadows.updates, second=bench.view.store)
         first = len(shadows.positive)
         bench.progress("choosing layers")
-        scores = fit_scores(shadows, joined, first + bench.view.anonymous_rows, choose_blocks(shadows, work), work)
+        by_attack = fit_scores(shadows, joined, first + bench.view.anonymous_rows, choose_blocks(shadows, work), work)
         sent_by = senders(bench.view.store.index["pseudonym"], bench.view.anonymous_rows)
-        pooled = {attack: pool_by(sent_by, devices, found) for attack, found in scores.items()}
+        pooled = {attack: mean_by_sender(scores, sent_by, devices) for attack, scores in by_attack.items()}
         stands_out = self._deviations(bench, shadows, sent_by, devices)
         if stands_out is not None:
             pooled["columns"] = stands_out[:, self._labels(bench)].mean(1)
             pooled["combined"] = combine(pooled["ridge"], pooled["columns"])
         why = _evidence(bench, devices, stands_out)
-        for attack, found in pooled.items():
-            yield Trial(
-                questions=self.name,
-                rows=np.arange(len(devices)),
-                options=np.array([], dtype=np.int64),
-                scores=break_ties(found, bench.rng(self.name, attack))[:, None],
-                keys={"attack": attack, "profile": self._called(), "linkage": "device"},
-                metrics=("fits_ap",),
-                evidence=why,
-            )
+        for attack, raw in pooled.items():
+            scores = break_ties(raw, bench.rng(self.name, attack))
+            keys: dict[str, Key] = {"attack": attack, "profile": self._called(), "linkage": "device"}
+            yield binary_trial(self.name, scores, keys, ("fits_ap",), why)
 
     def _called(self) -> str:
         return ", ".join(map(str, self.labels)) or str(self.path)
@@ -157,24 +151,24 @@ class Profile(Analysis):
             query: Examples = self._query(bench.class_names, bench.task, shape_of(view.prior_users))
         else:
             query = with_labels(view.background, labels, bench.task)
-        plan = Plan(devices=self.devices, rounds=self.rounds, shares=self.shares)
-        return make_shadows(view, query, background, plan, bench.rng(self.name, "shadows"))
+        settings = ShadowSettings(devices=self.devices, rounds=self.rounds, shares=self.shares)
+        return make_shadows(view, query, background, settings, bench.rng(self.name, "shadows"))
 
     def _deviations(
         self, bench: Bench, shadows: Shadows, sent_by: Sequence[str], devices: Sequence[str]
     ) -> Doubles | None:
-        """Return how far each class's output stands out (devices, classes); None for a model without such outputs."""
+        """Return how far each class's output deviates (devices, classes); None for a model without such outputs."""
         usual = head_columns(shadows.updates, len(bench.class_names))
         moved = head_columns(bench.view.store, len(bench.class_names))
         if usual is None or moved is None:
             return None
-        pooled = pool_by(sent_by, devices, moved[bench.view.anonymous_rows])
+        pooled = mean_by_sender(moved[bench.view.anonymous_rows], sent_by, devices)
         return deviations(pooled, usual[~shadows.positive])
 
     def exhibit(self, scene: Scene) -> Mapping[str, Any] | None:
-        """Return the ranked list: device, score, classes that moved, whether it fits, what it holds most of."""
-        found = {trial.keys["attack"]: trial for trial in scene.trials(self.name)}
-        trial = next(found[attack] for attack in SHOWN if attack in found)
+        """Return the ranked list: device, score, classes that moved, whether it fits, and its most unusual labels."""
+        by_attack = {trial.keys["attack"]: trial for trial in scene.trials(self.name)}
+        trial = next(by_attack[attack] for attack in SHOWN if attack in by_attack)
         labels = self._ids(scene.class_names, scene.task, shape_of(scene.private))
         rows = np.flatnonzero((scene.store.index["role"] == "anonymous").to_numpy())
         owner_of = dict(zip(senders(scene.store.index["pseudonym"], rows), scene.owner[rows].tolist(), strict=True))
@@ -208,8 +202,8 @@ class Profile(Analysis):
 def _evidence(bench: Bench, devices: Sequence[str], stands_out: Doubles | None) -> tuple[Mapping[str, Any], ...]:
     if stands_out is None:
         return tuple({"device": device, "classes": []} for device in devices)
-    found = evidence(stands_out, bench.class_names)
-    return tuple({"device": device, **why} for device, why in zip(devices, found, strict=True))
+    reasons = evidence(stands_out, bench.class_names)
+    return tuple({"device": device, **why} for device, why in zip(devices, reasons, strict=True))
 
 
 def shape_of(users: Sequence[User]) -> tuple[int, ...]:
@@ -218,17 +212,17 @@ def shape_of(users: Sequence[User]) -> tuple[int, ...]:
 
 
 def senders(pseudonyms: Any, rows: Ints) -> list[str]:
-    """Return the pseudonym of each row; where rounds cannot be linked, every update is a device of its own."""
+    """Return the pseudonym of each row; where rounds cannot be linked, every update counts as one device."""
     names = pseudonyms.iloc[rows].tolist()
     return [name if isinstance(name, str) else f"update-{row}" for name, row in zip(names, rows.tolist(), strict=True)]
 
 
 def label_ids(labels: Sequence[int | str], class_names: Sequence[str]) -> list[int]:
     """Return the numbers of class names, words or numbers. Raises FedprintError for one that the data do not have."""
-    place = {name: i for i, name in enumerate(class_names)}
+    number = {name: i for i, name in enumerate(class_names)}
     ids = []
     for label in labels:
-        index = label if isinstance(label, int) else place.get(label, -1)
+        index = label if isinstance(label, int) else number.get(label, -1)
         if not 0 <= index < len(class_names):
             known = ", ".join(class_names[:20])
             raise FedprintError(f"analyses.profile.labels: no label {label!r}; known are {known}")
@@ -237,7 +231,7 @@ def label_ids(labels: Sequence[int | str], class_names: Sequence[str]) -> list[i
 
 
 def with_labels(users: Sequence[User], labels: Sequence[int], task: Task) -> dict[str, torch.Tensor]:
-    """Return all examples of the users that carry one of the labels."""
+    """Return all examples of the users that have one of the labels."""
     chosen = [torch.from_numpy(np.flatnonzero(has_any(user.examples, labels, task))) for user in users]
     if not users:
         raise FedprintError("analyses.profile: the data set has no background to take a query from; give a path")
@@ -253,17 +247,17 @@ def label_shares(users: Sequence[User], labels: Sequence[int], task: Task) -> di
 
 
 def standing_out(users: Sequence[User], names: Sequence[str], task: Task, most: int = 3) -> dict[int, list[str]]:
-    """Return user id -> the labels (words) of which the user holds most beyond the mean user's share.
+    """Return user id -> the labels (words) whose share is furthest above that of the mean user.
 
-    In units of that share's square root: otherwise the commonest words would come first for everybody.
+    In units of the square root of the mean share: otherwise the commonest words would come first for all users.
     """
     shares = np.stack([_content(user.examples, len(names), task) for user in users])
     mean = shares.mean(0)
     beyond = (shares - mean) / np.sqrt(mean + 1e-5)
-    found: dict[int, list[str]] = defaultdict(list)
+    labels: dict[int, list[str]] = defaultdict(list)
     for user, row in zip(users, beyond, strict=True):
-        found[user.user_id] = [names[c] for c in np.argsort(-row, kind="stable")[:most].tolist()]
-    return found
+        labels[user.user_id] = [names[c] for c in np.argsort(-row, kind="stable")[:most].tolist()]
+    return labels
 
 
 def _content(examples: Examples, classes: int, task: Task) -> Doubles:
@@ -273,5 +267,5 @@ def _content(examples: Examples, classes: int, task: Task) -> Doubles:
     values = examples["y"] if task in ("single_label", "language_model") else examples["x"]
     counts = torch.bincount(values[values >= 0].flatten().long(), minlength=classes).double()
     if task in TEXT_TASKS:
-        counts[:3] = 0  # the special tokens are no words
+        counts[:3] = 0  # the special tokens are not words
     return np.asarray((counts / counts.sum().clamp_min(1)).numpy())

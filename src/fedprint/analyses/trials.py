@@ -1,4 +1,4 @@
-"""What an analysis asks, what the adversary answers, and what is true: three records that only evaluation joins."""
+"""The questions of an analysis, the adversary's answers, and the truth: three records that only evaluation joins."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class QuestionSet:
 
     ``user``: which user is behind each subject; ``same``: do both subjects of a row belong together; ``attribute``:
     which class; ``fits``: does the device fit a description. ``subjects`` (q,) or (q, 2) are observation ids unless the
-    analysis says otherwise. ``facts`` is what the adversary is told besides: arrays by name (the seen users of an open
-    world, say).
+    analysis says otherwise. ``facts`` are arrays by name that the adversary gets beside the questions (the seen users
+    of an open world, say).
     """
 
     name: str
@@ -44,7 +44,7 @@ class QuestionSet:
 class AnswerSet:
     """The truth of one question set: ``answers`` (q,) are option values, 0/1 for ``same`` and ``fits``.
 
-    ``users`` (q,) are the users asked about.
+    ``users`` (q,) are the users that the questions are about.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Trial:
 
     An attack whose training is random may answer once per seed: ``scores`` (s, q, m), measured seed by seed, then
     averaged. ``baseline``, of the same shape, are the answers of another attack, for metrics that are a paired
-    difference. ``evidence`` (q,) is what the adversary has to show for each answer, JSON-ready, for an exhibit.
+    difference. ``evidence`` (q,) are the adversary's reasons for each answer, JSON-ready, for an exhibit.
     """
 
     questions: str
@@ -78,6 +78,25 @@ class Trial:
     evidence: tuple[Mapping[str, Any], ...] = ()
 
 
+def binary_trial(
+    questions: str,
+    scores: Doubles,
+    keys: Mapping[str, Key],
+    metrics: tuple[str, ...],
+    evidence: tuple[Mapping[str, Any], ...] = (),
+) -> Trial:
+    """Return the trial on all questions of a set of kind ``same`` or ``fits``, from one score per question (q,)."""
+    return Trial(
+        questions=questions,
+        rows=np.arange(len(scores)),
+        options=np.zeros(0, dtype=np.int64),
+        scores=scores[:, None],
+        keys=keys,
+        metrics=metrics,
+        evidence=evidence,
+    )
+
+
 def save_questions(folder: Path, sets: Iterable[QuestionSet]) -> None:
     """Write one npz per set; equal sets give equal bytes."""
     for questions in sets:
@@ -87,14 +106,14 @@ def save_questions(folder: Path, sets: Iterable[QuestionSet]) -> None:
 
 def load_questions(folder: Path) -> dict[str, QuestionSet]:
     """Return the sets that :func:`save_questions` wrote, by name."""
-    found = {}
+    sets = {}
     for path in sorted(folder.glob("*.npz")):
         arrays = _read(path)
         kind: Kind = str(arrays.pop("kind"))  # type: ignore[assignment]
         subjects = arrays.pop("subjects")
         facts = {name.removeprefix("fact."): value for name, value in arrays.items()}
-        found[path.stem] = QuestionSet(name=path.stem, kind=kind, subjects=subjects, facts=facts)
-    return found
+        sets[path.stem] = QuestionSet(name=path.stem, kind=kind, subjects=subjects, facts=facts)
+    return sets
 
 
 def save_answers(folder: Path, sets: Iterable[AnswerSet]) -> None:
@@ -116,7 +135,7 @@ def save_trials(folder: Path, name: str, trials: Iterable[Trial]) -> int:
         arrays |= {f"{i}.rows": trial.rows, f"{i}.options": trial.options, f"{i}.scores": trial.scores}
         if trial.baseline is not None:
             arrays[f"{i}.baseline"] = trial.baseline
-        evidence = [dict(found) for found in trial.evidence]
+        evidence = [dict(reasons) for reasons in trial.evidence]
         heads.append(
             {
                 "questions": trial.questions,

@@ -1,9 +1,9 @@
-"""Taking out of updates what public data put into them, on kernels alone.
+"""Remove from updates what public background data added to them, on kernels alone.
 
-A defence that adds background examples adds, to first order, the update that these examples alone would have caused.
-The adversary has the background: it trains devices that hold nothing else; their updates span *nuisance* directions.
-``project`` takes all of them out of every update, softly; ``match`` takes out of each update the one that fits it best
-(a device of mm-aug adds a single cluster).
+A defence that adds background examples adds, to first order, the update that these examples alone would cause. The
+adversary has the background: it trains devices with background data alone, whose updates span *nuisance* directions.
+``project`` removes all of these directions from every update, softly. ``match`` removes from each update the one
+direction that fits it best (a device of mm-aug adds a single cluster).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fedprint.types import Doubles, Floats, Ints
 Denoise = Literal["project", "match"]
 
 SOFTNESS = 0.01
-"""What is added to the nuisance directions' unit squares: weak directions are taken out in part only."""
+"""Added to the unit squares of the nuisance directions, so that weak directions are removed only in part."""
 _LEAST = 1e-3
 
 
 def denoised(kernel: Floats, fit: Ints, nuisance: Ints, how: Denoise) -> Floats:
-    """Return the kernel (n, p) of all rows with the fit rows after taking the nuisance out, rows at unit length again.
+    """Return the kernel (n, p) of all rows with the fit rows without the nuisance, rows at unit length again.
 
     ``kernel`` (n, p + b) are inner products of rows of unit length with the p ``fit`` rows and then the b ``nuisance``
     rows; both are positions among the n rows.
@@ -30,10 +30,10 @@ def denoised(kernel: Floats, fit: Ints, nuisance: Ints, how: Denoise) -> Floats:
     p = len(fit)
     with_fit, with_nuisance = kernel[:, :p].astype(np.float64), kernel[:, p:].astype(np.float64)
     between = (with_nuisance[nuisance] + with_nuisance[nuisance].T) / 2
-    take_out = _project if how == "project" else _match
-    left, squares = take_out(with_fit, with_nuisance, between, fit)
+    remove = _project if how == "project" else _match
+    rest, squares = remove(with_fit, with_nuisance, between, fit)
     length = np.sqrt(np.maximum(squares, _LEAST))
-    result: Floats = (left / length[:, None] / length[fit][None]).astype(np.float32)
+    result: Floats = (rest / length[:, None] / length[fit][None]).astype(np.float32)
     return result
 
 
@@ -55,16 +55,16 @@ def _match(
     between: Doubles,
     fit: Ints,
 ) -> tuple[Doubles, Doubles]:
-    """Return the inner products of ``x - <x, e> e``, e the nuisance direction that fits x best, if any does."""
+    """Return the inner products of ``x - <x, e> e``, where e is the nuisance direction that fits x best, if any."""
     rows = np.arange(len(with_nuisance))
     best = with_nuisance.argmax(1)
     part = np.maximum(with_nuisance[rows, best], 0)
-    own, other = part[:, None], part[fit][None]
+    part_of_row, part_of_fit = part[:, None], part[fit][None]
     of_fit = with_nuisance[fit]  # (p, b)
-    left = (
+    rest = (
         with_fit
-        - own * of_fit[:, best].T
-        - other * with_nuisance[:, best[fit]]
-        + own * other * between[np.ix_(best, best[fit])]
+        - part_of_row * of_fit[:, best].T
+        - part_of_fit * with_nuisance[:, best[fit]]
+        + part_of_row * part_of_fit * between[np.ix_(best, best[fit])]
     )
-    return left, 1 - part**2
+    return rest, 1 - part**2

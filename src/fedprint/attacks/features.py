@@ -22,14 +22,14 @@ from fedprint.types import Floats, Ints
 Transform = Literal["l2", "std", "sqrt", "sign"]
 TRANSFORMS: tuple[Transform, ...] = ("l2", "std", "sqrt", "sign")
 """``l2``: the normalised update (the papers). ``std``: each coordinate of it standardised on the prior rows.
-``sqrt``: signed square roots, which let small coordinates speak. ``sign``: the signs alone (0 stays 0: which weights a
-device never touched is itself a trace)."""
+``sqrt``: signed square roots, which give small coordinates more weight. ``sign``: the signs alone (0 stays 0: weights
+that a device never changed identify it too)."""
 ROW_WISE: tuple[Transform, ...] = ("l2", "sqrt", "sign")
 """Transforms that do not depend on which rows are fitted."""
 
 _COLUMNS = 1 << 13
 _CELLS = 1 << 25
-"""Most entries of one column block: with many rows blocks get narrower, and memory stays."""
+"""Most entries of one column block: with many rows blocks are narrower, so that memory is limited."""
 _LANES = 2
 
 
@@ -56,8 +56,8 @@ def num_rows(updates: Updates) -> int:
 def layer_groups(updates: Updates) -> tuple[tuple[str, ...], ...]:
     """Group parameter tensors into layers: ``fc1.weight`` and ``fc1.bias`` are one; a long output bias stands alone.
 
-    A head with as many outputs as a vocabulary shows word frequencies in its bias alone; blocks of very different
-    nature are kept apart so that a kernel can weight them.
+    The bias of a head with a vocabulary as outputs shows word frequencies. Blocks of such different kinds are kept
+    apart so that a kernel can weight them.
     """
     groups: dict[str, list[str]] = {}
     for name in updates.layers:
@@ -84,7 +84,7 @@ def standardised(x: Floats, fit: Ints) -> Floats:
 
 
 def _spread(reference: Tensor) -> Tensor:
-    """Return each column's standard deviation, raised where a hardly moving one would be blown up without bound."""
+    """Return each column's standard deviation plus a floor: else columns that hardly move would grow without bound."""
     spread = reference.std(0, unbiased=False)
     return spread + 1e-3 * spread.square().mean().sqrt() + 1e-12
 
@@ -92,7 +92,7 @@ def _spread(reference: Tensor) -> Tensor:
 def in_span(x: Floats, fit: Ints) -> Floats:
     """Return coordinates (n, <= p) with the same inner products to every fit row; ``x`` (n, d) itself where d <= p.
 
-    A linear machine's weights lie in the span of its examples, so it answers the same at a fraction of the columns.
+    The weights of a linear model lie in the span of its examples: it gives the same answers with far fewer columns.
     """
     if x.shape[1] <= len(fit):
         return x
@@ -117,14 +117,14 @@ class Products:
         """Join two blocks of columns."""
         return Products(cross=self.cross + other.cross, squares=self.squares + other.squares)
 
-    def placed(self, order: Tensor, n: int) -> Products:
-        """Return the rows at the places ``order`` among n, NaN in between."""
+    def scattered(self, order: Tensor, n: int) -> Products:
+        """Return the rows at the positions ``order`` among n rows, NaN elsewhere."""
         cross, squares = torch.full((n, self.cross.shape[1]), torch.nan), torch.full((n,), torch.nan)
         cross[order], squares[order] = self.cross, self.squares
         return Products(cross=cross, squares=squares)
 
     def columns(self, fit: Ints) -> Products:
-        """Return the products with some of the fit rows (their positions among them) alone."""
+        """Return the products with some of the fit rows only (positions among them)."""
         return Products(cross=self.cross[:, torch.from_numpy(fit)], squares=self.squares)
 
 
@@ -138,10 +138,9 @@ def products(
 ) -> dict[Transform, Products]:
     """Return the products of the transforms over the chosen layers, in the memory of a few column blocks.
 
-    ``norms`` (n, 1) are what :func:`row_norms` gives, if they are known: only ``std`` asks for them. With ``rows`` only
-    these are multiplied, and the fit rows; all others are NaN. Two lanes sum
-    alternate blocks, on two threads where there are two: the order of additions, and so every bit, is the same on any
-    machine.
+    ``norms`` (n, 1) are those of :func:`row_norms`, if they are known; only ``std`` needs them. With ``rows`` only
+    these rows and the fit rows are multiplied; all others are NaN. Two lanes sum alternate blocks, on two threads where
+    there are two: the order of additions, and so every bit, is the same on any machine.
     """
     n, p = num_rows(updates), len(fit)
     if norms is None:
@@ -163,7 +162,7 @@ def products(
 
     with ThreadPoolExecutor(_LANES) as pool:
         parts = list(pool.map(lane, range(_LANES)))
-    return {t: functools.reduce(_add_into, [part.pop(t) for part in parts]).placed(order, n) for t in transforms}
+    return {t: functools.reduce(_add_into, [part.pop(t) for part in parts]).scattered(order, n) for t in transforms}
 
 
 def _add_cross(total: Tensor, z: Tensor, p: int) -> None:
@@ -211,12 +210,12 @@ def kernel(sums: Products, fit: Ints) -> Floats:
     spans = torch.split(torch.arange(len(length)), max(1, _CELLS // len(fit)))
     to_mean = torch.cat([_cosines(sums, length, rows, span).mean(1) for span in spans])
     mean_square = to_mean[rows].mean()
-    own = (1 - 2 * to_mean + mean_square).clamp_min(1e-12).sqrt()
+    size = (1 - 2 * to_mean + mean_square).clamp_min(1e-12).sqrt()
     result = np.empty(tuple(sums.cross.shape), dtype=np.float32)
     for span in spans:
         k = _cosines(sums, length, rows, span)
         centred = k - to_mean[span][:, None] - to_mean[rows][None] + mean_square
-        result[span.numpy()] = (centred / own[span][:, None] / own[rows][None]).numpy()
+        result[span.numpy()] = (centred / size[span][:, None] / size[rows][None]).numpy()
     return result
 
 

@@ -1,4 +1,4 @@
-"""What an attack is asked: whose updates these are, given others whose senders the adversary knows."""
+"""The problem of an attack: name the senders of updates, given others whose senders the adversary knows."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fedprint.attacks.view import AttackerView
 from fedprint.types import FedprintError, Ints, Questions
 
 MORE_ROUNDS = "train more rounds (federation.rounds) or raise federation.fraction"
-"""What helps where too little was recorded."""
+"""The remedy in error messages where too little was recorded."""
 
 NO_MODE = -1
-"""Mode of a device that belongs to none, or to one that nobody knows."""
+"""Mode of a device that has none, or an unknown one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Modes:
-    """Modes of the ``fit`` rows (p,), :data:`NO_MODE` for those that serve all, and of the ``ask`` rows (q,)."""
+    """Modes of the ``fit`` rows (p,), :data:`NO_MODE` for rows that all modes use, and of the ``ask`` rows (q,)."""
 
     fit: Ints
     ask: Ints
@@ -33,9 +33,9 @@ class Modes:
 class Problem:
     """Name the sender of the ``ask`` rows, given ``fit`` rows with ``labels`` (p,) in [0, m).
 
-    ``nuisance`` are rows of devices without any user's data, which kernel attacks take out of the others as ``denoise``
-    says (attacks/denoise.py); None takes nothing out. With ``modes`` a row is answered from those of its own mode and
-    of none, in one of :meth:`parts`.
+    ``nuisance`` are rows of devices without any user's data. Kernel attacks remove them from the others as ``denoise``
+    says (attacks/denoise.py); None removes nothing. With ``modes`` the attack learns, for each asked row, from the rows
+    of its mode and those without a mode, in one of :meth:`parts`.
     """
 
     updates: Updates
@@ -62,7 +62,7 @@ class Problem:
 
 @dataclass(frozen=True, kw_only=True)
 class PartOf:
-    """What a problem is a part of: kernels with the whole's fit rows serve all parts, each with its own ``columns``."""
+    """The whole of which a problem is a part: all parts use ``columns`` of the kernels with the whole's fit rows."""
 
     whole: Problem
     columns: NDArray[np.intp]
@@ -73,7 +73,7 @@ Criterion = Literal["log-loss", "ap"]
 
 @dataclass(frozen=True, kw_only=True)
 class Validation:
-    """A problem whose answers (q,) the adversary knows, because it made the updates; settings are chosen by ``by``."""
+    """A problem whose answers (q,) the adversary knows, because it made the updates; ``by`` is the criterion."""
 
     problem: Problem
     answers: Ints

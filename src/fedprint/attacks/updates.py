@@ -1,4 +1,4 @@
-"""Tables of updates: in memory, some rows of a store or of another table, and two tables as one."""
+"""Tables of updates: in memory, some rows of a store or of another table, and two tables joined."""
 
 from __future__ import annotations
 
@@ -39,30 +39,8 @@ class MemoryUpdates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
-    """Some rows of the store: those of anonymous devices, say."""
-
-    store: UpdateStore
-    rows: Ints
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """Names of the parameter tensors."""
-        return self.store.layers
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Columns of each layer."""
-        return self.store.sizes
-
-    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
-        """Yield the chosen layers in column blocks (rows, <= columns)."""
-        yield from self.store.blocks(layers, self.rows, columns=columns)
-
-
-@dataclass(frozen=True, kw_only=True)
 class RowsOf:
-    """Some ``rows`` (k,) of a table of updates, as a table."""
+    """Some ``rows`` (k,) of a table of updates, as a table: of a store only these rows are read."""
 
     updates: Updates
     rows: Ints
@@ -79,13 +57,16 @@ class RowsOf:
 
     def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
         """Yield the chosen layers in column blocks (k, <= columns)."""
+        if isinstance(self.updates, UpdateStore):
+            yield from self.updates.blocks(layers, self.rows, columns=columns)
+            return
         for block in self.updates.blocks(layers, columns=columns):
             yield block[self.rows]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Joined:
-    """Rows of two tables of updates as one, first ``first`` and then ``second``: fit in memory, ask in the store."""
+    """Two tables of updates as one: the rows of ``first``, then those of ``second``."""
 
     first: Updates
     second: Updates

@@ -1,4 +1,4 @@
-"""What the adversary has. There is no field for the truth."""
+"""The adversary's knowledge. There is no field for the truth."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 class ServerRule:
     """How the server turns a round's updates into a step: public, so known to every adversary.
 
-    Devices count as much as they have examples, or all are ``equal``. Their weighted sum is divided by the weights of
-    those who came, or by ``divisors`` (rounds,) that were fixed before. ``momentum`` times the last step is added.
-    ``rates`` (rounds,) are the share of all ``devices`` that a round samples. ``noise`` (rounds,) is the standard
-    deviation of the server's noise on a round's sum, per coordinate, and ``norms`` (rounds,) are the clipping norms
-    that the server announced; each empty without any. They are parameters of the defence: an adversary that knows of
-    none leaves them unread. ``in_turn``: each device of a round starts from what the one before it sent.
+    Devices are weighted by their number of examples, or all are ``equal``. Their weighted sum is divided by the sum of
+    the weights of the cohort, or by ``divisors`` (rounds,) that were fixed before. ``momentum`` times the last step is
+    added. ``rates`` (rounds,) are the share of all ``devices`` that a round samples. ``noise`` (rounds,) is the
+    standard deviation of the server's noise on a round's sum, per coordinate, and ``norms`` (rounds,) are the clipping
+    norms that the server announced; each is empty where there is none. They are parameters of the defence: the naive
+    adversary does not use them. ``in_turn``: each device of a round starts from the update that the device before it
+    sent.
     """
 
     equal: bool
@@ -42,12 +43,12 @@ class ServerRule:
 class AttackerView:
     """An honest-but-curious server's knowledge (papers.md, sections 1 and 2.2).
 
-    ``store`` holds the observations and the global models of every round; ``prior_users`` the examples of the prior
-    devices, which the adversary runs; ``defences`` the defence's public parameters, or None for the naive adversary.
-    ``model``, ``training`` (what a device does, round by round) and ``rule`` are the public task: every device has
-    them. ``chronological`` says that the prior is the user's earlier data, ``by_album`` that it is whole albums.
-    ``labels`` maps a prior device's user id to the label the adversary believes: the identity, except in the
-    shuffled-label check.
+    ``store`` holds the observations and the global models of every round. ``prior_users`` have the examples of the
+    prior devices, which the adversary runs. ``defences`` are the defences' public parameters, or None for the naive
+    adversary. ``model``, ``training`` (local training, round by round) and ``rule`` are the public task: every device
+    has them. ``chronological``: the prior is the user's earlier data; ``by_album``: it is whole albums. ``labels`` maps
+    a prior device's user id to the label in which the adversary believes: the identity, except in the shuffled-label
+    check.
     """
 
     store: UpdateStore
@@ -69,7 +70,7 @@ class AttackerView:
 
     @property
     def anonymous_rows(self) -> Ints:
-        """Rows of the store whose sender is asked for."""
+        """Rows of the store that anonymous devices sent: the questions."""
         return np.flatnonzero((self.store.index["role"] == "anonymous").to_numpy())
 
     def prior_labels(self, questions: Questions) -> Ints:

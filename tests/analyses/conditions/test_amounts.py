@@ -95,7 +95,7 @@ def test_all_anonymous_updates_are_asked_for_in_the_stores_order(tiny_run: Task)
     assert len(values) == len(problem.fit) + len(problem.ask)
 
 
-def test_settings_are_rehearsed_on_background_users_alone(tiny_run: Task, trained: list[ShadowDevice]) -> None:
+def test_settings_are_validated_on_background_users_alone(tiny_run: Task, trained: list[ShadowDevice]) -> None:
     desk = _with_crowd(tiny_run)
     validation = background_validation(desk.view, 10, 4)
     assert validation is not None

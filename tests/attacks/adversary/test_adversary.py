@@ -1,4 +1,4 @@
-"""What adversaries learn from: shapes, shares, randomness of their own, and the choice among recipes."""
+"""What adversaries learn from: shapes, shares, fresh randomness, and the choice among training mixes."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_defences_of_the_update_alone_need_no_training_of_their_own(
     assert np.abs(apart[0] - apart[1]).max() > 0 and np.abs(apart[1] - apart[2]).max() > 0
 
 
-def test_every_recipe_is_validated_on_the_same_defended_devices(adaptive: tuple[TrainingMix, ...]) -> None:
+def test_every_mix_is_validated_on_the_same_defended_devices(adaptive: tuple[TrainingMix, ...]) -> None:
     users = len(set(adaptive[0].problem.labels))
     clean, defended = EFFORT.clean_rounds, EFFORT.defended_rounds * EFFORT.draws
     shares = {NAIVE: clean, "clean": clean, "defended": defended, "both": clean + defended}
@@ -221,20 +221,20 @@ def test_the_adaptive_adversary_may_answer_exactly_as_the_naive_one(
 
 
 def made(name: str, signal: float, **changes: Any) -> TrainingMix:
-    """Return a recipe whose rehearsals carry a signal."""
+    """Return a mix with a signal in validation."""
     asked = replace(problem(planted(signal)), **changes)
     folds = tuple(replace(fold, problem=replace(fold.problem, **changes)) for fold in validation(signal))
     return TrainingMix(name=name, problem=asked, folds=folds)
 
 
 def misled(signal: float) -> TrainingMix:
-    """Return a recipe whose settings were chosen elsewhere, and which is sure of wrong answers where it is compared."""
+    """Return a mix whose settings were chosen elsewhere, and which is sure of wrong answers where it is compared."""
     found = made("misled", signal)
     wrong = [replace(f, problem=relabelled(f.problem, np.roll(np.arange(f.problem.options), 1))) for f in found.folds]
     return replace(found, compared=tuple(wrong))
 
 
-def test_all_recipes_are_asked_and_count_as_they_rehearse() -> None:
+def test_all_mixes_are_used_and_weighted_by_their_validation() -> None:
     weak, strong = made("weak", 0.3), made("strong", 2.0)
     chosen = choose((weak, misled(2.0), strong), Workspace(), torch_rng(0, "t"))
     names = [mix.name for mix in chosen.mixes]
@@ -247,7 +247,7 @@ def test_all_recipes_are_asked_and_count_as_they_rehearse() -> None:
     assert choose((weak,), Workspace(), torch_rng(0, "t")).weights == (1,)
 
 
-def test_recipes_that_an_attack_cannot_tell_apart_are_asked_once() -> None:
+def test_mixes_that_are_the_same_to_an_attack_are_used_once() -> None:
     mix = made("by log-loss", 0.3, nuisance=np.arange(5, dtype=np.int64))
     by_ap = replace(mix, name="by AP", folds=tuple(replace(fold, by="ap") for fold in mix.folds))
     elsewhere = replace(mix, name="elsewhere", folds=mix.folds[:1])
@@ -262,7 +262,7 @@ def test_recipes_that_an_attack_cannot_tell_apart_are_asked_once() -> None:
     assert distinct(twice, Ridge(), work).weights == pytest.approx((0.6, 0.1, 0.3))
 
 
-def test_denoising_is_tried_on_each_recipe_where_there_is_something_to_take_out() -> None:
+def test_denoising_is_tried_on_each_mix_where_there_is_something_to_remove() -> None:
     first, plain = made("first", 0.2), made("plain", 1.0)
     assert set(choose((first, plain), Workspace(), torch_rng(0, "t")).aps) == {"first", "plain", "plain, by AP"}
     rows = np.arange(5, dtype=np.int64)
@@ -284,7 +284,7 @@ def test_relabelling_exchanges_the_labels_and_nothing_else() -> None:
     assert found.fit is asked.fit
 
 
-def test_whoever_knows_of_no_defence_has_as_many_devices_as_whoever_does(job: Task) -> None:
+def test_the_naive_adversary_trains_as_many_devices_as_the_adaptive_one(job: Task) -> None:
     knowing, naive = (
         effort_of(
             job.config.model_copy(update={"threat": job.config.threat.model_copy(update={"adversaries": names})}), 99
@@ -301,7 +301,7 @@ def test_whoever_knows_of_no_defence_has_as_many_devices_as_whoever_does(job: Ta
     assert knowing.whole(99) - knowing.clean_rounds == threat.shadow_rounds * threat.shadow_draws
 
 
-def test_where_nobody_is_defended_both_adversaries_learn_off_line_from_the_same_clean_devices(project: Project) -> None:
+def test_without_a_defence_both_adversaries_learn_from_the_same_clean_shadow_devices(project: Project) -> None:
     plain = {**TINY, "analyses": [], "threat": {"learn_from": "offline", "shadow_rounds": 2, "shadow_draws": 1}}
     found = project.run("plain", plain, until="attack")
     effort = effort_of(found.config, 99)
@@ -317,7 +317,7 @@ def test_where_nobody_is_defended_both_adversaries_learn_off_line_from_the_same_
     learnt = json.loads((found.at("attack") / "adaptive" / "attack.json").read_text())
     assert set(learnt["recipe_weights"]) == {NAIVE, "clean", "clean, by AP"}
     recorded = found.config.model_copy(update={"threat": ThreatConfig()})
-    assert recorded.adversaries == ("naive",), "of records there is one way to learn"
+    assert recorded.adversaries == ("naive",), "from recorded updates there is one training mix"
 
 
 def test_effort_counts_the_devices_that_are_trained(asked: tuple[AttackerView, Questions], tmp_path: Path) -> None:
@@ -341,4 +341,4 @@ def test_devices_off_line_have_a_secret_head_of_their_own_where_the_defence_is_o
     assert np.array_equal(made[1], made[3])
     assert not np.array_equal(made[1], made[0]) and not np.array_equal(made[1], made[2])
     learnt = training_mixes("adaptive", view, questions, train_shadows(view, questions, EFFORT))
-    assert [len(mix.problem.nuisance) for mix in learnt] == [0] * 4, "it adds no examples that could be taken out"
+    assert [len(mix.problem.nuisance) for mix in learnt] == [0] * 4, "it adds no examples that could be removed"

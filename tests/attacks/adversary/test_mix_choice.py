@@ -1,6 +1,6 @@
-"""What the adaptive adversary makes of little that it can rehearse: as good as the naive one, better where it shows.
+"""The adaptive adversary with little validation data: as good as the naive one, and better where validation shows it.
 
-In a small world, users have two rehearsed updates per half and twelve real ones; a weak signal of the body needs many.
+Users have two validation updates per half and twelve real ones; a weak signal of the body needs many updates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Defence = Callable[[NDArray[np.float64], np.random.Generator], NDArray[np.float6
 
 
 def mixes_of(defence: Defence, seed: int) -> tuple[list[TrainingMix], NDArray[np.int64]]:
-    """Return the adaptive adversary's recipes, the naive one first, and who sent the real updates (q,)."""
+    """Return the adaptive adversary's mixes, the naive one first, and the senders of the real updates (q,)."""
     rng = np.random.default_rng(seed)
     person = rng.normal(size=(USERS, sum(SIZES.values())))
 
@@ -56,13 +56,13 @@ def mixes_of(defence: Defence, seed: int) -> tuple[list[TrainingMix], NDArray[np
         fit = np.flatnonzero(np.isin(part, learn))
         return Problem(updates=table, fit=fit, labels=owner[fit], ask=np.flatnonzero(part < 0), options=USERS)
 
-    found = [
+    mixes = [
         TrainingMix(name=name, problem=problem(*learn), folds=validation_folds(halves, learn, DEFENDED, USERS))
         for name, learn in (("clean", (CLEAN,)), ("defended", (DEFENDED,)), ("both", (CLEAN, DEFENDED)))
     ]
     folds, compared = (validation_folds(halves, (CLEAN,), asked, USERS) for asked in (CLEAN, DEFENDED))
     naive = TrainingMix(name="as naive", problem=problem(CLEAN), folds=folds, compared=compared)
-    return [naive, *found], owner[part < 0]
+    return [naive, *mixes], owner[part < 0]
 
 
 def _table(values: object) -> MemoryUpdates:
@@ -85,13 +85,13 @@ def exchange(updates: NDArray[np.float64], _: np.random.Generator) -> NDArray[np
     return updates[:, ::-1]
 
 
-def test_where_little_shows_in_rehearsals_knowing_the_defence_does_not_weaken_the_attack() -> None:
+def test_where_validation_shows_little_knowing_the_defence_does_not_weaken_the_attack() -> None:
     """The least log-loss among what may be learnt from, a former rule, loses 15 points of AP here, 24 at most."""
     lost, before = [], []
     for seed in range(2, 6):
-        (found, truth), work = mixes_of(noise, seed), Workspace()
-        naive, *others = found
-        chosen = choose(found, work, torch_rng(0, "choose"))
+        (mixes, truth), work = mixes_of(noise, seed), Workspace()
+        naive, *others = mixes
+        chosen = choose(mixes, work, torch_rng(0, "choose"))
         former = min(others, key=lambda mix: tune(Ridge(), mix.folds, work, torch_rng(0, "choose")).log_loss)
         alone = real_ap([naive], [1], truth, work)
         lost.append(alone - real_ap(chosen.mixes, chosen.weights, truth, work))
@@ -100,25 +100,25 @@ def test_where_little_shows_in_rehearsals_knowing_the_defence_does_not_weaken_th
     assert np.mean(before) > 0.1 and max(before) > 0.2, "else the test shows nothing"
 
 
-def test_what_does_harm_in_rehearsals_hardly_counts() -> None:
-    (found, truth), work = mixes_of(exchange, 0), Workspace()
-    chosen = choose(found, work, torch_rng(0, "choose"))
+def test_a_mix_that_does_badly_in_validation_has_hardly_any_weight() -> None:
+    (mixes, truth), work = mixes_of(exchange, 0), Workspace()
+    chosen = choose(mixes, work, torch_rng(0, "choose"))
     weights = dict.fromkeys(("as naive", "clean", "defended", "both"), 0.0)
     for mix, weight in zip(chosen.mixes, chosen.weights, strict=True):
         weights[mix.name.removesuffix(", by AP")] += weight
     assert chosen.aps["defended"] > chosen.aps["as naive"] + 0.2
     assert weights["as naive"] + weights["clean"] < 0.01 and weights["defended"] > 0.5
     assert sum(chosen.weights) == pytest.approx(1)
-    assert real_ap(chosen.mixes, chosen.weights, truth, work) > real_ap(found[:1], [1], truth, work) + 0.5
+    assert real_ap(chosen.mixes, chosen.weights, truth, work) > real_ap(mixes[:1], [1], truth, work) + 0.5
 
 
 def test_all_together_do_as_well_as_the_best() -> None:
-    """Which is the best depends on the seed, and rehearsals do not tell."""
+    """The best mix depends on the seed, and validation does not show it."""
     asked = []
     for seed in range(6):
-        (found, truth), work = mixes_of(noise, seed), Workspace()
-        chosen = choose(found, work, torch_rng(0, "choose"))
-        each = [real_ap([mix], [1], truth, work) for mix in found]
+        (mixes, truth), work = mixes_of(noise, seed), Workspace()
+        chosen = choose(mixes, work, torch_rng(0, "choose"))
+        each = [real_ap([mix], [1], truth, work) for mix in mixes]
         together = real_ap(chosen.mixes, chosen.weights, truth, work)
         asked.append((together, max(each), float(np.mean(each)), min(each)))
     together, best, mean, worst = np.mean(asked, axis=0)

@@ -1,4 +1,4 @@
-"""Models by mode: which mode a device drew, who is trained in it, and who answers what."""
+"""Models by mode: which mode a device drew, which users are trained in it, and which model answers."""
 
 from __future__ import annotations
 
@@ -64,27 +64,27 @@ def test_each_row_is_answered_from_its_own_mode_and_from_rows_of_none() -> None:
     asked = moded()
     assert asked.modes is not None
     answered = []
-    for places, part in asked.parts():
-        (mode,) = set(asked.modes.ask[places].tolist())
+    for rows, part in asked.parts():
+        (mode,) = set(asked.modes.ask[rows].tolist())
         assert part.modes is None
-        assert part.ask.tolist() == asked.ask[places].tolist()
+        assert part.ask.tolist() == asked.ask[rows].tolist()
         assert set(asked.modes.fit[part.fit].tolist()) == {NO_MODE, mode}
         assert part.labels.tolist() == asked.labels[part.fit].tolist()
-        answered += places.tolist()
+        answered += rows.tolist()
     assert sorted(answered) == list(range(len(asked.ask)))
 
 
 def test_a_problem_without_modes_is_one_part() -> None:
-    ((places, part),) = problem(planted(0.7)).parts()
-    assert places.tolist() == list(range(len(part.ask)))
+    ((rows, part),) = problem(planted(0.7)).parts()
+    assert rows.tolist() == list(range(len(part.ask)))
 
 
 def test_scores_by_mode_are_those_of_each_modes_own_problem() -> None:
     asked, rng = moded(), torch_rng(0, "t")
     together = scores_of(Ridge(), asked, SETTINGS, Workspace(), rng)
-    for places, part in asked.parts():
+    for rows, part in asked.parts():
         alone = Ridge().scores(part, SETTINGS, Workspace(), rng)
-        assert np.allclose(together[places], alone, atol=1e-5)
+        assert np.allclose(together[rows], alone, atol=1e-5)
     plain = Ridge().scores(replace(asked, modes=None), SETTINGS, Workspace(), rng)
     assert not np.allclose(together, plain, atol=1e-3)
 
@@ -151,14 +151,14 @@ def world(strength: float, seed: int = 0) -> tuple[Problem, np.ndarray, np.ndarr
 
 
 def test_the_mode_is_told_from_beside_what_users_send() -> None:
-    told, by_cosine = [], []
+    right, by_cosine = [], []
     for seed in range(5):
         found, known, drawn = world(1.0, seed)
-        told.append((recognise_modes(found, known, Workspace()) == drawn).mean())
+        right.append((recognise_modes(found, known, Workspace()) == drawn).mean())
         rows = np.concatenate(list(found.updates.blocks()), axis=1)
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         by_cosine.append((known[(rows[found.ask] @ rows[found.nuisance].T).argmax(1)] == drawn).mean())
-    assert np.mean(told) > 0.85
+    assert np.mean(right) > 0.85
     assert np.mean(by_cosine) < 0.7, "else the test shows nothing"
 
 
@@ -207,8 +207,8 @@ def test_models_by_mode_need_mm_aug_alone_and_an_adversary_who_knows_it(bench: B
 
 def test_what_is_trained_by_mode_is_at_most_what_was_announced(bench: Bench) -> None:
     view, questions, devices = bench
-    found, work, rng = training_mixes("adaptive", *bench), Workspace(), torch_rng(0, "t")
-    (clean,) = (mix for mix in found if mix.name == "clean")
+    mixes, work, rng = training_mixes("adaptive", *bench), Workspace(), torch_rng(0, "t")
+    (clean,) = (mix for mix in mixes if mix.name == "clean")
     counts: list[int] = []
 
     def train(plan: DevicePlan) -> ShadowTable:
@@ -218,9 +218,9 @@ def test_what_is_trained_by_mode_is_at_most_what_was_announced(bench: Bench) -> 
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(modes, "standard_errors", lambda gains: 0.0)
-        with_modes(choose(found, work, rng), clean, view, questions, devices, train, work, rng, validation_rounds=4)
-    rehearsed, real = devices_by_mode(view.defences or (), len(view.prior_users), 4)
-    assert 0 < sum(counts[:2]) <= rehearsed
+        with_modes(choose(mixes, work, rng), clean, view, questions, devices, train, work, rng, validation_rounds=4)
+    validation, real = devices_by_mode(view.defences or (), len(view.prior_users), 4)
+    assert 0 < sum(counts[:2]) <= validation
     assert 0 < counts[2] <= real
     assert devices_by_mode((RandAug(alpha=1),), 10, 4) == (0, 0)
 
@@ -248,9 +248,9 @@ def test_a_device_in_a_mode_draws_its_background_from_it(bench: Bench, monkeypat
 
 def test_models_by_mode_are_asked_alone_or_beside_the_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     view, questions, devices = bench
-    found, work, rng = training_mixes("adaptive", *bench), Workspace(), torch_rng(0, "t")
-    first = choose(found, work, rng)
-    (clean,) = (mix for mix in found if mix.name == "clean")
+    mixes, work, rng = training_mixes("adaptive", *bench), Workspace(), torch_rng(0, "t")
+    first = choose(mixes, work, rng)
+    (clean,) = (mix for mix in mixes if mix.name == "clean")
     trained: list[ShadowTable] = []
 
     def train(plan: DevicePlan) -> ShadowTable:
@@ -268,7 +268,7 @@ def test_models_by_mode_are_asked_alone_or_beside_the_others(bench: Bench, monke
     assert (tuple(before), last.name) == (first.mixes, NAME)
     assert beside.weights[-1] == 0.5 and sum(beside.weights) == pytest.approx(1)
     assert set(run(0.0).aps) == {*first.aps, NAME}
-    assert len(trained) == 3, "one rehearsal for each half, and the real attack"
+    assert len(trained) == 3, "one validation for each half, and the real attack"
     check_models(last, clean, trained[-1])
     scores = answer(Ridge(), last.problem, tune(Ridge(), last.folds, work, rng), work, rng).scores
     assert scores.shape == (len(view.anonymous_rows), len(questions.options))
@@ -288,24 +288,24 @@ def check_models(mix: TrainingMix, clean: TrainingMix, trained: ShadowTable) -> 
     np.testing.assert_array_equal(table[asked.ask], before[clean.problem.ask])
     np.testing.assert_array_equal(table[asked.fit[~own]], before[clean.problem.fit])
     np.testing.assert_array_equal(table[asked.fit[own]], trained.updates.values)
-    assert len(table) == len(asked.fit) + len(asked.ask), "no row that nobody asks about"
+    assert len(table) == len(asked.fit) + len(asked.ask), "no row without a use"
     assert asked.modes.fit[own].tolist() == trained.mode.tolist()
     assert asked.labels[own].tolist() == trained.labels.tolist()
     assert set(trained.mode.tolist()) == set(asked.modes.ask.tolist())
     assert sum(len(fold.answers) for fold in mix.folds) == sum(len(fold.answers) for fold in mix.compared)
 
 
-def test_rehearsed_devices_hold_the_half_that_is_not_asked_about(bench: Bench) -> None:
+def test_validation_devices_have_the_half_that_is_not_asked_about(bench: Bench) -> None:
     view, questions, devices = bench
-    found, work, rng = training_mixes("adaptive", *bench), Workspace(), torch_rng(0, "t")
-    (clean,) = (mix for mix in found if mix.name == "clean")
+    mixes, work, rng = training_mixes("adaptive", *bench), Workspace(), torch_rng(0, "t")
+    (clean,) = (mix for mix in mixes if mix.name == "clean")
     plans: list[list[tuple[ShadowDevice, int]]] = []
 
     def train(plan: DevicePlan) -> ShadowTable:
         plans.append(list(plan))
         return train_plan(view, questions, plans[-1])
 
-    with_modes(choose(found, work, rng), clean, view, questions, devices, train, work, rng, validation_rounds=4)
+    with_modes(choose(mixes, work, rng), clean, view, questions, devices, train, work, rng, validation_rounds=4)
     halves = prior_halves(view)
     for side in (0, 1):
         assert plans[side]
@@ -313,4 +313,4 @@ def test_rehearsed_devices_hold_the_half_that_is_not_asked_about(bench: Bench) -
             assert device.defended and device.mode != NO_MODE
             assert torch.equal(device.examples["x"], halves[device.user_id][side]["x"])
     rounds = [{device.round for device, _ in plan} for plan in plans[:2]]
-    assert not rounds[0] & rounds[1], "both halves learn from global models of their own"
+    assert not rounds[0] & rounds[1], "the two halves learn from different global models"

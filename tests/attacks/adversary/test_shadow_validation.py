@@ -49,7 +49,7 @@ class Spy:
 
 @pytest.fixture
 def asked(tiny_run: Task) -> tuple[AttackerView, Questions]:
-    from fedprint.kinds.federation.stages.attack import open_view
+    from fedprint.kinds.federation.building.view import open_view
 
     return open_view(tiny_run, "naive")
 
@@ -102,7 +102,7 @@ def test_the_two_halves_are_disjoint_and_hold_the_whole_prior(asked: tuple[Attac
 
 
 def test_fit_and_ask_share_no_global_model(asked: tuple[AttackerView, Questions], spy: Spy) -> None:
-    """Two updates from one global model resemble each other whoever sent them."""
+    """Two updates from one global model resemble each other, also those of different users."""
     folds = _validations(asked)
     assert len(folds) == 2
     for fold in folds:
@@ -219,7 +219,7 @@ def test_the_question_is_asked_for_every_anonymous_update(asked: tuple[AttackerV
     assert anonymous["user_id"].isna().all()
 
 
-def test_ap_in_rehearsals_is_the_mean_of_those_who_are_asked_about() -> None:
+def test_ap_in_validation_is_the_mean_over_users_with_questions() -> None:
     asked = Problem(updates=MemoryUpdates(sizes={"w": 1}, values=np.zeros((4, 1), np.float32)), fit=np.arange(2),
                     labels=np.arange(2), ask=np.arange(2, 4), options=3)  # fmt: skip
     folds = [Validation(problem=asked, answers=np.array(answers)) for answers in ([0, 1], [0, 0])]

@@ -18,8 +18,8 @@ from fedprint.attacks.descriptions.attribute import (
     ridge_attribute,
 )
 from fedprint.attacks.features import matrix
+from fedprint.attacks.learner import MlpSettings
 from fedprint.attacks.problem import Problem
-from fedprint.attacks.reidentification.mlp import MlpSettings
 from fedprint.attacks.reidentification.reidentify import Workspace
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.rng import torch_rng

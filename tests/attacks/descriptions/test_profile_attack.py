@@ -9,8 +9,8 @@ import torch
 
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice
 from fedprint.attacks.descriptions.profile import (
-    Plan,
     Shadows,
+    ShadowSettings,
     background_devices,
     break_ties,
     choose_blocks,
@@ -21,9 +21,8 @@ from fedprint.attacks.descriptions.profile import (
     has_any,
     head_columns,
     make_shadows,
-    pool_by,
 )
-from fedprint.attacks.reidentification.reidentify import Workspace
+from fedprint.attacks.reidentification.reidentify import Workspace, mean_by_sender
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.rng import torch_rng
@@ -78,8 +77,8 @@ def test_mixed_devices_hold_their_share_of_one_half_of_the_query(
     background = background_devices(view, [0], "multi_label", torch_rng(0))
     x = torch.arange(10.0).reshape(10, 1, 1, 1).expand(10, 3, 32, 32)
     query = {"x": x + 100, "y": torch.ones(10, 12)}
-    plan = Plan(devices=6, rounds=2, shares=(0.5, 1.0))
-    shadows = make_shadows(view, query, background, plan, torch_rng(0))
+    settings = ShadowSettings(devices=6, rounds=2, shares=(0.5, 1.0))
+    shadows = make_shadows(view, query, background, settings, torch_rng(0))
     used: dict[int, set[float]] = {0: set(), 1: set()}
     for device, positive, side in zip(recorder.devices, shadows.positive, shadows.side, strict=True):
         marks = device.examples["x"][:, 0, 0, 0]
@@ -96,10 +95,10 @@ def test_mixed_devices_hold_their_share_of_one_half_of_the_query(
 
 
 def test_too_little_to_learn_from_is_an_error(view: AttackerView) -> None:
-    plan = Plan(devices=6, rounds=2, shares=(0.5,))
+    settings = ShadowSettings(devices=6, rounds=2, shares=(0.5,))
     few = {"x": torch.zeros(3, 3, 32, 32), "y": torch.zeros(3, 12)}
     with pytest.raises(FedprintError, match="3 query examples and 0 background devices"):
-        make_shadows(view, few, [], plan, torch_rng(0))
+        make_shadows(view, few, [], settings, torch_rng(0))
 
 
 def _planted(rng: np.random.Generator, rows: int, mixed: np.ndarray) -> np.ndarray:
@@ -128,9 +127,9 @@ def test_devices_with_the_profile_score_higher() -> None:
 
 def test_pooling_takes_the_mean_per_device() -> None:
     scores = np.array([1.0, 2.0, 6.0])
-    np.testing.assert_allclose(pool_by(["b", "a", "b"], ["a", "b"], scores), [2.0, 3.5])
+    np.testing.assert_allclose(mean_by_sender(scores, ["b", "a", "b"], ["a", "b"]), [2.0, 3.5])
     table = np.array([[1.0, 0], [3, 2], [5, 4]])
-    np.testing.assert_allclose(pool_by(["b", "a", "b"], ["a", "b"], table), [[3, 2], [3, 2]])
+    np.testing.assert_allclose(mean_by_sender(table, ["b", "a", "b"], ["a", "b"]), [[3, 2], [3, 2]])
 
 
 def test_ties_are_broken_and_orders_kept() -> None:

@@ -154,7 +154,7 @@ def test_the_closed_form_of_one_who_knows_the_mechanism_is_better(sigma: float, 
 def test_only_rows_that_sent_a_pixel_are_averaged_over() -> None:
     x, weight, bias = layer_gradients(5)
     weight[:, ::2, :10] = 0.0
-    weight[:, :, 3] = 0.0  # nobody sent this one
+    weight[:, :, 3] = 0.0  # an entry that was not sent
     found = layer_input(weight, bias, knowledge=Knowledge(masked=True))
     kept = [i for i in range(20) if i != 3]
     assert torch.allclose(found[:, kept], x[:, kept], rtol=1e-9) and not bool(found[:, 3].any())
@@ -338,7 +338,7 @@ def test_rules_that_add_up_features_are_refused_where_these_are_signed() -> None
 
 
 @pytest.mark.parametrize("images", [4, 8])
-def test_most_labels_of_a_batch_are_found_and_nearly_all_by_whoever_runs_the_model(images: int) -> None:
+def test_most_labels_of_a_batch_are_found_and_nearly_all_with_the_expected_outputs(images: int) -> None:
     head, y = head_gradients(40, images)
     grey = expected_from(head_gradients(40, 1, grey=True)[0])
     by_rows, by_counts = labels_from("row-sum", head, images), labels_from("counts", head, images, grey)

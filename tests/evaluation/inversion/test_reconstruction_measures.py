@@ -38,9 +38,9 @@ def test_a_reversed_batch_fails_in_index_order_and_not_in_the_best() -> None:
     _, truth = images()
     found = truth[:, ::-1]
     assert (measure.relative_errors(found, truth) > 0.3).all()
-    places = measure.assignment(found, truth)
-    assert (places == [[1, 0]] * 3).all()
-    assert (measure.relative_errors(measure.rearranged(found, places), truth) == 0).all()
+    order = measure.assignment(found, truth)
+    assert (order == [[1, 0]] * 3).all()
+    assert (measure.relative_errors(measure.rearranged(found, order), truth) == 0).all()
 
 
 def test_psnr_and_ssim_match_torchmetrics() -> None:

@@ -1,4 +1,4 @@
-"""How much of a user's data the adversary needs to know (papers.md 2.5: AP by prior examples per user)."""
+"""How much of a user's data the adversary needs (papers.md 2.5: AP by prior examples per user)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from fedprint.analyses.trials import UPDATES, Key, Trial
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, cut_halves, rows_of, shadow_updates, spread_rounds
 from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentification.reidentify import Attack, Tuned, Workspace, answer, tune
-from fedprint.attacks.updates import Joined, MemoryUpdates, Recorded
+from fedprint.attacks.updates import Joined, MemoryUpdates, RowsOf
 from fedprint.attacks.view import AttackerView
 from fedprint.rng import torch_rng
 from fedprint.types import Examples
 
 LEAST_BACKGROUND = 10
-"""Fewer background users are no population to choose settings on."""
+"""Least number of background users from which settings are chosen."""
 
 
 class PriorExamples(Analysis):
     """``prior-examples``: AP by the number of examples per user that the adversary knows, 1, 2, 4 ... all.
 
-    It trains a device per user off line on the first k examples of a random order of the prior (those of 2 hold that
-    of 1; users with fewer keep what they have), from ``rounds`` recorded global models, and asks for every anonymous
-    update. Nothing else of the prior enters: the attack is tuned for each k on ``validation_users`` background users,
-    k examples of each naming a device with others (on the whole prior, by the attack stage, where there are fewer than
-    ten). Keys: ``attack``, ``prior_examples`` (k), ``rounds``, ``tuned_on`` (background or prior).
+    It trains a shadow device per user on the first k examples of a random order of the prior (the sets are nested;
+    users with fewer examples use all of them), from ``rounds`` recorded global models, and names every anonymous
+    update. Nothing else of the prior is used: the attack is tuned for each k on ``validation_users`` background users.
+    There devices with k examples of each user name devices with the others. (With fewer than ten background users it is
+    tuned on the whole prior, by the attack stage.) Keys: ``attack``, ``prior_examples`` (k), ``rounds``, ``tuned_on``
+    (background or prior).
     """
 
     name: Literal["prior-examples"] = "prior-examples"
@@ -59,7 +60,7 @@ class PriorExamples(Analysis):
 
 
 def amounts(most: int) -> list[int]:
-    """Return 1, 2, 4 ... and ``most``; a power of two within a third of it is left out, for it costs as much."""
+    """Return 1, 2, 4 ... and ``most``, without a power of two above two thirds of it, which would cost as much."""
     return [k for k in doubling(most) if k == most or 3 * k < 2 * most]
 
 
@@ -69,7 +70,7 @@ def limited(bench: Bench, k: int, rounds: int) -> Problem:
     known = {user.user_id: some_of(view, user.user_id, user.examples, k) for user in view.prior_users}
     made, names = _train(view, known, spread_rounds(view, rounds), f"{k}-known")
     position = {user: i for i, user in enumerate(bench.everyone.options)}
-    anonymous = Recorded(store=view.store, rows=view.anonymous_rows)
+    anonymous = RowsOf(updates=view.store, rows=view.anonymous_rows)
     return Problem(
         updates=Joined(first=made, second=anonymous),
         fit=np.arange(len(names)),
@@ -87,10 +88,10 @@ def some_of(view: AttackerView, user_id: int, examples: Examples, k: int) -> Exa
 
 @dataclass(frozen=True, kw_only=True)
 class BackgroundValidation:
-    """Background users as if they were attacked: of each, examples to know some of, and updates with the others.
+    """Shadow validation on background users: the adversary knows some examples of each and names updates with others.
 
-    ``known`` maps a user to examples; ``asked`` are updates of devices with the user's other examples, made by the
-    users ``names``; ``rounds`` are global models that none of these updates started from.
+    ``known`` maps a user to examples. ``asked`` are updates of devices with the users' other examples; ``names`` are
+    their users. ``rounds`` are global models from which none of these updates was trained.
     """
 
     view: AttackerView
@@ -101,7 +102,7 @@ class BackgroundValidation:
 
 
 def background_validation(view: AttackerView, users: int, rounds: int) -> BackgroundValidation | None:
-    """Return the rehearsal with at most ``users`` background users, None where they are fewer than ten."""
+    """Return the validation with at most ``users`` background users, None where there are fewer than ten."""
     halves = cut_halves(view, view.background)
     if len(halves) < LEAST_BACKGROUND or view.store.rounds < 2:
         return None

@@ -17,7 +17,7 @@ from fedprint.attacks.problem import Problem
 class TrainingUpdates(Analysis):
     """``training-updates``: AP by the number of recorded prior updates per user, 1, 2, 4 ... all.
 
-    The updates are drawn at random and nested: those of 2 hold that of 1. Users with fewer keep what they have.
+    The updates are drawn at random and nested: those of 2 include that of 1. Users with fewer updates use all of them.
     """
 
     name: Literal["training-updates"] = "training-updates"
@@ -41,7 +41,7 @@ def doubling(most: int) -> list[int]:
 
 
 def _rank_within(problem: Problem, rng: torch.Generator) -> np.ndarray:
-    """Return each fit row's place (p,) in a random order of its user's rows."""
+    """Return each fit row's position (p,) in a random order of its user's rows."""
     shuffled = torch.randperm(len(problem.fit), generator=rng).numpy()
     order = np.lexsort([shuffled, problem.labels])
     starts = np.searchsorted(problem.labels[order], problem.labels[order], side="left")

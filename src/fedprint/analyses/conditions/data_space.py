@@ -1,4 +1,4 @@
-"""An update beside raw examples of the same device: which recognises its user better (gradient-leaks v2, 6.1.6)."""
+"""Does an update or raw examples of the same device identify the user better (gradient-leaks v2, 6.1.6)?"""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ METRICS = ("ap", "top1", "ap_over_chance")
 class DataSpace(Analysis):
     """``data-space``: re-identification from one raw example and from sets of 2, 4 ... ``most``, beside one update.
 
-    Here private examples are exposed on purpose, in the facts of the questions: a comparison, no attack on federated
-    learning. From each private device ``sets`` sets per size are drawn (all its examples, where it has fewer), and the
-    exposed examples are shuffled over all users. Keys: ``space`` (data, update), ``set_size`` and ``attack``:
-    ``network`` (the paper's: a classifier of users, sets by their mean feature) and ``likelihood`` (the best of simpler
-    classifiers on held-out prior examples, log-probabilities summed over the set). Both learn from the raw prior.
+    Here private examples are exposed on purpose, in the facts of the questions: it is a comparison and not an attack on
+    federated learning. From each private device ``sets`` sets per size are drawn (all its examples, where it has
+    fewer), and the exposed examples are shuffled over all users. Keys: ``space`` (data, update), ``set_size`` and
+    ``attack``: ``network`` (the paper's: a classifier of users, sets by their mean feature) and ``likelihood`` (the
+    best of simpler classifiers on held-out prior examples, log-probabilities summed over the set). Both learn from the
+    raw prior.
     """
 
     name: Literal["data-space"] = "data-space"
@@ -39,20 +40,20 @@ class DataSpace(Analysis):
     def ask(self, facts: Facts) -> Iterator[Asked]:
         """Ask who owns each set; facts: examples ``x`` (a, ...), ``members`` (q, most) of them or -1, ``size`` (q,)."""
         rng = numpy_rng(facts.seed, self.name)
-        pool, own_rows = _pool(facts.private, rng)
+        pool, rows_of_users = _pool(facts.private, rng)
         members, sizes, answers = [], [], []
         for size in doubling(self.most):
-            for user, rows in zip(facts.private, own_rows, strict=True):
+            for user, rows in zip(facts.private, rows_of_users, strict=True):
                 for _ in range(self.sets):
                     drawn = rng.choice(rows, min(size, len(rows)), replace=False)
                     members.append(np.pad(drawn, (0, self.most - len(drawn)), constant_values=-1))
                     sizes.append(size)
                     answers.append(user.user_id)
         order = rng.permutation(len(sizes))
-        told = {"x": pool.numpy(), "members": np.array(members)[order], "size": np.array(sizes)[order]}
+        exposed = {"x": pool.numpy(), "members": np.array(members)[order], "size": np.array(sizes)[order]}
         truth = np.array(answers, dtype=np.int64)[order]
         yield (
-            QuestionSet(name=self.name, kind="user", subjects=np.arange(len(order)), facts=told),
+            QuestionSet(name=self.name, kind="user", subjects=np.arange(len(order)), facts=exposed),
             AnswerSet(name=self.name, answers=truth, users=truth),
         )
 
@@ -97,7 +98,7 @@ class DataSpace(Analysis):
 
 
 def _pool(private: tuple[User, ...], rng: np.random.Generator) -> tuple[torch.Tensor, list[Ints]]:
-    """Return all private examples in random order (a, ...), and each user's places among them."""
+    """Return all private examples in random order (a, ...), and each user's positions among them."""
     x = torch.cat([user.examples["x"] for user in private])
     owner = np.repeat(np.arange(len(private)), [len(user.examples["x"]) for user in private])
     order = rng.permutation(len(owner))

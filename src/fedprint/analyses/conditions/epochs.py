@@ -26,10 +26,10 @@ Spans = list[tuple[int, int]]
 class Epochs(Analysis):
     """``epochs``: learn from the prior updates of some rounds, name the anonymous updates of others.
 
-    Training is cut into ``bins`` equal bins of rounds. A user without a recorded prior update in a bin gets one trained
-    off line at the bin's middle round, so that every bin knows every user. A bin of anonymous updates asks for the
-    users that sent some in it. Keys: ``attack``, ``train_bin`` and ``test_bin`` (0 is the earliest), ``train_first``,
-    ``train_last``, ``test_first``, ``test_last`` (rounds, inclusive).
+    Training is cut into ``bins`` equal bins of rounds. For a user without a recorded prior update in a bin a shadow
+    device is trained at the bin's middle round, so that every bin has every user. A bin of anonymous updates asks about
+    the users who sent updates in it. Keys: ``attack``, ``train_bin`` and ``test_bin`` (0 is the earliest),
+    ``train_first``, ``train_last``, ``test_first``, ``test_last`` (rounds, inclusive).
     """
 
     name: Literal["epochs"] = "epochs"
@@ -58,7 +58,7 @@ class Epochs(Analysis):
 
 @dataclass(frozen=True, kw_only=True)
 class Complete:
-    """The closed-world problem on recorded and added prior updates; ``bin`` (p,) tells when each was made."""
+    """The closed-world problem on recorded and added prior updates; ``bin`` (p,) is the bin of each."""
 
     problem: Problem
     bin: Ints
@@ -72,7 +72,7 @@ class Complete:
 
 
 def complete(bench: Bench, spans: Spans) -> Complete:
-    """Return the problem with an update of every user in every bin: what was not recorded is trained off line."""
+    """Return the problem with an update of every user in every bin: missing ones are those of shadow devices."""
     recorded = bench.problem
     bins = _bin_of(bench.view.store, recorded.fit, spans)
     present = set(zip(bins.tolist(), recorded.labels.tolist(), strict=True))
@@ -87,11 +87,11 @@ def complete(bench: Bench, spans: Spans) -> Complete:
         for user in bench.view.prior_users
         if (i, position[bench.view.labels[user.user_id]]) not in present
     ]
-    made = shadow_updates(bench.view, [device for _, _, device in added])
+    shadows = shadow_updates(bench.view, [device for _, _, device in added])
     n = len(added)
     labels = np.array([label for _, label, _ in added], dtype=np.int64)
     problem = Problem(
-        updates=Joined(first=made, second=bench.view.store),
+        updates=Joined(first=shadows, second=bench.view.store),
         fit=np.concatenate([np.arange(n), recorded.fit + n]),
         labels=np.concatenate([labels, recorded.labels]),
         ask=recorded.ask + n,
@@ -108,5 +108,5 @@ def round_bins(rounds: int, bins: int) -> Spans:
 
 def _bin_of(store: UpdateStore, rows: Ints, spans: Spans) -> Ints:
     firsts = [first for first, _ in spans]
-    found: Ints = np.searchsorted(firsts, store.index["round"].to_numpy()[rows], side="right").astype(np.int64) - 1
-    return found
+    bins: Ints = np.searchsorted(firsts, store.index["round"].to_numpy()[rows], side="right").astype(np.int64) - 1
+    return bins

@@ -1,4 +1,4 @@
-"""Which layer gives users away (papers.md 2.5: 27 layers of MobileNet, 3 of the LSTMs)."""
+"""Which layer identifies users (papers.md 2.5: 27 layers of MobileNet, 3 of the LSTMs)?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Group = tuple[str, ...]
 class Layers(Analysis):
     """``layers``: AP from one layer alone, for every recorded layer.
 
-    Each attack is tuned anew on each layer, on the prior alone: ridge chooses the transform and the penalty there.
+    Each attack is tuned again on each layer, on the prior alone: ridge chooses the transform and the penalty there.
     Keys: ``attack``, ``layer`` (name), ``depth`` (1 is next to the input), ``parameters``, ``layers`` (tensors).
     """
 
@@ -48,7 +48,7 @@ class Layers(Analysis):
 
 
 def on_layers(attack: Attack, layers: Group) -> Attack:
-    """Return the attack with the same settings, looking at some layers only."""
+    """Return the attack with the same configuration, on some layers only."""
     return cast(Attack, cast(Component, attack).model_copy(update={"layers": layers}))
 
 

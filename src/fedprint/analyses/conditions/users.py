@@ -1,4 +1,4 @@
-"""Are users harder to tell apart the more of them there are (papers.md 2.5: AP by number of users)?"""
+"""Are users harder to distinguish the more of them there are (papers.md 2.5: AP by number of users)?"""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PREFIX = "users-"
 class Users(Analysis):
     """``users``: AP among 10, 20 ... all users, as if nobody else had taken part.
 
-    Random subsets, drawn ``repeats`` times and nested: those of 20 hold that of 10. Only the chosen users' updates are
-    fit on and asked for. Keys: ``attack``, ``options`` (number of users), ``repeat``.
+    Random subsets, drawn ``repeats`` times and nested: those of 20 include that of 10. The attack learns from and names
+    only the chosen users' updates. Keys: ``attack``, ``options`` (number of users), ``repeat``.
     """
 
     name: Literal["users"] = "users"
@@ -28,7 +28,7 @@ class Users(Analysis):
     repeats: int = Field(default=3, ge=1)
 
     def ask(self, facts: Facts) -> Iterator[Asked]:
-        """Yield, per subset, the question whose each of its anonymous updates is; it names the users in it."""
+        """Yield a question set per subset: who sent each of its anonymous updates; facts: the users in it."""
         users = np.array(facts.users, dtype=np.int64)
         rows = facts.rows("anonymous")
         owner = facts.owner[rows]
@@ -40,10 +40,10 @@ class Users(Analysis):
                 inside = np.isin(owner, chosen)
                 if (size == len(users) and repeat) or len(np.unique(owner[inside])) < 2:
                     continue
-                told = {"users": chosen, "repeat": np.array(repeat)}
+                subset = {"users": chosen, "repeat": np.array(repeat)}
                 name = f"{_PREFIX}{len(chosen):05d}-{repeat}"
                 yield (
-                    QuestionSet(name=name, kind="user", subjects=obs_id[inside], facts=told),
+                    QuestionSet(name=name, kind="user", subjects=obs_id[inside], facts=subset),
                     AnswerSet(name=name, answers=owner[inside], users=owner[inside]),
                 )
 

@@ -1,4 +1,4 @@
-"""What exhibits share: raw examples as points, labels as histograms, and who is easiest and hardest to recognise."""
+"""Shared by exhibits: raw examples as points, labels as histograms, and the most and least recognisable users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedprint.types import Doubles, Ints, User
 
 
 def point_kind(scene: Scene) -> str:
-    """Return in words what :func:`points` are made of."""
+    """Return in words the features of :func:`points`."""
     if scene.features is not None:
         return "activations of the final model's penultimate layer"
     return "token counts" if scene.task in TEXT_TASKS else "pixels"
@@ -71,9 +71,9 @@ def labels(scene: Scene, users: tuple[User, ...]) -> Labels:
     """Count the users' labels: classes, next words of a language model, ratings of a regression (all that occur)."""
     if scene.task == "regression":
         ratings = np.unique(np.concatenate([user.examples["y"].numpy() for user in (*scene.private, *scene.prior)]))
-        place = {user.user_id: np.searchsorted(ratings, user.examples["y"].numpy()) for user in users}
+        classes = {user.user_id: np.searchsorted(ratings, user.examples["y"].numpy()) for user in users}
         names = tuple(f"{rating:g}" for rating in ratings)
-        return Labels(counts={user: _count(found, len(names)) for user, found in place.items()}, names=names)
+        return Labels(counts={user: _count(y, len(names)) for user, y in classes.items()}, names=names)
     counts = {user.user_id: _class_counts(user.examples["y"].numpy(), len(scene.class_names)) for user in users}
     return Labels(counts=counts, names=scene.class_names)
 

@@ -1,4 +1,4 @@
-"""What a device's output layer tells of its labels, prior device beside private one (papers.md 2.5)."""
+"""What a device's output layer reveals of its labels, for prior and private device (papers.md 2.5)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ClassBias(Analysis):
 
 
 def output_layer(scene: Scene) -> str | None:
-    """Return the recorded tensor to look at: the output weights (c, h), for a language model the output bias (c,).
+    """Return the name of the recorded output weights (c, h), for a language model of the output bias (c,).
 
     The last tensor with one row per class; None where none is recorded, and for a regression.
     """
@@ -84,8 +84,8 @@ def output_layer(scene: Scene) -> str | None:
 
 def rows_of_device(scene: Scene, user_id: int, role: str) -> Ints:
     """Return the store's rows that a user's device of a role sent."""
-    found: Ints = np.flatnonzero((scene.owner == user_id) & (scene.store.index["role"] == role).to_numpy())
-    return found
+    rows: Ints = np.flatnonzero((scene.owner == user_id) & (scene.store.index["role"] == role).to_numpy())
+    return rows
 
 
 def _with_both_devices(scene: Scene) -> dict[int, float]:

@@ -16,7 +16,7 @@ from fedprint.rng import numpy_rng
 
 
 class Distances(Analysis):
-    """``distances``: per user the median feature distance among its own examples and to random ones of other users.
+    """``distances``: per user the median feature distance among its examples and to random ones of other users.
 
     Private examples, at most ``most`` of each user, as L2-normalised pooled features. The exhibit has ``kind`` (what
     the features are), ``users`` (``user_id``, ``intra``, ``inter``, ``examples``; distances in [0, 2]), ``n`` and
@@ -33,13 +33,13 @@ class Distances(Analysis):
         if len(known) < 2:
             return None
         everything = np.concatenate(list(known.values()))
-        owner = np.repeat(list(known), [len(own) for own in known.values()])
+        owner = np.repeat(list(known), [len(examples) for examples in known.values()])
         rows = []
-        for user_id, own in known.items():
+        for user_id, examples in known.items():
             others = np.flatnonzero(owner != user_id)
             drawn = numpy_rng(scene.seed, self.name, user_id).choice(others, min(self.most, len(others)), replace=False)
-            intra, inter = float(np.median(pdist(own))), float(np.median(cdist(own, everything[drawn])))
-            rows.append({"user_id": user_id, "intra": intra, "inter": inter, "examples": len(own)})
+            intra, inter = float(np.median(pdist(examples))), float(np.median(cdist(examples, everything[drawn])))
+            rows.append({"user_id": user_id, "intra": intra, "inter": inter, "examples": len(examples)})
         closer = sum(row["intra"] < row["inter"] for row in rows)
         interval = binomtest(closer, len(rows)).proportion_ci(method="exact")
         share = {"value": closer / len(rows), "lo": float(interval.low), "hi": float(interval.high)}

@@ -1,4 +1,4 @@
-"""Do users separate better in their updates than in their raw data (papers.md 2.5: one t-SNE beside the other)?"""
+"""Are users separated better by their updates than by their raw data (papers.md 2.5: two t-SNE plots)?"""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pydantic import Field
 
 from fedprint.analyses.base import Analysis, Scene
 from fedprint.analyses.exhibits.base import point_kind, points
-from fedprint.attacks.embed import LIMIT, two_dimensions
-from fedprint.types import Doubles, Floats
+from fedprint.attacks.embed import LIMIT, flat, two_dimensions
+from fedprint.types import Floats
 
 Panel = list[dict[str, Any]]
 
@@ -38,14 +38,14 @@ class RawFeatures(Analysis):
 
 def _raw(scene: Scene, chosen: list[int]) -> Panel:
     each = LIMIT // (2 * len(chosen))
-    found, marks = [], []
+    examples, marks = [], []
     for role, users in (("prior", scene.prior), ("private", scene.private)):
         for user in users:
             if user.user_id in chosen:
-                own = points(scene, user, each)
-                found.append(own)
-                marks += [(user.user_id, role)] * len(own)
-    return _panel(flat(np.concatenate(found)), marks)
+                drawn = points(scene, user, each)
+                examples.append(drawn)
+                marks += [(user.user_id, role)] * len(drawn)
+    return _panel(flat(np.concatenate(examples)), marks)
 
 
 def _updates(scene: Scene, chosen: list[int]) -> Panel:
@@ -55,17 +55,6 @@ def _updates(scene: Scene, chosen: list[int]) -> Panel:
     marks = list(zip(scene.owner[rows].tolist(), roles, strict=True))
     shown = np.flatnonzero(~np.isnan(xy[:, 0]))
     return _panel(xy[shown], [marks[i] for i in shown])
-
-
-def flat(x: Doubles) -> Floats:
-    """Return t-SNE coordinates (n, 2) of points (n, f), on their principal components."""
-    from sklearn.decomposition import PCA
-    from sklearn.manifold import TSNE
-
-    low = PCA(n_components=min(30, *x.shape, len(x) - 1), random_state=0).fit_transform(x)
-    perplexity = min(20.0, (len(x) - 1) / 3)
-    xy: Floats = TSNE(n_components=2, init="pca", perplexity=perplexity, random_state=0).fit_transform(low)
-    return xy
 
 
 def _panel(xy: Floats, marks: list[tuple[int, str]]) -> Panel:

@@ -1,4 +1,4 @@
-"""Who is recognised, who is not, and what in their data goes with it (papers.md 2.5)."""
+"""Which users are recognised, and which properties of their data correlate with it (papers.md 2.5)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REASONS: Mapping[str, str] = {
 
 
 class Recognisable(Analysis):
-    """``recognisable``: the AP of every user beside the bias of its labels.
+    """``recognisable``: the AP of every user and the bias of its labels.
 
     The exhibit has ``users`` (``user_id``, ``ap`` and a number for each of :data:`REASONS`), ``reasons`` (their
     ``meaning`` and Spearman's ``correlation`` with the AP, with ``lo`` and ``hi`` at 95 % and ``p``; None where a
@@ -37,7 +37,7 @@ class Recognisable(Analysis):
     top: int = Field(default=5, ge=1)
 
     def exhibit(self, scene: Scene) -> Mapping[str, Any] | None:
-        """Return users and reasons; None without a user that was asked for."""
+        """Return users and reasons; None where no user has an AP."""
         ap = {user: value for user, value in scene.ap.items() if np.isfinite(value)}
         if not ap:
             return None
@@ -58,24 +58,26 @@ class Recognisable(Analysis):
         return {"users": rows, "reasons": reasons, **ends}
 
     def _top(self, known: Labels, user: int) -> list[dict[str, Any]]:
-        own, population = known.shares(user), known.population
-        gain = own * np.log(np.maximum(own, 1e-12) / np.maximum(population, 1e-12))
+        shares, population = known.shares(user), known.population
+        gain = shares * np.log(np.maximum(shares, 1e-12) / np.maximum(population, 1e-12))
         best = [i for i in np.argsort(-gain, kind="stable")[: self.top].tolist() if gain[i] > 0]
-        return [{"label": known.names[i], "share": float(own[i]), "population": float(population[i])} for i in best]
+        return [{"label": known.names[i], "share": float(shares[i]), "population": float(population[i])} for i in best]
 
 
 def _why(scene: Scene, ap: Mapping[int, float]) -> list[dict[str, float]]:
     """Return the numbers of :data:`REASONS` for each user of ``ap``."""
     private, prior = labels(scene, scene.private), labels(scene, scene.prior)
     population = private.population
-    known, own = ({u.user_id: len(u.examples["y"]) for u in users} for users in (scene.prior, scene.private))
+    prior_examples, examples = (
+        {u.user_id: len(u.examples["y"]) for u in users} for users in (scene.prior, scene.private)
+    )
     senders = scene.owner[(scene.store.index["role"] == "anonymous").to_numpy()]
     return [
         {
             "divergence": divergence(private.shares(user), population),
             "entropy": entropy(private.shares(user)),
-            "examples": own[user],
-            "prior_examples": known[user],
+            "examples": examples[user],
+            "prior_examples": prior_examples[user],
             "drift": divergence(private.shares(user), prior.shares(user)),
             "updates": int((senders == user).sum()),
         }

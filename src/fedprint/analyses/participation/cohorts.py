@@ -1,6 +1,6 @@
-"""Who took part, when one sees sums or released models only (papers.md 5.2: views ``aggregate`` and ``central``).
+"""Who took part in a round, from sums or released models only (papers.md 5.2: views ``aggregate`` and ``central``).
 
-The weights of a ridge regression of the sum on candidates score who took part (analyses/participation/sums.py).
+The scores are the weights of a ridge regression of the sum on candidates (analyses/participation/sums.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedprint.analyses.participation.sums import (
     shared_directions,
     sums,
 )
-from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
+from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial, binary_trial
 from fedprint.types import Doubles
 
 QUESTIONS = "participation"
@@ -32,7 +32,7 @@ class Participation(Analysis):
 
     ``rounds`` of the training are asked about, evenly spread. Metric: ``participation_ap``, the average precision over
     all pairs of user and round. Keys: ``attack`` (candidates), ``view`` (aggregate, central), ``cohort``. The penalty
-    is chosen in rehearsals, on sums with as many members and as much noise.
+    is chosen in simulated cohorts, on sums with as many members and as much noise.
     """
 
     knows_defences: ClassVar[bool] = True
@@ -62,23 +62,16 @@ class Participation(Analysis):
         column = {user.user_id: i for i, user in enumerate(bench.view.prior_users)}
         seen: dict[tuple[Summed, int], Doubles] = {}
         for t in rounds:
-            seen |= {(view, t): found for view, found in sums(bench.view, t).items()}
+            seen |= {(view, t): rests for view, rests in sums(bench.view, t).items()}
         levels = {(view, t): level(bench.view, t, view, rest.shape[1]) for (view, t), rest in seen.items()}
-        found = calibrated(bench.view, self.validation_rounds, dict.fromkeys(levels.values()))
+        calibrations = calibrated(bench.view, self.validation_rounds, dict.fromkeys(levels.values()))
         weights: dict[tuple[Summed, int], Doubles] = {}
         for t in rounds:
             bench.progress(f"round {t}")
             candidates = candidates_in(bench.view, t, shared_directions(bench.view, t))
-            for view in SUMMED:  # in the sum that shows the user best
-                weights[view, t] = candidates.explain(seen[view, t], found[levels[view, t]].penalty).max(1)
+            for view in SUMMED:  # the score in the sum where it is highest
+                weights[view, t] = candidates.explain(seen[view, t], calibrations[levels[view, t]].penalty).max(1)
         for view in SUMMED:
             scores = np.array([weights[view, t][column[user]] for t, user in pairs.tolist()])
             keys: dict[str, Key] = {"attack": "candidates", "view": view, "cohort": bench.view.store.layout.cohort}
-            yield Trial(
-                questions=QUESTIONS,
-                rows=np.arange(len(pairs)),
-                options=np.zeros(0, dtype=np.int64),
-                scores=scores[:, None],
-                keys=keys,
-                metrics=("participation_ap",),
-            )
+            yield binary_trial(QUESTIONS, scores, keys, ("participation_ap",))

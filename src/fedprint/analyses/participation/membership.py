@@ -1,14 +1,13 @@
-"""Did this client take part at all? Asked of who sees raw updates, sums per round, or the released models only.
+"""Did this client take part at all? For an adversary that sees raw updates, sums per round, or released models only.
 
-Members and others are alike but for the one thing asked about: half of all users (``federation.absent``) keep their
-anonymous device at home, while everybody's prior device takes part and everybody's prior is known. From sums and
-released models the adversary first scores who took part in each round, as ``participation`` does. How those scores
-fall for members and for others it learns from simulated rounds (sums.py), one for each sampling rate and noise that
-rounds have, both public, and it adds up the likelihood ratios of the rounds. Where the server sees sums of groups, a
-member is in one of them.
+Members and others differ only in what is asked: the anonymous devices of half of all users (``federation.absent``) do
+not take part, while all prior devices take part and all priors are known. From sums and released models the adversary
+first scores who took part in each round, as ``participation`` does. It learns the distributions of these scores for
+members and for others from simulated rounds (sums.py), one for each sampling rate and noise, both public. Then it adds
+up the likelihood ratios of the rounds. Where the server sees sums of groups, a member is in one of them.
 
-Differential privacy promises more: that nobody can tell even who knows every example of the device. So the same is
-asked of an adversary who has these, without knowing whether the device took part.
+Differential privacy promises more: even an adversary that knows every example of the device cannot see whether it took
+part. So the analysis also evaluates an adversary with these examples.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from fedprint.analyses.participation.sums import (
     shared_directions,
     sums,
 )
-from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
+from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial, binary_trial
 from fedprint.attacks.reidentification.reidentify import pool
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import INPUTS, take
@@ -47,9 +46,9 @@ class Membership(Analysis):
     Metrics: ``membership_auc`` and ``membership_tpr`` (at 5 % false alarms) over users; ``participation_ap``, the
     average precision over pairs of user and round, of the scores that they are made of. Keys: ``view``; ``attack`` is
     the experiment's selected one under ``local``, ``candidates`` under the others, and ``loss``, of the final model on
-    the user's prior, under ``central``. ``rounds`` of the training are looked at, evenly spread. ``knows`` says what
-    candidates are made of: each user's prior, or the ``data`` of the very device (attack ``known-data``), which the
-    questions then hold for members and others alike.
+    the user's prior, under ``central``. The adversary reads ``rounds`` of the training, evenly spread. ``knows`` says
+    from which data candidates are made: each user's prior, or the ``data`` of the anonymous device itself (attack
+    ``known-data``), which the questions then contain for members and others.
     """
 
     knows_defences: ClassVar[bool] = True
@@ -62,20 +61,20 @@ class Membership(Analysis):
     def ask(self, facts: Facts) -> Iterator[Asked]:
         """Ask about every user, and about every user in every round.
 
-        Raises FedprintError where everybody took part, or nobody: then there is nothing to tell apart.
+        Raises FedprintError where all users took part, or none: then there is nothing to distinguish.
         """
         users = np.array(facts.users, dtype=np.int64)
         answers = np.isin(users, facts.owner[facts.rows("anonymous")]).astype(np.int64)
         if len(set(answers.tolist())) < 2:
             who = "every" if answers.all() else "no"
             raise FedprintError(f"analyses.membership: {who} user took part; set federation.absent to 0.5, say")
-        told = _examples_of(facts.private, users) if "data" in self.knows else {}
-        asked = QuestionSet(name=USERS, kind="fits", subjects=users, facts=told)
+        known = _examples_of(facts.private, users) if "data" in self.knows else {}
+        asked = QuestionSet(name=USERS, kind="fits", subjects=users, facts=known)
         yield asked, AnswerSet(name=USERS, answers=answers, users=users)
-        for pairs, found in Participation(rounds=self.rounds).ask(facts):
+        for pairs, truth in Participation(rounds=self.rounds).ask(facts):
             yield (
                 QuestionSet(name=ROUNDS, kind="fits", subjects=pairs.subjects),
-                AnswerSet(name=ROUNDS, answers=found.answers, users=found.users),
+                AnswerSet(name=ROUNDS, answers=truth.answers, users=truth.users),
             )
 
     def trials(self, bench: Bench) -> Iterator[Trial]:
@@ -83,8 +82,8 @@ class Membership(Analysis):
         users = bench.questions[USERS].subjects
         pairs = bench.questions[ROUNDS].subjects
         rounds = np.unique(pairs[:, 0])
-        place = {int(user): i for i, user in enumerate(users)}
-        row = np.searchsorted(rounds, pairs[:, 0]), np.array([place[int(user)] for user in pairs[:, 1]])
+        position = {int(user): i for i, user in enumerate(users)}
+        row = np.searchsorted(rounds, pairs[:, 0]), np.array([position[int(user)] for user in pairs[:, 1]])
         for attack, view, by_round, by_user in self._scores(bench, rounds.tolist(), users):
             yield _trial(ROUNDS, by_round[row], attack, view, ("participation_ap",))
             yield _trial(USERS, by_user, attack, view, ("membership_auc", "membership_tpr"))
@@ -111,7 +110,7 @@ class Membership(Analysis):
     ) -> Iterator[tuple[Summed, Doubles, Doubles]]:
         view = bench.view
         levels = {(name, t): level(view, t, name, shown.shape[1]) for (name, t), shown in seen.items()}
-        found = calibrated(view, self.validation_rounds, dict.fromkeys(levels.values()), known=known is not None)
+        calibrations = calibrated(view, self.validation_rounds, dict.fromkeys(levels.values()), known=known is not None)
         order = [user.user_id for user in view.prior_users] if known is None else list(known)
         columns = [order.index(user) for user in users.tolist()]
         scores: dict[Summed, list[Doubles]] = {name: [] for name in SUMMED}
@@ -121,45 +120,43 @@ class Membership(Analysis):
             candidates = candidates_in(view, t, directions, known)
             for name in SUMMED:
                 at = levels[name, t]
-                each = candidates.explain(seen[name, t], found[at].penalty)[columns]
-                scores[name].append(each.max(1))  # in the sum that shows the user best
-                ratios[name].append(found[at].ratios(each, at.rate))
+                each = candidates.explain(seen[name, t], calibrations[at].penalty)[columns]
+                scores[name].append(each.max(1))  # the score in the sum where it is highest
+                ratios[name].append(calibrations[at].ratios(each, at.rate))
         for name in SUMMED:
             yield name, np.stack(scores[name]), np.sum(ratios[name], axis=0)
 
 
 def _examples_of(private: Sequence[User], users: Ints) -> dict[str, NDArray[Any]]:
-    """Return the raw examples of all anonymous devices, of those that stayed at home too: ``x``, ``y``, ``owner``."""
-    held = {user.user_id: user.examples for user in private}
-    parts = [held[user] for user in users.tolist()]
+    """Return the raw examples of all anonymous devices, of absent ones too: ``x``, ``y``, ``owner``."""
+    examples = {user.user_id: user.examples for user in private}
+    parts = [examples[user] for user in users.tolist()]
     owner = np.repeat(users, [len(part["y"]) for part in parts])
     return {"owner": owner, **{name: torch.cat([part[name] for part in parts]).numpy() for name in INPUTS[:2]}}
 
 
 def _known(bench: Bench) -> dict[int, Examples]:
-    """Return these examples by user, as models take them."""
+    """Return these examples by user, as model input."""
     asked = bench.questions[USERS]
-    told = {name: torch.from_numpy(values) for name, values in asked.facts.items()}
-    owner = told.pop("owner")
-    return {user: bench.ready(take(told, owner == user)) for user in asked.subjects.tolist()}
+    examples = {name: torch.from_numpy(values) for name, values in asked.facts.items()}
+    owner = examples.pop("owner")
+    return {user: bench.ready(take(examples, owner == user)) for user in asked.subjects.tolist()}
 
 
 def _trial(questions: str, scores: Doubles, attack: str, view: View, metrics: tuple[str, ...]) -> Trial:
     keys: dict[str, Key] = {"attack": attack, "view": view}
-    if view == "local":  # by the recorded updates of the adversary's own devices, which are defended as all are
+    if view == "local":  # from the recorded updates of prior devices, which are defended like all others
         keys["recipe"] = "recorded"
-    options = np.zeros(0, dtype=np.int64)
-    rows = np.arange(len(scores))
-    return Trial(questions=questions, rows=rows, options=options, scores=scores[:, None], keys=keys, metrics=metrics)
+    return binary_trial(questions, scores, keys, metrics)
 
 
 # ---- raw updates ---------------------------------------------------------------------------------------------------
 
 
 def from_updates(bench: Bench, rounds: list[int], users: Ints) -> tuple[Doubles, Doubles]:
-    """Return how well the best update of each round (T, U), and the best device of all (U,), fits each user.
+    """Return each user's score in the best update of each round (T, U), and in the best device of all (U,).
 
-    By the experiment's selected attack, in nats; a round without anonymous updates fits nobody.
+    By the experiment's selected attack, in nats; a round without anonymous updates has the lowest score for all users.
     """
     scores = bench.scores(SELECTED, bench.problem, USERS)[:, np.searchsorted(bench.options, users)]
     index = bench.view.store.index.iloc[bench.view.anonymous_rows]

@@ -1,11 +1,12 @@
-"""Sums of updates and released models, explained by candidates: what tells who took part in a round, and how surely.
+"""Sums of updates and released models, explained by candidates: scores of who took part in a round.
 
-Under secure aggregation the server sees sums of a cohort's updates; outside it one sees the global model of each round,
-after the server's noise. In both cases the adversary takes away what its own devices sent, and explains the rest by
-candidates: one off-line device per prior user, trained from the same global model. What all updates share says nothing
-about who sent them: it is taken out first. How scores fall for members and for others is learned in rehearsals, on sums
-of halves of the priors (in the spirit of LiRA, Carlini et al. 2022). A mean of its own for each user, as LiRA has, made
-the attack worse: what a user's first half shares with second halves is not what its prior shares with the cohort.
+Under secure aggregation the server sees sums of a cohort's updates; everybody else sees the global model of each round,
+after the server's noise. In both cases the adversary subtracts the updates of its prior devices, and explains the rest
+by candidates: one shadow device per prior user, trained from the same global model. What all updates have in common
+does not depend on who sent them, so it is removed first. The distributions of scores for members and for others are
+learned in simulated cohorts, from sums of halves of the priors (as in LiRA, Carlini et al. 2022). A separate mean for
+each user, as in LiRA, made the attack worse: what a user's first half has in common with second halves is not what its
+prior has in common with the cohort.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ SUMMED: tuple[Summed, ...] = ("aggregate", "central")
 """Views that show no single update."""
 
 PENALTIES = (0.1, 1.0, 10.0, 100.0)
-"""Of the candidates' mean square; the largest makes the weights plain inner products."""
+"""As shares of the candidates' mean square; with the largest the weights are nearly inner products."""
 
 _COHORTS = 10
-"""Rehearsed cohorts per round."""
+"""Simulated cohorts per round."""
 
 _BACKGROUND, _SHARED = 32, 8
-"""Background users who train off line, and how many leading directions of their updates count as shared, at most half.
+"""The number of background users with a shadow device, and of leading directions that count as shared, at most half.
 
 80 writers, 40 of them members, 10 undefended sums, seed 0, penalty 1: AUC of membership .64 without these, .69 with.
 """
@@ -49,17 +50,17 @@ _BACKGROUND, _SHARED = 32, 8
 
 
 def rests(view: AttackerView, t: int) -> Mapping[Summed, Doubles]:
-    """Return round t's sum of anonymous updates (d,) as each view shows it: example-weighted, own devices taken out.
+    """Return round t's weighted sum of anonymous updates (d,) as each view shows it, without the prior devices.
 
-    From single updates only their sum is used. How the server weights, divides and accelerates is public.
+    Of single updates only their sum is used. The server's weights, divisors and momentum are public.
     """
     index, rule = view.store.index, view.rule
     rows = np.flatnonzero((index["round"] == t).to_numpy())
     weights = np.ones(len(rows)) if rule.equal else index["num_examples"].to_numpy(dtype=np.float64)[rows]
     total = weights.sum() if rule.divisors is None else rule.divisors[t]
     updates = view.store.matrix(rows=rows, dtype=np.float64)
-    own = (index["role"].to_numpy()[rows] == "prior") * weights
-    known = own @ updates
+    prior = (index["role"].to_numpy()[rows] == "prior") * weights
+    known = prior @ updates
     return {"aggregate": weights @ updates - known, "central": total * _step(view, t) - known}
 
 
@@ -70,8 +71,8 @@ def sums(view: AttackerView, t: int) -> Mapping[Summed, Doubles]:
     whole round alone.
     """
     whole = rests(view, t)
-    found = {name: rest[:, None] for name, rest in whole.items()}
-    return found if (groups := _groups(view, t)) is None else {**found, "aggregate": groups}
+    columns = {name: rest[:, None] for name, rest in whole.items()}
+    return columns if (groups := _groups(view, t)) is None else {**columns, "aggregate": groups}
 
 
 def _groups(view: AttackerView, t: int) -> Doubles | None:
@@ -80,8 +81,8 @@ def _groups(view: AttackerView, t: int) -> Doubles | None:
     rows = np.flatnonzero(((index["round"] == t) & (index["role"] == "anonymous")).to_numpy())
     groups: dict[bytes, list[int]] = {}
     updates = view.store.matrix(rows=rows, dtype=np.float64)
-    for place, update in enumerate(updates):
-        groups.setdefault(update.tobytes(), []).append(place)
+    for i, update in enumerate(updates):
+        groups.setdefault(update.tobytes(), []).append(i)
     if len(groups) in (len(rows), 1):
         return None
     weights = np.ones(len(rows)) if view.rule.equal else index["num_examples"].to_numpy(dtype=np.float64)[rows]
@@ -105,29 +106,29 @@ def _change(view: AttackerView, t: int) -> Doubles:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Updates (U, d) of those who may have taken part, without what all updates share, and their products (U, U)."""
+    """Updates (U, d) of possible members, without what all updates have in common, and their products (U, U)."""
 
     updates: Doubles
     inner: Doubles
 
     @classmethod
     def of(cls, updates: Doubles, shared: Doubles | None = None) -> Candidates:
-        """Take out of ``updates`` the directions ``shared`` (k, d; orthonormal), and what is left of their mean.
+        """Remove from ``updates`` the directions ``shared`` (k, d; orthonormal), and the rest of their mean.
 
-        A sum holds the common part once for every member. Its inner product with a candidate would be an offset of the
-        candidate's own, the same in every round, whoever is a member.
+        A sum contains the common part once for every member. Its inner product with a candidate would be an offset that
+        depends on the candidate alone, not on who is a member.
         """
-        own = updates if shared is None else updates - (updates @ shared.T) @ shared
-        mean = own.mean(0)
+        rest = updates if shared is None else updates - (updates @ shared.T) @ shared
+        mean = rest.mean(0)
         size = np.linalg.norm(mean)
-        if size > 1e-9 * np.linalg.norm(own):  # else it is what rounding leaves of no mean
-            own = own - np.outer(own @ (mean / size), mean / size)
-        return cls(updates=own, inner=own @ own.T)
+        if size > 1e-9 * np.linalg.norm(rest):  # else the mean is 0 up to rounding
+            rest = rest - np.outer(rest @ (mean / size), mean / size)
+        return cls(updates=rest, inner=rest @ rest.T)
 
     def explain(self, rest: Doubles, penalty: float) -> Doubles:
-        """Return how much each candidate explains of the rest (d,), at unit spread over candidates: (U,).
+        """Return the weight (U,) of each candidate in a ridge regression of ``rest`` (d,), at unit spread.
 
-        By the weights of a ridge regression. Of several rests (d, n) at once: (U, n).
+        For several rests (d, n) the result is (U, n).
         """
         inner = self.inner.copy()
         inner[np.diag_indices_from(inner)] += max(penalty * np.trace(inner) / len(inner), 1e-30)
@@ -139,7 +140,7 @@ class Candidates:
 def candidates_in(
     view: AttackerView, t: int, shared: Doubles, known: Mapping[int, Examples] | None = None
 ) -> Candidates:
-    """Return round t's candidates: each user's whole prior, or the device's own data where these are ``known``.
+    """Return round t's candidates, from each user's whole prior, or from the device's data where these are ``known``.
 
     In the order of ``view.prior_users``, or of ``known``. ``shared`` are the round's :func:`shared_directions`.
     """
@@ -148,9 +149,10 @@ def candidates_in(
 
 
 def shared_directions(view: AttackerView, t: int) -> Doubles:
-    """Return directions (k, d), orthonormal, in which updates of round t differ for reasons that are no user's own.
+    """Return directions (k, d), orthonormal, in which updates of round t differ whoever the user is.
 
-    The leading ones of background users' updates, not centred: the first is about their mean. None without background.
+    They are the leading ones of background users' updates. These are not centred: the first direction is about their
+    mean. Without background there are none.
     """
     some = {user.user_id: user.examples for user in view.background[:_BACKGROUND]}
     if not some:
@@ -162,23 +164,23 @@ def shared_directions(view: AttackerView, t: int) -> Doubles:
 
 
 def _updates(view: AttackerView, examples: Mapping[int, Examples], t: int, tag: str) -> Doubles:
-    """Return an off-line update (U, d) of each user in round t, defended where the adversary knows how."""
+    """Return the update (U, d) of a shadow device of each user in round t, under the defences that are known."""
     defended = view.defences is not None
     devices: Sequence[ShadowDevice] = [
-        ShadowDevice(user_id=user, examples=found, round=t, tag=f"candidate-{tag}", defended=defended)
-        for user, found in examples.items()
+        ShadowDevice(user_id=user, examples=held, round=t, tag=f"candidate-{tag}", defended=defended)
+        for user, held in examples.items()
     ]
     return shadow_updates(view, devices).values.astype(np.float64)
 
 
-# ---- rehearsals ----------------------------------------------------------------------------------------------------
+# ---- simulated cohorts ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """What of a round is public: the share of devices that it samples, how many are in a sum, and the noise on it.
+    """The public parameters of a round: its sampling rate, the expected anonymous ``members`` of a sum, and the noise.
 
-    ``members`` are the anonymous devices expected in the sum. ``noise`` is a standard deviation per coordinate.
+    ``noise`` is a standard deviation per coordinate.
     """
 
     rate: float
@@ -189,7 +191,7 @@ class Level:
 def level(view: AttackerView, t: int, seen: Summed, groups: int = 1) -> Level:
     """Return the level of round ``t`` in a view, where ``groups`` of devices have a sum each.
 
-    Sums are seen before the server's noise, and an adversary that does not know of the defence knows of no noise.
+    The server sees sums before it adds noise. The naive adversary knows of no noise.
     """
     rule = view.rule
     noisy = seen == "central" and rule.noise and view.defences is not None
@@ -216,28 +218,28 @@ class Calibration:
         return math.hypot(self.inside[1], self.outside[1]) / math.sqrt(2)
 
     def ratios(self, scores: Doubles, rate: float) -> Doubles:
-        """Return log-likelihood ratios (...) of scores in a round's n sums (..., n): of a member over one who never is.
+        """Return log-likelihood ratios (...) of scores in a round's n sums (..., n): of a member over a non-member.
 
-        A member is in one of the sums in a round at ``rate``, and as likely in each.
-        Both spreads are taken as equal (their root mean square), so that a higher score never speaks against a member.
-        Where members did not score higher in rehearsals, scores say nothing: all ratios are 0.
+        With probability ``rate`` a member takes part in a round, in one of the sums, all equally likely.
+        Both spreads are taken as equal (their root mean square), so that a higher score never lowers the ratio.
+        Where members did not score higher in the simulated cohorts, all ratios are 0.
         """
         if self.separation <= 0:
             return np.zeros(scores.shape[:-1])
         inside, outside = (norm.logpdf(scores, mean, self.spread) for mean in (self.inside[0], self.outside[0]))
         gain = logsumexp(inside - outside, axis=-1) - np.log(scores.shape[-1])
-        found: Doubles = np.logaddexp(np.log1p(-rate), np.log(rate) + gain) if rate < 1 else gain
-        return found
+        ratio: Doubles = np.logaddexp(np.log1p(-rate), np.log(rate) + gain) if rate < 1 else gain
+        return ratio
 
 
 def calibrated(
     view: AttackerView, rounds: int, levels: Collection[Level], *, known: bool = False
 ) -> Mapping[Level, Calibration]:
-    """Return, by level, the penalty that separates members best in rehearsals of ``rounds`` rounds, and how well.
+    """Return, by level, the penalty that separates members best in simulated cohorts of ``rounds`` rounds.
 
-    Cohorts are sums of second halves of priors, weighted as the server weights, with the level's noise; first halves
-    explain them. Of one who has ``known`` data before it, wholes explain wholes, whose batches come in another order.
-    Users with one example have no halves: with fewer than four others nothing is rehearsed.
+    Cohorts are sums of second halves of priors, weighted as the server does, with the level's noise; first halves
+    explain them. For an adversary with ``known`` data whole priors explain whole priors, with batches in another order.
+    Users with one example have no halves: with fewer than four other users there is no simulation.
     """
     rng = numpy_rng(view.seed, "rehearsed-cohorts")
     if known:
@@ -252,7 +254,7 @@ def calibrated(
     scores: dict[Level, dict[float, list[Doubles]]] = {at: {p: [] for p in PENALTIES} for at in levels}
     members: dict[Level, list[NDArray[np.bool_]]] = {at: [] for at in levels}
     for t in spread_rounds(view, rounds):
-        # a defence draws anew for the second halves, as it did for the devices that are asked about
+        # a defence draws again for the second halves, as it did for the anonymous devices
         first, second = (
             _updates(view, {u: pair[side] for u, pair in halves.items()}, t, f"half-{side}") for side in (0, 1)
         )
@@ -263,8 +265,8 @@ def calibrated(
                 members[at].append(order < sizes[at])
             rest = [(weights * members[at][-1]) @ second + at.noise * drawn for at in levels]
             for p in PENALTIES:
-                for at, found in zip(levels, candidates.explain(np.stack(rest, axis=1), p).T, strict=True):
-                    scores[at][p].append(found)
+                for at, weight in zip(levels, candidates.explain(np.stack(rest, axis=1), p).T, strict=True):
+                    scores[at][p].append(weight)
     return {at: best_calibration(scores[at], np.concatenate(members[at])) for at in levels}
 
 
@@ -274,9 +276,9 @@ def _reordered(examples: Examples, rng: np.random.Generator) -> Examples:
 
 def best_calibration(scores: Mapping[float, list[Doubles]], inside: NDArray[np.bool_]) -> Calibration:
     """Return the calibration of the penalty whose scores separate those ``inside`` from the others best."""
-    found = []
+    tried = []
     for penalty, parts in scores.items():
         values = np.concatenate(parts)
         ends = [(float(part.mean()), max(float(part.std()), 1e-6)) for part in (values[inside], values[~inside])]
-        found.append(Calibration(penalty=penalty, inside=ends[0], outside=ends[1]))
-    return max(found, key=lambda one: one.separation)
+        tried.append(Calibration(penalty=penalty, inside=ends[0], outside=ends[1]))
+    return max(tried, key=lambda one: one.separation)

@@ -37,7 +37,7 @@ from fedprint.attacks.adversary.shadow_validation import (
 from fedprint.attacks.denoise import Denoise
 from fedprint.attacks.problem import NO_MODE, Problem, Validation, attack_problem
 from fedprint.attacks.reidentification.reidentify import Attack, Ridge, Workspace, tune
-from fedprint.attacks.updates import Joined, Recorded
+from fedprint.attacks.updates import Joined, RowsOf
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import CLUSTER, concat
 from fedprint.defences.on_data import MmAug
@@ -157,7 +157,7 @@ class AttackTable:
         labels = view.prior_labels(questions) if recorded else np.zeros(0, dtype=np.int64)
         rows = np.concatenate([view.prior_rows[: len(labels)], view.anonymous_rows])
         return cls(
-            updates=Joined(first=shadows.updates, second=Recorded(store=view.store, rows=rows)),
+            updates=Joined(first=shadows.updates, second=RowsOf(updates=view.store, rows=rows)),
             shadows=shadows,
             recorded_labels=labels,
             anonymous=len(view.anonymous_rows),

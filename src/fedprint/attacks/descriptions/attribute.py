@@ -1,15 +1,16 @@
-"""Attribute inference: what kind of person sent this update (gradient-leaks, 6.1.3; papers.md 2.3).
+"""Attribute inference: an attribute of the user who sent an update (gradient-leaks, 6.1.3; papers.md 2.3).
 
 The papers' networks have the architecture of the re-identification MLP: one head for one task (STL), or two heads on
-one hidden layer that learn user and attribute together (MTL). The strong attacks are a ridge on attributes, whose
-layers and transforms are chosen on users left out, and the re-identification posterior summed over a class's users.
+one hidden layer that learn user and attribute together (MTL). There are two strong attacks. One is a ridge on
+attributes, whose layers and transforms are chosen on held-out users; its transforms are of single rows, so that the
+kernels of many folds of users are slices of one. The other is the re-identification posterior, summed over the users of
+a class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,10 +19,9 @@ from scipy.special import log_softmax, logsumexp
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedprint.attacks.features import Transform
-from fedprint.attacks.learner import Learner, train
+from fedprint.attacks.features import ROW_WISE
+from fedprint.attacks.learner import MlpSettings, OneHiddenLayer, train
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentification.mlp import MlpSettings
 from fedprint.attacks.reidentification.reidentify import (
     Workspace,
     best_temperature,
@@ -30,17 +30,13 @@ from fedprint.attacks.reidentification.reidentify import (
     combined,
     ridge_scores,
 )
-from fedprint.models.base import initialise
 from fedprint.models.batches import ShuffledBatches
 from fedprint.types import Examples, FedprintError, Floats, Ints, Scores
-
-TRANSFORMS: tuple[Transform, ...] = ("l2", "sqrt", "sign")
-"""Those of a row alone: kernels of many folds of users are then slices of one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One head: class of each row ``labels`` (p,) of ``classes``, and the weight of its cross-entropy in the sum."""
+    """One head: the class ``labels`` (p,) of the rows, and the weight of its cross-entropy in the sum."""
 
     labels: Ints
     classes: int
@@ -49,9 +45,9 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Lesson:
-    """What a network learns: rows ``x`` (p, d), ``tasks`` by name, and when to stop.
+    """The training data of a network: rows ``x`` (p, d), ``tasks`` by name, and when to stop.
 
-    ``held`` (p,) rows are not learned from; training stops early on the loss of the tasks ``stop_on`` there.
+    The ``held`` (p,) rows are held out; training stops early on the loss of the tasks ``stop_on`` there.
     """
 
     x: Floats
@@ -60,25 +56,19 @@ class Lesson:
     stop_on: tuple[str, ...]
 
 
-class MultiTaskMlp(Learner):
+class MultiTaskMlp(OneHiddenLayer):
     """One hidden layer, one softmax head per task; with one task it is the re-identification network."""
 
     def __init__(self, inputs: int, tasks: Mapping[str, Task], settings: MlpSettings, rng: torch.Generator) -> None:
-        super().__init__()
-        self.config = settings
+        super().__init__(inputs, settings)
         self.weights = {name: task.weight for name, task in tasks.items()}
         self.stop_on: tuple[str, ...] = tuple(tasks)
-        self.hidden = nn.Linear(inputs, settings.hidden)
         self.heads = nn.ModuleDict({name: nn.Linear(settings.hidden, task.classes) for name, task in tasks.items()})
-        self.rng = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=rng)))
-        initialise(self, rng)
+        self.initialise_all(rng)
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """Scores (b, classes) per task of updates (b, inputs)."""
-        h = functional.relu(self.hidden(x))
-        if self.training:
-            keep = 1 - self.config.dropout  # drawn from our own generator: torch's dropout uses the global one
-            h = h * (torch.rand(h.shape, generator=self.rng) < keep) / keep
+        h = self.activations(x)
         return {name: head(h) for name, head in self.heads.items()}
 
     def loss(self, batch: Examples) -> Tensor:
@@ -86,19 +76,13 @@ class MultiTaskMlp(Learner):
         return self._loss(batch, tuple(self.weights))
 
     def held_loss(self, batch: Examples) -> Tensor:
-        """Weighted sum of those on which training stops."""
+        """Weighted sum of the cross-entropies on which training stops."""
         return self._loss(batch, self.stop_on)
 
     def _loss(self, batch: Examples, names: Sequence[str]) -> Tensor:
         scores = self(batch["x"])
         losses = [self.weights[name] * functional.cross_entropy(scores[name], batch[name]) for name in names]
         return torch.stack(losses).sum()
-
-    def configure_optimizers(self) -> Any:
-        """SGD .01, momentum .9, learning rate / (1 + 1e-6 steps), as the re-identification network."""
-        optimiser = torch.optim.SGD(self.parameters(), lr=0.01, momentum=0.9)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda step: 1 / (1 + 1e-6 * step))
-        return {"optimizer": optimiser, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
 def fit_heads(lesson: Lesson, ask: Floats, settings: MlpSettings, rng: torch.Generator) -> dict[str, Scores]:
@@ -118,8 +102,8 @@ def fit_heads(lesson: Lesson, ask: Floats, settings: MlpSettings, rng: torch.Gen
         patience=settings.patience,
     )
     with torch.no_grad():
-        found = module(torch.from_numpy(np.ascontiguousarray(ask)))
-    return {name: scores.log_softmax(1).double().numpy() for name, scores in found.items()}
+        answers = module(torch.from_numpy(np.ascontiguousarray(ask)))
+    return {name: scores.log_softmax(1).double().numpy() for name, scores in answers.items()}
 
 
 def held_rows(rows: int, rng: torch.Generator) -> NDArray[np.bool_]:
@@ -130,14 +114,14 @@ def held_rows(rows: int, rng: torch.Generator) -> NDArray[np.bool_]:
 
 
 def held_users(users: Ints, rng: torch.Generator) -> NDArray[np.bool_]:
-    """Return a mask (p,) of all rows of a fifth of the ``users`` (p,), at least one, to see what holds for others."""
+    """Return a mask (p,) of all rows of a fifth of the ``users`` (p,), at least of one user."""
     everyone = np.unique(users)
     drawn = torch.randperm(len(everyone), generator=rng)[: max(1, len(everyone) // 5)].numpy()
     return np.isin(users, everyone[drawn])
 
 
 def deal_folds(classes: Ints, folds: int, rng: torch.Generator) -> Ints:
-    """Deal users with ``classes`` (u,) into folds (u,) so that every class is spread over as many as it can be."""
+    """Deal users with ``classes`` (u,) into folds (u,) so that every class is spread over as many folds as possible."""
     order = torch.randperm(len(classes), generator=rng).numpy()
     order = order[np.argsort(classes[order], kind="stable")]
     dealt = np.empty(len(classes), dtype=np.int64)
@@ -148,15 +132,16 @@ def deal_folds(classes: Ints, folds: int, rng: torch.Generator) -> Ints:
 def ridge_attribute(problem: Problem, users: Ints, work: Workspace, rng: torch.Generator) -> Scores:
     """Return log-probabilities (q, classes) by ridge regression on attribute classes.
 
-    ``problem.labels`` are classes, ``users`` (p,) send the fit rows. Block, penalty and temperature are chosen from one
-    half of the users to the other and back: on the users it has learned from a fit would only look up who they are.
+    ``problem.labels`` are classes, and ``users`` (p,) are the senders of the fit rows. Block, penalty and temperature
+    are chosen with one half of the users for learning and the other for testing, and back: on users that it has learned
+    from, a fit would only recognise the user.
     """
     everyone, first = np.unique(users, return_index=True)
     half = deal_folds(problem.labels[first], 2, rng)[np.searchsorted(everyone, users)]
     folds = [
         Validation(problem=_other_half(problem, half == side), answers=problem.labels[half != side]) for side in (0, 1)
     ]
-    blocks, penalty = choose_kernel(folds, work, candidate_blocks(problem.updates, None, TRANSFORMS), most=1)
+    blocks, penalty = choose_kernel(folds, work, candidate_blocks(problem.updates, None, ROW_WISE), most=1)
     tried = [ridge_scores(combined(fold.problem, blocks, work), fold.problem, penalty) for fold in folds]
     _, temperature = best_temperature(np.concatenate(tried), np.concatenate([fold.answers for fold in folds]))
     scores = ridge_scores(combined(problem, blocks, work), problem, penalty)
@@ -173,7 +158,7 @@ def _other_half(problem: Problem, learned: NDArray[np.bool_]) -> Problem:
 def class_posterior(identity: Scores, class_of: Ints, classes: int) -> Scores:
     """Return log-probabilities (q, classes) from those of users (q, u), whose classes are ``class_of`` (u,).
 
-    A class of which no user is known keeps a probability of almost nothing.
+    A class without a known user gets a probability of almost 0.
     """
     columns = [
         logsumexp(identity[:, class_of == c], axis=1) if (class_of == c).any() else np.full(len(identity), -50.0)

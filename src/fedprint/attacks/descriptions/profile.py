@@ -1,8 +1,8 @@
 """The profile prior: find devices that fit a description, without any data of their users (papers.md 2.2; v2, 6.1.1).
 
-The adversary holds examples of interest (the query) and other people's data (the background). It trains shadow devices
-off line, from the recorded global models: some on background alone, some on background mixed with the query, and learns
-to tell one kind from the other.
+The adversary has examples of interest (the query) and other people's data (the background). It trains shadow devices
+from the recorded global models, some on background alone and some on background mixed with the query, and learns to
+separate the two kinds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, shadow_updates, spread_rounds
-from fedprint.attacks.features import Transform, Updates
+from fedprint.attacks.features import ROW_WISE, Updates
 from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentification.reidentify import (
     TIE,
@@ -32,25 +32,23 @@ from fedprint.attacks.view import AttackerView
 from fedprint.data.dataset import Task
 from fedprint.types import Doubles, Examples, FedprintError, Ints
 
-TRANSFORMS: tuple[Transform, ...] = ("l2", "sqrt", "sign")
-
 
 def has_any(examples: Examples, labels: Sequence[int], task: Task) -> NDArray[np.bool_]:
-    """Return which examples (n,) carry one of the labels; for texts, which hold one of the words."""
+    """Return which examples (n,) have one of the labels; for texts, which contain one of the words."""
     wanted = torch.tensor(list(labels))
     if task == "multi_label":
-        found = examples["y"][:, wanted].any(1)
+        matches = examples["y"][:, wanted].any(1)
     elif task == "single_label":
-        found = torch.isin(examples["y"], wanted)
+        matches = torch.isin(examples["y"], wanted)
     else:
         words = examples["y"] if task == "language_model" else examples["x"]
-        found = torch.isin(words, wanted).any(1)
-    return np.asarray(found.numpy(), dtype=bool)
+        matches = torch.isin(words, wanted).any(1)
+    return np.asarray(matches.numpy(), dtype=bool)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shadows:
-    """Updates of shadow devices: ``positive`` (n,) says which hold query examples, ``side`` (n,) which half of them."""
+    """Updates of shadow devices: ``positive`` (n,) if it has query examples, ``side`` (n,) the half of the query."""
 
     updates: MemoryUpdates
     positive: NDArray[np.bool_]
@@ -58,10 +56,10 @@ class Shadows:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ShadowSettings:
     """How shadow devices are made: ``devices`` of the background, each once alone and once mixed, at ``rounds`` models.
 
-    A mixed device holds one of the ``shares`` of query examples, in turn.
+    The mixed devices have the ``shares`` of query examples in turn.
     """
 
     devices: int
@@ -70,11 +68,11 @@ class Plan:
 
 
 def make_shadows(
-    view: AttackerView, query: Examples, background: Sequence[Examples], plan: Plan, rng: torch.Generator
+    view: AttackerView, query: Examples, background: Sequence[Examples], settings: ShadowSettings, rng: torch.Generator
 ) -> Shadows:
     """Train the shadow devices; ``background`` are devices' examples without the profile.
 
-    The query's halves go to different devices, so that validation from one side to the other sees other examples.
+    The two halves of the query go to different devices, so that validation between the sides uses different examples.
     Raises FedprintError when the query has fewer than four examples or the background fewer than four devices.
     """
     n = len(query["x"])
@@ -86,9 +84,9 @@ def make_shadows(
     halves = torch.tensor_split(torch.randperm(n, generator=rng), 2)
     devices: list[ShadowDevice] = []
     kinds: list[tuple[bool, int]] = []
-    for i, plain in enumerate(background[: plan.devices]):
-        mixed = _mix(plain, query, halves[i % 2], plan.shares[(i // 2) % len(plan.shares)], rng)
-        for t in spread_rounds(view, plan.rounds):
+    for i, plain in enumerate(background[: settings.devices]):
+        mixed = _mix(plain, query, halves[i % 2], settings.shares[(i // 2) % len(settings.shares)], rng)
+        for t in spread_rounds(view, settings.rounds):
             devices.append(ShadowDevice(user_id=2 * i, examples=_two(plain), round=t, tag="plain"))
             devices.append(ShadowDevice(user_id=2 * i + 1, examples=mixed, round=t, tag="profile"))
             kinds += [(False, i % 2), (True, i % 2)]
@@ -103,9 +101,9 @@ def _two(examples: Examples) -> dict[str, torch.Tensor]:
 def _mix(plain: Examples, query: Examples, half: torch.Tensor, share: float, rng: torch.Generator) -> Examples:
     """Return as many examples as ``plain`` has, ``share`` of them (at least one) drawn from half the query."""
     n = len(plain["y"])
-    ours = max(1, min(n, round(share * n)))
-    drawn = half[torch.randint(len(half), (ours,), generator=rng)]
-    kept = torch.randperm(n, generator=rng)[: n - ours]
+    count = max(1, min(n, round(share * n)))
+    drawn = half[torch.randint(len(half), (count,), generator=rng)]
+    kept = torch.randperm(n, generator=rng)[: n - count]
     return {name: torch.cat([query[name][drawn], plain[name][kept]]) for name in ("x", "y")}
 
 
@@ -114,33 +112,33 @@ def background_devices(
 ) -> list[dict[str, torch.Tensor]]:
     """Return background examples without the labels, cut into devices of a usual size, in random order."""
     size = int(np.median([len(user.examples["y"]) for user in view.prior_users]))
-    found = []
+    devices = []
     for user in view.background:
         plain = torch.from_numpy(np.flatnonzero(~has_any(user.examples, labels, task)))
         parts = [part for part in torch.split(plain, size) if 2 * len(part) >= size]
-        found += [{name: user.examples[name][part] for name in ("x", "y")} for part in parts]
-    return [found[i] for i in torch.randperm(len(found), generator=rng).tolist()]
+        devices += [{name: user.examples[name][part] for name in ("x", "y")} for part in parts]
+    return [devices[i] for i in torch.randperm(len(devices), generator=rng).tolist()]
 
 
 def choose_blocks(shadows: Shadows, work: Workspace) -> tuple[tuple[Block, ...], float]:
-    """Return layers and transforms, and the penalty, that tell the profile best between the two sides' devices."""
+    """Return the layers, transforms and penalty that separate devices with the profile best, across the two sides."""
     labels = shadows.positive.astype(np.int64)
     folds = []
     for side in (0, 1):
         fit, ask = np.flatnonzero(shadows.side == side), np.flatnonzero(shadows.side != side)
         problem = Problem(updates=shadows.updates, fit=fit, labels=labels[fit], ask=ask, options=2)
         folds.append(Validation(problem=problem, answers=labels[ask]))
-    candidates = candidate_blocks(shadows.updates, None, TRANSFORMS)
+    candidates = candidate_blocks(shadows.updates, None, ROW_WISE)
     return choose_kernel(folds, work, candidates, most=2)
 
 
 def fit_scores(
     shadows: Shadows, joined: Updates, ask: Ints, chosen: tuple[tuple[Block, ...], float], work: Workspace
 ) -> dict[str, Doubles]:
-    """Return how well the rows ``ask`` (q,) of ``joined`` fit, by attack: (q,), higher = better.
+    """Return how well the rows ``ask`` (q,) of ``joined`` fit the profile, by attack: (q,), higher = better.
 
-    ``joined`` holds the shadow rows first. ``ridge`` regresses on the kind of device; ``similarity`` compares the mean
-    kernel to devices with the profile with that to devices without.
+    The shadow rows come first in ``joined``. ``ridge`` regresses on the kind of device; ``similarity`` is the mean
+    kernel with devices that have the profile minus that with the others.
     """
     rows = np.arange(len(shadows.positive))
     problem = Problem(updates=joined, fit=rows, labels=shadows.positive.astype(np.int64), ask=ask, options=2)
@@ -154,29 +152,18 @@ def fit_scores(
     }
 
 
-def pool_by(senders: Sequence[str], names: Sequence[str], scores: Doubles) -> Doubles:
-    """Return the mean row of ``scores`` (q, ...) per name: (devices, ...)."""
-    place = {name: i for i, name in enumerate(names)}
-    rows = np.array([place[sender] for sender in senders])
-    total = np.zeros((len(names), *scores.shape[1:]))
-    np.add.at(total, rows, scores)
-    counts = np.bincount(rows, minlength=len(names)).reshape(-1, *[1] * (scores.ndim - 1))
-    pooled: Doubles = total / counts
-    return pooled
-
-
 def break_ties(scores: Doubles, rng: torch.Generator) -> Doubles:
-    """Return scores (q,) with a random trifle added."""
-    trifle: Doubles = TIE * np.ptp(scores) * torch.rand(len(scores), generator=rng, dtype=torch.float64).numpy()
-    broken: Doubles = scores + trifle
+    """Return scores (q,) plus small random numbers."""
+    noise: Doubles = TIE * np.ptp(scores) * torch.rand(len(scores), generator=rng, dtype=torch.float64).numpy()
+    broken: Doubles = scores + noise
     return broken
 
 
 def head_columns(updates: Updates, classes: int) -> Doubles | None:
-    """Return how much each class's column of the last layer moved (n, classes), as a share of the row; None without.
+    """Return how much each class's column of the last layer moved (n, classes), as a share of the row.
 
-    The output bias with its sign (a class that the device holds more often than the model expects moves up), or the
-    norms of the weight columns where no bias is stored.
+    It is the output bias with its sign (a class that the device has more often than the model expects moves up), or,
+    where no bias is stored, the norms of the weight columns. None where neither is stored.
     """
     for layer, size in (("head.bias", classes), ("head.weight", None)):
         names = [n for n in updates.layers if n.endswith(layer) and updates.sizes[n] % classes == 0]
@@ -194,22 +181,22 @@ def _column_shares(updates: Updates, name: str, classes: int) -> Doubles:
 
 
 def deviations(moved: Doubles, usual: Doubles) -> Doubles:
-    """Return how far columns ``moved`` (devices, classes) stand out from ``usual`` (n, classes).
+    """Return how far columns ``moved`` (devices, classes) deviate from ``usual`` (n, classes).
 
-    In standard deviations of single updates of devices without the profile, and the mean deviation over classes beside
-    it: a word that none of them ever uses would stand out without bound.
+    In units of a class's standard deviation over single updates of devices without the profile, plus the mean of these
+    over classes: without the mean a word that none of these devices uses would deviate without bound.
     """
     spread = usual.std(0)
-    found: Doubles = (moved - usual.mean(0)) / (spread + spread.mean() + 1e-12)
-    return found
+    units: Doubles = (moved - usual.mean(0)) / (spread + spread.mean() + 1e-12)
+    return units
 
 
-def evidence(found: Doubles, class_names: Sequence[str], most: int = 3) -> tuple[Mapping[str, Any], ...]:
-    """Return for each row of :func:`deviations` (devices, classes) the classes that stand out most."""
-    top = np.argsort(-found, axis=1, kind="stable")[:, :most]
+def evidence(deviating: Doubles, class_names: Sequence[str], most: int = 3) -> tuple[Mapping[str, Any], ...]:
+    """Return for each row of :func:`deviations` (devices, classes) the classes that deviate most upwards."""
+    top = np.argsort(-deviating, axis=1, kind="stable")[:, :most]
     return tuple(
         {"classes": [{"name": class_names[c], "deviations": round(float(row[c]), 2)} for c in best.tolist()]}
-        for row, best in zip(found, top, strict=True)
+        for row, best in zip(deviating, top, strict=True)
     )
 
 

@@ -1,4 +1,4 @@
-"""How much of an image is in an update, without a reconstruction: its own gradient beside what was sent.
+"""How similar an image's gradient is to a sent update: evidence that the image is in it, without a reconstruction.
 
 Letters: q candidate images, v victims, P public images, d entries of a gradient.
 """
@@ -32,15 +32,15 @@ def alignment(
 
 
 class Aligner:
-    """Compares descents from one model with gradients of candidates there; who looks for an image knows its label.
+    """Compares descents from one model with gradients of labelled candidates at this model.
 
-    Gradients at one model have much in common, above all by class, and that drowns what is an image's own. With
-    ``public`` images cosines are taken where it does not: whitened by the second moment of their gradients, with a
-    floor at its median eigenvalue plus the variance of known noise, for directions of which they say nothing (Fisher's
-    linear discriminant). Their gradients are held, (P, d), and those of the candidates of a call.
+    Gradients at one model have much in common, above all within a class, and this hides the part of a single image.
+    With ``public`` images the cosines are whitened by the second moment of these images' gradients (Fisher's linear
+    discriminant). Its median eigenvalue plus the variance of known noise is a floor for directions without evidence.
+    The public gradients (P, d) are kept in memory, and those of the candidates of a call.
 
-    Where a mask is known, only entries that were sent count, and what is common is looked for among these alone. Where
-    a secret head is, the public head, which it leaves untouched, counts as much as all other layers together.
+    Where a mask is known, only entries that were sent count, for the whitening too. Where a secret head is known, the
+    public head, which it does not change, has the same weight as all other layers together.
     """
 
     def __init__(self, victims: Victims, knowledge: Knowledge = NAIVE, public: Labelled | None = None) -> None:
@@ -57,8 +57,8 @@ class Aligner:
     def __call__(self, descents: Params, candidates: Labelled) -> Tensor:
         """Return the cosines (q, v) of descents (v, ...), float64 on the CPU."""
         gradients = self._gradients(candidates)
-        found = [self._cosines(i, g, _flat(descents, self._parts[i])) for i, g in enumerate(gradients)]
-        return torch.stack(found).mean(0).cpu()
+        cosines = [self._cosines(i, g, _flat(descents, self._parts[i])) for i, g in enumerate(gradients)]
+        return torch.stack(cosines).mean(0).cpu()
 
     def _cosines(self, part: int, a: Tensor, b: Tensor) -> Tensor:
         if self._metrics:
@@ -79,15 +79,15 @@ class Aligner:
         return torch.cat(columns, 1)
 
     def _gradients(self, images: Labelled) -> list[Tensor]:
-        """Return the gradients of the images, each by itself: (n, d) of every part."""
+        """Return the gradient of each image: (n, d) for every part."""
         victims = self._victims
         of_each = vmap(simulation(victims.model, multi_label=victims.multi_label), in_dims=(None, 0, 0))
         like = next(iter(victims.params.values()))
         x, targets = images.x.to(like)[:, None], as_targets(victims, images.y, like)[:, None]
         chunks = []
         for some, labels in zip(torch.split(x, CHUNK), torch.split(targets, CHUNK), strict=True):
-            found = of_each(victims.params, some, labels)
-            chunks.append([_flat(found, part) for part in self._parts])
+            gradients = of_each(victims.params, some, labels)
+            chunks.append([_flat(gradients, part) for part in self._parts])
         return [torch.cat(part) for part in zip(*chunks, strict=True)]
 
 
@@ -119,8 +119,8 @@ class Whitened:
         of_a, of_b = a @ self._rows.mT, b @ self._rows.mT
         inner = a @ b.mT - of_a @ self._inverse @ of_b.mT
         squares = [(one.square().sum(1) - ((of @ self._inverse) * of).sum(1)) for one, of in ((a, of_a), (b, of_b))]
-        found: Tensor = inner / (squares[0][:, None] * squares[1]).clamp(min=1e-60).sqrt()
-        return found
+        cosines: Tensor = inner / (squares[0][:, None] * squares[1]).clamp(min=1e-60).sqrt()
+        return cosines
 
 
 def _plain(a: Tensor, b: Tensor) -> Tensor:
@@ -129,5 +129,5 @@ def _plain(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _flat(gradients: Params, names: list[str]) -> Tensor:
-    """Return tensors (n, ...) as rows (n, d) in float64: what is left of large common parts is a small difference."""
+    """Return tensors (n, ...) as rows (n, d) in float64, because small differences of large common parts matter."""
     return torch.cat([gradients[name].flatten(1) for name in names], 1).double()

@@ -18,17 +18,17 @@ from fedprint.types import FedprintError
 
 Rows = Literal["best", "least-squares"]
 LEAST = 0.1
-"""Of the squares of noisy biases at least this share is taken for signal, or one would divide by noise."""
+"""At least this share of the squares of noisy biases counts as signal, to avoid a division by noise."""
 
 
 def layer_input(weight: Tensor, bias: Tensor, rows: Rows = "least-squares", knowledge: Knowledge = NAIVE) -> Tensor:
     """Return the inputs (v, inputs) from gradients of the weights (v, outputs, inputs) and biases (v, outputs).
 
     best divides the row with the largest bias gradient; least-squares minimises ``sum_i |W_i - b_i x|^2`` over all
-    rows, which under noise averages it away. Both are exact for one image without noise; for several they give a
-    weighted mean of the images. least-squares heeds what is known: a row that did not send a pixel's entry has no say
-    in that pixel, and the noise of the biases, ``sigma^2`` for each row, is no part of their squares (down to
-    :data:`LEAST` of what was seen). A layer whose biases have no gradient at all is an error.
+    rows, which averages noise away. Both are exact for one image without noise; for several images they give a
+    weighted mean. least-squares uses the adversary's knowledge: a row that did not send a pixel's entry has no weight
+    for that pixel, and the noise of the biases, ``sigma^2`` for each row, is subtracted from their squares (down to the
+    share :data:`LEAST`). A layer whose biases have no gradient at all is an error.
     """
     if not bool((bias != 0).any(1).all()):
         raise FedprintError("closed form: the bias gradient of a layer is all zero and hides its input; use another")
@@ -38,17 +38,17 @@ def layer_input(weight: Tensor, bias: Tensor, rows: Rows = "least-squares", know
         return picked / bias.gather(1, best)
     sent, known = (_sent(part, masked=knowledge.masked) for part in (weight, bias))
     squares, count = (torch.einsum("vo,voi->vi", part, sent) for part in (bias.square(), known))
-    honest = torch.maximum(squares - knowledge.sigma**2 * count, LEAST * squares)
-    return torch.einsum("vo,voi->vi", bias, weight) / torch.where(honest > 0, honest, 1.0)
+    signal = torch.maximum(squares - knowledge.sigma**2 * count, LEAST * squares)
+    return torch.einsum("vo,voi->vi", bias, weight) / torch.where(signal > 0, signal, 1.0)
 
 
 def unexplained(weight: Tensor, bias: Tensor, inputs: Tensor, *, masked: bool = False) -> Tensor:
-    """Return the squares (v,) that ``inputs`` (v, inputs) leave of both gradients, the best factor for every row.
+    """Return the squares (v,) of both gradients that ``inputs`` (v, inputs) do not explain, with the best row factors.
 
-    A row of ``(W, b)`` is a multiple of ``(x, 1)``, and the noise of all its entries is alike: what is left is the
-    distance from that line (total least squares; Golub and Van Loan 1980), over the entries that were sent.
+    A row of ``(W, b)`` is a multiple of ``(x, 1)``, and the noise of all its entries is alike. So the unexplained part
+    is the distance from that line (total least squares; Golub and Van Loan 1980), over the entries that were sent.
     """
-    weight, bias, inputs = weight.double(), bias.double(), inputs.double()  # what is left is a small difference
+    weight, bias, inputs = weight.double(), bias.double(), inputs.double()  # the result is a small difference
     along = torch.einsum("voi,vi->vo", weight, inputs) + bias
     length = torch.einsum("voi,vi->vo", _sent(weight, masked=masked), inputs.square()) + _sent(bias, masked=masked)
     whole = weight.square().sum(2) + bias.square()
@@ -63,7 +63,7 @@ def _sent(tensor: Tensor, *, masked: bool) -> Tensor:
 class ClosedForm(Component):
     """``closed-form``: the image from the first layer's gradient, for networks whose first layer is fully connected.
 
-    ``rows``: the best row, or least squares over all of them. No label is needed and nothing is searched.
+    ``rows``: the best row, or least squares over all rows. It needs no label and no search.
     """
 
     name: Literal["closed-form"] = "closed-form"
@@ -73,21 +73,21 @@ class ClosedForm(Component):
     def run(self, victims: Victims, knowledge: Knowledge = NAIVE) -> Tensor:
         """Return the images (v, 1, c, h, w); pixels may leave [0, 1].
 
-        One who knows of noise or of a mask solves as ``rows`` says, by the best row, and by least squares that heed the
-        mask, and the noise; for each victim it keeps what leaves least unexplained with its pixels cut to [0, 1].
-        Raises FedprintError where the layer does not hold one image.
+        An adversary that knows of noise or of a mask solves in several ways: as ``rows`` says, by the best row, and by
+        least squares with the mask, and with the noise. For each victim it keeps the solution that, with pixels cut to
+        [0, 1], leaves least unexplained. Raises FedprintError where the layer does not have the gradient of one image.
         """
         weight, bias = self._gradients(victims)
         centred = bool(getattr(victims.model, "centred", False))
-        found = torch.stack([layer_input(weight, bias, *how) for how in self._ways(knowledge)])
+        tried = torch.stack([layer_input(weight, bias, *how) for how in self._ways(knowledge)])
         low = -1.0 if centred else 0.0
-        left = [unexplained(weight, bias, x.clamp(low, 1), masked=knowledge.masked) for x in found]
-        chosen = found[torch.stack(left).argmin(0), torch.arange(len(bias), device=bias.device)]
+        rest = [unexplained(weight, bias, x.clamp(low, 1), masked=knowledge.masked) for x in tried]
+        chosen = tried[torch.stack(rest).argmin(0), torch.arange(len(bias), device=bias.device)]
         x = chosen.reshape(-1, 1, *victims.shape)
         return (x + 1) / 2 if centred else x
 
     def _ways(self, knowledge: Knowledge) -> list[tuple[Rows, Knowledge]]:
-        """Return the solutions that are tried."""
+        """Return the ways to solve that are tried."""
         ways: list[tuple[Rows, Knowledge]] = [(self.rows, NAIVE)]
         if knowledge.sigma or knowledge.masked:
             known = (Knowledge(masked=knowledge.masked), Knowledge(masked=knowledge.masked, sigma=knowledge.sigma))

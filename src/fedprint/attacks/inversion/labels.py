@@ -23,9 +23,9 @@ BY_SUMS: tuple[Rule, ...] = ("row-sum", "counts")
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What the model makes of images that the adversary has itself.
+    """The model's mean outputs for images of the adversary.
 
-    ``probabilities`` (v, C) of the classes and ``mass`` (v,), the sum of the last layer's inputs, as means.
+    ``probabilities`` (v, C) of the classes and ``mass`` (v,), the sum of the last layer's inputs.
     """
 
     probabilities: Tensor
@@ -33,11 +33,11 @@ class Expected:
 
 
 def expected_from(gradients: Params, layer: str = "head") -> Expected:
-    """Return what gradients (v, ...) of images of class 0 tell of the model that made them."""
+    """Return the outputs of a model, computed from its gradients (v, ...) of images of class 0."""
     weight, bias = gradients[f"{layer}.weight"], gradients[f"{layer}.bias"]
-    own = torch.zeros_like(bias)
-    own[:, 0] = 1
-    return Expected(probabilities=bias + own, mass=layer_input(weight, bias).sum(1))
+    target = torch.zeros_like(bias)
+    target[:, 0] = 1
+    return Expected(probabilities=bias + target, mass=layer_input(weight, bias).sum(1))
 
 
 def labels_from(
@@ -46,10 +46,10 @@ def labels_from(
     """Return ``count`` labels (v, count) of every victim, in rising order, from the gradients of its ``layer``.
 
     ``descents`` are stacked (v, ...) as simulate.py has them. row-sum: the rows with the smallest sums, for inputs that
-    are not negative (ReLU, sigmoid). bias: the smallest entries of the bias. sign: the row that turns against all
-    others, for any input, of one image (iDLG, Zhao et al. 2020, eq. 4). counts: how often each label occurs, from the
-    row sums and what is ``expected`` of the model (ours), for inputs as in row-sum. Whether inputs are signed does not
-    show in ``descents``: see :func:`check_rule`. Raises FedprintError where a rule cannot work.
+    are not negative (ReLU, sigmoid). bias: the smallest entries of the bias. sign: the row that points against all
+    others, for any inputs, of one image (iDLG, Zhao et al. 2020, eq. 4). counts: how often each label occurs, from the
+    row sums and the ``expected`` outputs of the model (ours), for inputs as in row-sum. ``descents`` do not show
+    whether inputs are signed: see :func:`check_rule`. Raises FedprintError where a rule cannot work.
     """
     name = f"{layer}.bias" if rule == "bias" else f"{layer}.weight"
     if name not in descents:
@@ -61,11 +61,11 @@ def labels_from(
         return _against_all_others(rows)
     if rule == "counts":
         if expected is None:
-            raise FedprintError("labels: rule 'counts' needs what the model makes of images; choose row-sum")
+            raise FedprintError("labels: rule 'counts' needs the model's outputs for images; choose row-sum")
         share = expected.probabilities - rows.sum(2) / expected.mass[:, None]
         return _largest(share * count, torch.ones_like(share[:, 0]), count)
     evidence = -(rows.sum(2) if rule == "row-sum" else rows)
-    # An image's share (Wainakh et al. 2022, algorithm 1), a little more for what the softmax takes back.
+    # An image's share (Wainakh et al. 2022, algorithm 1), a little larger to correct for the softmax.
     each = evidence.clamp(min=0).sum(1) * (1 + 1 / evidence.shape[1]) / count
     return _largest(evidence, each, count)
 
@@ -88,9 +88,9 @@ def _against_all_others(weight: Tensor) -> Tensor:
 
 def _largest(evidence: Tensor, each: Tensor, count: int) -> Tensor:
     """Return labels (v, count): the largest evidence (v, C) gives one and falls by ``each`` (v,), ``count`` times."""
-    left, every, found = evidence.clone(), torch.arange(len(evidence), device=evidence.device), []
+    rest, every, chosen = evidence.clone(), torch.arange(len(evidence), device=evidence.device), []
     for _ in range(count):
-        label = left.argmax(1)
-        found.append(label)
-        left[every, label] -= each
-    return torch.stack(found, 1).sort(1).values
+        label = rest.argmax(1)
+        chosen.append(label)
+        rest[every, label] -= each
+    return torch.stack(chosen, 1).sort(1).values

@@ -1,4 +1,4 @@
-"""Gradient matching: images whose gradient is the observed one (deep leakage; spn, section 4.1; papers.md 4.4).
+"""Gradient matching: search images with the observed gradient (deep leakage; spn, section 4.1; papers.md 4.4).
 
 Letters: v victims, b images of each, C classes. A victim is one observed gradient or update.
 """
@@ -26,9 +26,9 @@ from fedprint.rng import torch_rng
 
 @dataclass(frozen=True, kw_only=True)
 class Reconstruction:
-    """Images (v, b, c, h, w) in [0, 1], targets (v, b, C), the objective (v,) at the end, evaluations (v,) spent.
+    """Images (v, b, c, h, w) in [0, 1], targets (v, b, C), the final objective (v,), and evaluations (v,).
 
-    ``raw`` are the images as the search left them: their pixels may leave [0, 1] (papers.md 4.1 measures these).
+    ``raw`` are the final images of the search: their pixels may leave [0, 1] (papers.md 4.1 measures these).
     """
 
     images: Tensor
@@ -40,10 +40,10 @@ class Reconstruction:
 
 
 class GradientMatching(Objective):
-    """``gradient-matching``: dummy images, and labels where asked, descend on the distance between gradients.
+    """``gradient-matching``: the distance between gradients is minimised over dummy images, and labels if joint.
 
-    ``restarts`` more starts from patterns for what ends above ``target``; the lowest objective wins. ``evaluations``
-    count gradients of the objective, of every start.
+    Victims whose objective ends above ``target`` get ``restarts`` more starts from patterns; the lowest objective is
+    kept. ``evaluations`` is the number of gradients of the objective for each start.
     """
 
     name: Literal["gradient-matching"] = "gradient-matching"
@@ -60,15 +60,15 @@ class GradientMatching(Objective):
     def run(
         self, victims: Victims, knowledge: Knowledge = NAIVE, *, seed: int, begin: Reconstruction | None = None
     ) -> Reconstruction:
-        """Reconstruct the images of all victims, from where another search ended if that is where to ``begin``.
+        """Reconstruct the images of all victims, from the end of another search if ``begin`` is given.
 
-        Evaluations and trajectories go on from there too. Raises FedprintError where labels are to be known
-        and are not.
+        Its evaluations and trajectory are continued. Raises FedprintError where ``labels`` is known and the adversary
+        has none.
         """
         blocks = torch.split(torch.arange(len(victims)), self.block)
         parts = [self._block(victims, index, knowledge, seed, begin) for index in blocks]
         trails = [part.trajectory for part in parts]
-        found = Reconstruction(
+        whole = Reconstruction(
             images=torch.cat([part.images for part in parts]),
             raw=torch.cat([part.raw for part in parts]),
             targets=torch.cat([part.targets for part in parts]),
@@ -81,9 +81,9 @@ class GradientMatching(Objective):
             ),
         )
         if begin is None:
-            return found
-        after, trail = begin.evaluations + found.evaluations, begin.trajectory.then(found.trajectory)
-        return replace(found, evaluations=after, trajectory=trail)
+            return whole
+        after, trail = begin.evaluations + whole.evaluations, begin.trajectory.then(whole.trajectory)
+        return replace(whole, evaluations=after, trajectory=trail)
 
     def _block(
         self, victims: Victims, index: Tensor, knowledge: Knowledge, seed: int, begin: Reconstruction | None
@@ -91,21 +91,21 @@ class GradientMatching(Objective):
         search = Search(self, victims, index, knowledge, None if begin is None else begin.targets[index])
         log = Log(self.evaluations, search.pixels if self.keep_images else 0)
         if begin is None:
-            found = self._minimise(search, index, self.start, _starts(seed, 0), log)
+            minimum = self._minimise(search, index, self.start, _starts(seed, 0), log)
         else:
-            found = self._from(search, search.around(begin.raw[index], begin.targets[index]), log)
+            minimum = self._from(search, search.around(begin.raw[index], begin.targets[index]), log)
         for restart in range(1, self.restarts + 1 if begin is None else 1):
-            again = (found.values > self.target).nonzero()[:, 0]
+            again = (minimum.values > self.target).nonzero()[:, 0]
             if len(again):
                 other = self._minimise(search.only(again), index[again.cpu()], "pattern", _starts(seed, restart))
-                found = _lower(found, other, again)
-        images, targets = search.split(found.points)
+                minimum = _lower(minimum, other, again)
+        images, targets = search.split(minimum.points)
         return Reconstruction(
             images=images.clamp(0, 1),
             raw=images,
             targets=targets,
-            values=found.values,
-            evaluations=found.evaluations,
+            values=minimum.values,
+            evaluations=minimum.evaluations,
             trajectory=log.trajectory(len(index), (victims.images, *victims.shape)),
         )
 
@@ -125,7 +125,7 @@ class GradientMatching(Objective):
 
 
 def either(a: Reconstruction, b: Reconstruction, second: Tensor) -> Reconstruction:
-    """Return ``b`` for the victims that are ``second`` (v,), else ``a``; evaluations add up."""
+    """Return ``b`` for the victims in ``second`` (v,), else ``a``; evaluations add up."""
 
     def of(name: str) -> Tensor:
         left, right = getattr(a, name), getattr(b, name)
@@ -141,9 +141,9 @@ def either(a: Reconstruction, b: Reconstruction, second: Tensor) -> Reconstructi
     )
 
 
-def _lower(found: Minimum, other: Minimum, rows: Tensor) -> Minimum:
-    """Return ``found`` with those of its ``rows`` replaced in which ``other`` is lower; evaluations add up."""
-    points, values, used = found.points.clone(), found.values.clone(), found.evaluations.clone()
+def _lower(first: Minimum, other: Minimum, rows: Tensor) -> Minimum:
+    """Return ``first`` with those of its ``rows`` replaced in which ``other`` is lower; evaluations add up."""
+    points, values, used = first.points.clone(), first.values.clone(), first.evaluations.clone()
     better = other.values < values[rows]
     points[rows[better]], values[rows[better]] = other.points[better], other.values[better]
     used[rows] += other.evaluations

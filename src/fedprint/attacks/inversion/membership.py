@@ -1,7 +1,7 @@
 """Whether an image is among those of an update: membership of single examples, from recorded updates.
 
 This is not the papers' membership, the labels of reconstructed images (labels.py). Letters: q candidate images, v
-victims, b images of each, S shadows. All scores are higher for what is more likely in.
+victims, b images of each, S shadows. All scores are higher for images that are more likely in the update.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Measure = Callable[[Params, Labelled], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Beliefs:
-    """What the adversary brings: ``public`` images for its shadow clients, and what it knows of the defence.
+    """The adversary's resources: ``public`` images for its shadow clients, and its knowledge of the defence.
 
-    ``client`` is what it takes a client for (shadows.py); None is an undefended one.
+    ``client`` is its model of a client (shadows.py); None is an undefended client.
     """
 
     public: Labelled | None = None
@@ -43,9 +43,10 @@ class Beliefs:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """A statistic of q candidates: ``observed`` (q, v), and what S shadows give ``among`` whom it is and ``without``.
+    """A statistic of q candidates: ``observed`` (q, v), and (q, S) of shadow clients with the candidate and without.
 
-    The last two are (q, S). For a member ``observed`` is one more draw of ``among``.
+    ``among`` are the values with the candidate, ``without`` the others. For a member ``observed`` is one more draw of
+    ``among``.
     """
 
     observed: Tensor
@@ -66,8 +67,8 @@ class Membership(Component):
     gradient. ``alignment``: the cosine of its gradient and the update (alignment.py). ``lira`` compares that
     ``statistic`` with what ``shadows`` clients of public images give with the candidate among theirs and without
     (Carlini et al. 2022, algorithm 1): the logarithm of the likelihood ratio of two normal distributions, with one
-    variance for all candidates because the shadows are few (their section VI-A). Shadows hold every second public
-    image, and the alignment takes out what is common to the others: an image of which it knows stands out less.
+    variance for all candidates because there are few shadows (their section VI-A). Shadows have every second public
+    image, and the alignment removes what is common to the others: images that it already knows stand out less.
     """
 
     name: Literal["membership"] = "membership"

@@ -1,4 +1,4 @@
-"""How far a simulated gradient is from an observed one, and what is known of images: one problem each, for ``vmap``."""
+"""The distance of a simulated gradient from an observed one, and an image prior: one problem each, for ``vmap``."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Distance = Literal["l2", "cosine"]
 SMOOTH = 1e-4
 """Differences of pixels below this count by their squares in the total variation: it has derivatives everywhere."""
 LEAST_COSINE = 0.1
-"""Of true images and what was sent, however large the noise: near zero a direction is worth nothing."""
+"""Least assumed cosine of the true images' gradient with what was sent, however large the noise."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """What the adversary knows of the defence; nothing is the naive adversary.
+    """What the adversary knows of the defence; the defaults are the naive adversary.
 
     ``sigma``: standard deviation of the noise on each entry of the gradient. ``masked``: entries that are exactly zero
     were not sent (top-k), rather than sent as zeros. ``secret_head``: a private head behind the same features added its
@@ -32,16 +32,17 @@ class Knowledge:
 
 
 NAIVE = Knowledge()
-"""The adversary who knows of no defence."""
+"""The naive adversary's knowledge: no defence."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """What is known of images. All weights zero: nothing.
+    """The image prior; with all weights 0 there is none.
 
     ``tv`` weighs the mean total variation beside the distance (Geiping et al. 2020, eq. 4). ``nats`` is the negative
-    logarithm of an image's density per unit of total variation (pixels from 0 to 1), which counts as far as the noise
-    is known: the most probable image under Gaussian noise. ``box`` weighs the mean square by which pixels leave [0, 1].
+    logarithm of an image's density per unit of total variation (pixels from 0 to 1), which is used where the noise is
+    known, and gives the most probable image under Gaussian noise. ``box`` weighs the mean square by which pixels leave
+    [0, 1].
     """
 
     tv: float = 0.0
@@ -49,31 +50,31 @@ class Prior:
     box: float = 0.0
 
 
-def distance(kind: Distance, found: Params, observed: Params, *, masked: bool = False) -> Tensor:
-    """Return how far ``found`` is from ``observed``, () and free of their scale.
+def distance(kind: Distance, simulated: Params, observed: Params, *, masked: bool = False) -> Tensor:
+    """Return the distance () of ``simulated`` from ``observed``, independent of the scale of ``observed``.
 
-    l2: ``|found - observed|^2 / |observed|^2`` over all entries (deep leakage); cosine: one minus the cosine of both
-    read as single vectors (Geiping et al. 2020, eq. 4). ``masked``: of entries that were not sent it counts by how much
-    they exceed the smallest that was, in the same tensor: had they, they would have been sent.
+    l2: ``|simulated - observed|^2 / |observed|^2`` over all entries (deep leakage); cosine: one minus the cosine of
+    both as single vectors (Geiping et al. 2020, eq. 4). ``masked``: an entry that was not sent counts by how much it
+    exceeds the smallest sent entry of its tensor, because a larger entry would have been sent.
     """
     size = _dot(observed, observed)
     if masked:
-        found = {name: _as_sent(found[name], tensor) for name, tensor in observed.items()}
+        simulated = {name: _as_sent(simulated[name], tensor) for name, tensor in observed.items()}
     if kind == "l2":
-        apart = {name: found[name] - tensor for name, tensor in observed.items()}
+        apart = {name: simulated[name] - tensor for name, tensor in observed.items()}
         return _dot(apart, apart) / size
-    return 1 - _dot(found, observed) / (_dot(found, found) * size).clamp(min=1e-30).sqrt()
+    return 1 - _dot(simulated, observed) / (_dot(simulated, simulated) * size).clamp(min=1e-30).sqrt()
 
 
-def _as_sent(found: Tensor, observed: Tensor) -> Tensor:
+def _as_sent(simulated: Tensor, observed: Tensor) -> Tensor:
     sent = observed != 0
     least = torch.where(sent, observed.abs(), torch.inf).min()
-    excess = found - found.clamp(-least, least)
-    return torch.where(sent, found, excess)
+    excess = simulated - simulated.clamp(-least, least)
+    return torch.where(sent, simulated, excess)
 
 
 def prior_cost(x: Tensor, prior: Prior, knowledge: Knowledge, observed: Params, kind: Distance = "l2") -> Tensor:
-    """Return what is added to the distance of this ``kind`` for images x (b, c, h, w): ()."""
+    """Return the cost () of images x (b, c, h, w) to add to the distance of this ``kind``."""
     cost = x.new_zeros(())
     if prior.box:
         cost = cost + prior.box * (torch.relu(-x) + torch.relu(x - 1)).square().mean()
@@ -87,11 +88,12 @@ def prior_cost(x: Tensor, prior: Prior, knowledge: Knowledge, observed: Params, 
 
 
 def nat(kind: Distance, knowledge: Knowledge, observed: Params) -> Tensor:
-    """Return the distance that is worth one nat under the known noise: ().
+    """Return the distance () that corresponds to one nat under the known noise.
 
-    The log likelihood is ``-|found - observed|^2 / 2s`` for noise of variance s, so that a nat is ``2s / |observed|^2``
-    of the l2 distance. With the best length of ``found`` it is ``-|observed|^2 (1 - cosine^2) / 2s``, and a nat
-    ``s / (|observed|^2 cosine)`` of the cosine distance, at the cosine that the true images are expected to have.
+    The log likelihood is ``-|simulated - observed|^2 / 2s`` for noise of variance s, so that a nat of the l2 distance
+    is ``2s / |observed|^2``. With the best length of ``simulated`` the log likelihood is
+    ``-|observed|^2 (1 - cosine^2) / 2s``, and a nat of the cosine distance is ``s / (|observed|^2 cosine)``, at the
+    cosine that the true images are expected to have.
     """
     size, variance = _dot(observed, observed), knowledge.sigma**2
     if kind == "l2":

@@ -1,4 +1,4 @@
-"""Updates that a federation recorded, as victims of reconstruction: all that it takes, the server has set itself."""
+"""Recorded updates of a federation as victims of reconstruction, from what the server knows and set itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fedprint.types import FedprintError, Ints, LocalTraining, Params
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """Updates ``rows`` (r,) of the store, in order of their rounds, that one device sent; it holds ``images``."""
+    """The updates of one device, ``rows`` (r,) of the store in order of their rounds; the device has ``images``."""
 
     rows: tuple[int, ...]
     images: int
@@ -36,7 +36,7 @@ class Sender:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Senders that can be searched together: as many images each, and one learning rate."""
+    """Senders that can be searched together: with the same number of images and the same learning rate."""
 
     senders: tuple[Sender, ...]
     victims: Victims
@@ -44,13 +44,12 @@ class Group:
 
 
 def senders_of(view: AttackerView, rounds: int) -> list[Sender]:
-    """Return the anonymous devices, by their first ``rounds`` updates: fewest images first, then the earliest.
+    """Return the anonymous devices by their first ``rounds`` updates: fewest images first, then the earliest.
 
-    The less an update sums up and the younger the model, the more it tells. Raises FedprintError where no device sent
-    as many.
+    Updates of few images and of early models reveal most. Raises FedprintError where no device sent as many updates.
     """
     index = view.store.index.iloc[view.anonymous_rows].assign(row=view.anonymous_rows).sort_values(["round", "row"])
-    found = [
+    senders = [
         Sender(
             rows=tuple(part["row"].tolist()[:rounds]),
             images=int(part["num_examples"].iloc[0]),
@@ -59,15 +58,15 @@ def senders_of(view: AttackerView, rounds: int) -> list[Sender]:
         for pseudonym, part in index.groupby("pseudonym", sort=True)
         if len(part) >= rounds
     ]
-    if not found:
+    if not senders:
         raise FedprintError(f"rounds={rounds}: no anonymous device sent as many updates; lower it")
-    return sorted(found, key=lambda sender: (sender.images, sender.rows))
+    return sorted(senders, key=lambda sender: (sender.images, sender.rows))
 
 
 def groups_of(view: AttackerView, senders: Sequence[Sender], shape: tuple[int, int, int], classes: int) -> list[Group]:
     """Return the senders as victims, with models and local training as the server set them.
 
-    Raises FedprintError for what this attack cannot unroll, and for layers that were not recorded.
+    Raises FedprintError for local training that this attack cannot unroll, and for layers that were not recorded.
     """
     if missing := set(view.store.layout.shapes) - set(view.store.layers):
         raise FedprintError(
@@ -89,7 +88,7 @@ def groups_of(view: AttackerView, senders: Sequence[Sender], shape: tuple[int, i
 
 
 def public_network(view: AttackerView) -> ImageClassifier:
-    """Return the network that the server knows. Raises FedprintError where inputs are no images."""
+    """Return the network that the server knows. Raises FedprintError where its inputs are not images."""
     model = view.model.public if isinstance(view.model, DualHead) else view.model
     if not isinstance(model, ImageClassifier):
         raise FedprintError(
@@ -99,9 +98,9 @@ def public_network(view: AttackerView) -> ImageClassifier:
 
 
 def knowledge_of(view: AttackerView, lr: float) -> Knowledge:
-    """Return what the adversary knows of the defence, of descents: noise on an update is over ``lr`` there.
+    """Return the adversary's knowledge of the defence of descents: the noise of an update divided by ``lr``.
 
-    Where devices choose their strength it expects the mean of what they may choose.
+    Where devices choose a strength, the adversary assumes the mean of the possible values.
     """
     defences = view.defences or ()
     masked = any(isinstance(d, TopK) and _mean(d.share) < 1 for d in defences)
@@ -112,10 +111,10 @@ def knowledge_of(view: AttackerView, lr: float) -> Knowledge:
 
 
 def in_orders(victims: Victims, count: int, rng: Generator) -> list[Victims]:
-    """Return the victims with ``count`` different orders of their local batches, or with as many as there are.
+    """Return the victims with ``count`` different orders of their local batches, or with all orders if there are fewer.
 
-    A client shuffles its images anew and the server does not learn how; the first order is that of the labels. One
-    order is all there is where every step takes all images.
+    A client shuffles its images and the server does not learn the order; the first order is that of the labels. Where
+    every step takes all images there is only one order.
     """
     steps = victims.steps
     if steps is None or all(len(batch) == victims.images for batch in steps.batches):
@@ -131,11 +130,11 @@ def in_orders(victims: Victims, count: int, rng: Generator) -> list[Victims]:
 
 
 def fitting(attack: GradientMatching, view: AttackerView, images: int) -> GradientMatching:
-    """Return the attack as updates of so many ``images`` need it: which labels, which distance.
+    """Return the attack with the labels and the distance that suit updates of so many ``images``.
 
-    Labels of several images are counted, of several classes each they are found with the image, as they are where the
-    last layer's inputs are signed and none can be counted. One who knows that updates are clipped or rounded, and so
-    have lost their length, compares directions.
+    Labels of several images are counted. Multi-hot labels are searched with the image. Where the last layer's inputs
+    are signed, counts are not possible and the bias is used. An adversary that knows that updates are clipped or
+    rounded, and so have lost their length, compares directions.
     """
     model, update = public_network(view), {}
     if attack.labels == "row-sum":
@@ -175,9 +174,9 @@ def _victims(
 
 
 def _steps(training: LocalTraining, images: int) -> LocalSteps | None:
-    """Return the local steps on so many images, in the order that is assumed; None for a single one: a gradient.
+    """Return the local steps on so many images, in the assumed order; None for a single step, which is a gradient.
 
-    Raises FedprintError for an optimiser that keeps a state, unless it takes a single step with momentum from rest.
+    Raises FedprintError for an optimiser with a state, except momentum in a single step, which begins at zero.
     """
     each = -(-images // training.batch_size)
     steps = training.epochs * each
@@ -199,7 +198,7 @@ def _update(view: AttackerView, row: int) -> Params:
 
 
 def _received(view: AttackerView, row: int, rounds: Ints) -> Params:
-    """Return what the sender of ``row`` received: the round's model and, in turn, what was sent before it."""
+    """Return the model that the sender of ``row`` received: the round's, plus earlier updates if devices take turns."""
     model = {name: tensor.float() for name, tensor in view.store.global_params(int(rounds[row])).items()}
     if not view.rule.in_turn:
         return model
@@ -214,7 +213,7 @@ def _stacked(each: Sequence[Sequence[Params]]) -> dict[str, Tensor]:
 
 
 def _noise(defence: Defence) -> float:
-    """Return the standard deviation of what a defence adds to each entry of an update on the device."""
+    """Return the standard deviation of the noise that a defence adds to each entry of an update on the device."""
     if isinstance(defence, Noise | Laplace):
         return _mean(defence.sigma)
     return _mean(defence.z) * defence.clip if isinstance(defence, DpLocal) else 0.0

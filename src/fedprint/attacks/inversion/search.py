@@ -29,13 +29,13 @@ PUSH = 0.1
 
 
 class Objective(Component):
-    """What gradient matching minimises.
+    """The objective of gradient matching.
 
-    ``labels``: known to the adversary, from a rule on the last layer (labels.py), or joint: found with the images, as
-    in deep leakage. ``tv``, ``nats`` and ``box`` are the image prior (objectives.py). ``secret`` is what is made of a
-    private head that may stand behind the features (SPN): ignore it, leave-out all layers that it reaches and match the
-    public head alone, or fit the push that it gives the features of each image, together with the images. ``block``
-    victims are searched together; the last digits of a result depend on it.
+    ``labels``: known to the adversary, from a rule on the last layer (labels.py), or joint: searched with the images,
+    as in deep leakage. ``tv``, ``nats`` and ``box`` are the image prior (objectives.py). ``secret`` says how to treat a
+    private head behind the features (SPN): ignore it; leave-out all layers that it reaches and match the public head
+    alone; or fit the push that it gives the features of each image, together with the images. ``block`` victims are
+    searched together; the last digits of a result depend on it.
     """
 
     distance: Distance = "l2"
@@ -50,7 +50,7 @@ class Objective(Component):
 class Search:
     """Vectors (d,): the pixels, then the logits of joint labels, then the push on the features, image by image.
 
-    ``targets`` (k, b, C) are labels found before, in place of those that the attack would take.
+    ``targets`` (k, b, C) are labels from an earlier search, which replace those of the attack.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class Search:
         self._push_shape = (victims.rounds, *steps, victims.images, self._features)
         self._targets = self._known_targets() if targets is None or self._joint else targets.to(self.like)
         self._simulate = simulation(victims.model, multi_label=victims.multi_label, steps=victims.steps)
-        places = (0, None if victims.shared else 0, 0, 0)
-        self._derivative = vmap(grad_and_value(self._objective), in_dims=places)
+        dims = (0, None if victims.shared else 0, 0, 0)
+        self._derivative = vmap(grad_and_value(self._objective), in_dims=dims)
         self._chosen: tuple[Tensor, tuple[Params, Params, Tensor]] | None = None
 
     @property
     def fixed(self) -> int:
-        """Return how many variables there are but for the push."""
+        """Return the number of variables without the push."""
         return self.pixels + self._logits
 
     def only(self, rows: Tensor) -> Search:
@@ -86,7 +86,7 @@ class Search:
         return Search(self._attack, self._victims, self._index[rows], self._knowledge, self._targets[rows])
 
     def start(self, kind: Start, rng: Generator) -> Tensor:
-        """Return where one victim begins: (d,); nothing pushes there."""
+        """Return the start (d,) of one victim, without a push."""
         victims = self._victims
         begin = start_images(kind, victims.images, victims.shape, rng).flatten()
         if self._joint:
@@ -112,7 +112,7 @@ class Search:
         return images, self._targets
 
     def __call__(self, points: Tensor, problems: Tensor) -> tuple[Tensor, Tensor]:
-        """Return values (k,) and gradients (k, d): what an optimiser asks."""
+        """Return values (k,) and gradients (k, d), for an optimiser."""
         if self._chosen is None or self._chosen[0] is not problems:
             self._chosen = problems, (*self._victims.select(self._index[problems]), self._targets[problems])
         gradients, values = self._derivative(points, *self._chosen[1])
@@ -123,15 +123,17 @@ class Search:
         x = point[: self.pixels].reshape(count, *self._victims.shape)
         logits = point[self.pixels : self.fixed]
         y = self._whole(logits.reshape(count, -1)) if self._joint else targets
-        found, observed = self._simulated(params, x, y, point), _by_round(observed, self._victims.rounds)
+        simulated, observed = self._simulated(params, x, y, point), _by_round(observed, self._victims.rounds)
         if attack.secret == "leave-out":
-            found, observed = ({n: t for n, t in sent.items() if n.startswith("head.")} for sent in (found, observed))
+            simulated, observed = (
+                {n: t for n, t in sent.items() if n.startswith("head.")} for sent in (simulated, observed)
+            )
         prior = Prior(tv=attack.tv, nats=attack.nats, box=attack.box)
-        apart = distance(attack.distance, found, observed, masked=self._knowledge.masked)
+        apart = distance(attack.distance, simulated, observed, masked=self._knowledge.masked)
         return apart + prior_cost(x, prior, self._knowledge, observed, attack.distance)
 
     def _simulated(self, params: Params, x: Tensor, y: Tensor, point: Tensor) -> Params:
-        """Return what the client would have sent, each round under names of its own."""
+        """Return what the client would have sent; each round has its own names."""
         rounds = self._victims.rounds
         push = None
         if self._features:
@@ -145,9 +147,10 @@ class Search:
         return logits.sigmoid() if self._victims.multi_label else logits.softmax(-1)
 
     def _known_targets(self) -> Tensor:
-        """Return targets (k, b, C): known, by a rule, or empty ones where they are searched for.
+        """Return targets (k, b, C): known ones, those of a rule, or empty ones where they are searched.
 
-        Rules take zeros and noise for gradients. Who knows of these asks which labels are likeliest, whatever the rule.
+        Rules treat zeros and noise as gradients. An adversary that knows of these computes the likeliest labels
+        instead.
         """
         victims, labels = self._victims, self._attack.labels
         if labels == "joint":
@@ -155,22 +158,22 @@ class Search:
         if labels == "known":
             if victims.labels is None:
                 raise FedprintError("attack.labels: known, but this adversary has no labels; choose row-sum or joint")
-            found = victims.labels.to(self.like.device)[self._index]
+            known = victims.labels.to(self.like.device)[self._index]
         elif victims.multi_label:
             raise FedprintError(f"attack.labels: rule '{labels}' is for one label per image; choose known or joint")
         elif self._knowledge.masked or self._knowledge.sigma:
             params, descents = victims.select(self._index)
-            found = likeliest_labels(replace(victims, params=params, descents=descents), self._knowledge)
+            known = likeliest_labels(replace(victims, params=params, descents=descents), self._knowledge)
         else:
-            found = self._by_rule(labels)
-        return found.to(self.like) if victims.multi_label else functional.one_hot(found, victims.classes).to(self.like)
+            known = self._by_rule(labels)
+        return known.to(self.like) if victims.multi_label else functional.one_hot(known, victims.classes).to(self.like)
 
     def _by_rule(self, rule: Rule) -> Tensor:
         """Return labels (k, b)."""
         victims = self._victims
         check_rule(rule, victims.model)
         params, _ = (first := victims.one_round()).select(self._index)
-        # An update over -lr is a sum of one gradient per step, of which rules are to see the mean.
+        # An update over -lr is the sum of one gradient per step; rules take the mean.
         steps = 1 if victims.steps is None else len(victims.steps.batches)
         descents = {name: d[self._index] / steps for name, d in victims.averaged().items()}
         expected = expected_of(first, params) if rule == "counts" else None
@@ -189,7 +192,7 @@ def objective_at(attack: Objective, victims: Victims, knowledge: Knowledge, imag
 
 
 def expected_of(victims: Victims, params: Params) -> Expected:
-    """Return what models of ``params`` make of a grey image of the victims' shape (labels.py, rule counts)."""
+    """Return the outputs of models of ``params`` for a grey image of the victims' shape (labels.py, rule counts)."""
     like = next(iter(params.values()))
     grey = like.new_full((1, *victims.shape), 0.5)
     first = functional.one_hot(torch.zeros(1, dtype=torch.long), victims.classes).to(like)
@@ -198,7 +201,7 @@ def expected_of(victims: Victims, params: Params) -> Expected:
 
 
 def _by_round(sent: Params, rounds: int) -> Params:
-    """Return tensors (r, ...) as one per round; those of a single round as they are."""
+    """Return tensors (r, ...) as one tensor per round; those of a single round are unchanged."""
     if rounds == 1:
         return sent
     return {f"{name}.{r}": tensor[r] for name, tensor in sent.items() for r in range(rounds)}

@@ -1,6 +1,7 @@
-"""Clients as the adversary imagines them: what they would send for images that it chooses.
+"""Shadow clients: the adversary simulates what a client would send for images that it chooses.
 
-It knows the model, the rules of the training and, where it adapts, the defence; never a client's images, head or codes.
+It knows the model, the rules of the training and, if it is adaptive, the defence. It never knows a client's images,
+head or codes.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ Client = Callable[[Params, Tensor, Tensor, Generator], Params]
 """(received parameters, images (b, c, h, w), labels (b,) or (b, C), randomness) -> the descent that is sent."""
 
 Shield = Callable[[Params, Generator], Params]
-"""What a defence makes of one update, such as ``on_device`` of defences/on_update.py."""
+"""A defence of one update, such as ``on_device`` of defences/on_update.py."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shadows:
-    """``count`` clients of ``public`` images that received the victims' shared model and train as ``client`` does."""
+    """``count`` shadow clients with ``public`` images, which train like ``client`` from the victims' shared model."""
 
     victims: Victims
     client: Client
@@ -40,33 +41,35 @@ class Shadows:
 
     def without(self) -> Params:
         """Return what they send with public images alone: descents (count, ...)."""
-        return self._sent([self._hand(s) for s in range(self.count)], "out")
+        return self._sent([self._images(s) for s in range(self.count)], "out")
 
     def with_first(self, candidate: Labelled, number: int) -> Params:
-        """Return what they send with ``candidate`` (1) in the place of their first image."""
-        hands = (self._hand(s) for s in range(self.count))
+        """Return what they send with ``candidate`` (1) instead of their first image."""
+        partitions = (self._images(s) for s in range(self.count))
         mixed = [
             Labelled(
-                x=torch.cat([candidate.x.to(hand.x), hand.x[1:]]), y=torch.cat([candidate.y.to(hand.y), hand.y[1:]])
+                x=torch.cat([candidate.x.to(images.x), images.x[1:]]),
+                y=torch.cat([candidate.y.to(images.y), images.y[1:]]),
             )
-            for hand in hands
+            for images in partitions
         ]
         return self._sent(mixed, "in", number)
 
-    def _hand(self, s: int) -> Labelled:
+    def _images(self, s: int) -> Labelled:
+        """Return the public images of client ``s``, drawn at random."""
         rng = torch_rng(self.seed, "shadow", *self.path, "hand", s)
         return self.public[torch.randperm(len(self.public), generator=rng)[: self.victims.images]]
 
-    def _sent(self, hands: list[Labelled], *names: object) -> Params:
+    def _sent(self, partitions: list[Labelled], *names: object) -> Params:
         like = next(iter(self.victims.descents.values()))
         sent = [
             self.client(
                 self.victims.params,
-                hand.x.to(like),
-                hand.y.to(like.device),
+                images.x.to(like),
+                images.y.to(like.device),
                 torch_rng(self.seed, "shadow", *self.path, *names, s),
             )
-            for s, hand in enumerate(hands)
+            for s, images in enumerate(partitions)
         ]
         return {name: torch.stack([one[name] for one in sent]) for name in sent[0]}
 
@@ -82,11 +85,12 @@ def plain(victims: Victims) -> Client:
 
 
 def with_secret_head(victims: Victims, *, bits: int, alpha2: float, alpha1: float = 1.0, margin: float = 1.0) -> Client:
-    """Return a client with a private head of its own (SPN), fresh and with fresh codes at every call.
+    """Return a client with a private head (SPN); head and codes are new at every call.
 
-    Its loss is ``alpha1 * CE + alpha2 * L_P`` (spn, eq. 18), of whose second term the public layers get the gradient at
-    the features. The head begins as the defence's does (models/dual_head.py); over several local steps it is held as it
-    begins, and ``alpha1`` scales what is sent. FedprintError where the victims' model takes none.
+    Its loss is ``alpha1 * CE + alpha2 * L_P`` (spn, eq. 18); the gradient of the second term reaches the public layers
+    through the features. The head is initialised like that of the defence (models/dual_head.py) and stays fixed over
+    several local steps; ``alpha1`` scales what is sent. Raises FedprintError where the victims' model cannot have a
+    private head.
     """
     dual = DualHead(victims.model, bits=bits)
     simulate = simulation(victims.model, multi_label=victims.multi_label, steps=victims.steps)
@@ -123,5 +127,5 @@ class _Features(torch.nn.Module):
 
 def _features(victims: Victims, params: Params, x: Tensor) -> Tensor:
     module = _Features(victims.model)
-    found: Tensor = functional_call(module, {f"model.{name}": p for name, p in params.items()}, (x,))
-    return found.detach()
+    features: Tensor = functional_call(module, {f"model.{name}": p for name, p in params.items()}, (x,))
+    return features.detach()

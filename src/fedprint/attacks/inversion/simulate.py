@@ -1,4 +1,4 @@
-"""What a client would have sent for given images: gradients, or updates of several local steps, unrolled."""
+"""Simulation of what a client sends for given images: gradients, or updates of several local steps, unrolled."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Simulation(Protocol):
     def __call__(self, params: Params, x: Tensor, targets: Tensor, push: Tensor | None = None) -> dict[str, Tensor]:
         """Return the descent for images ``x`` (b, c, h, w) and ``targets`` (b, classes).
 
-        ``push`` (b, features) is the gradient that a private loss has at the features of each image. Whatever the
-        private head, all that it does to the public layers goes through this vector (papers.md 4.3).
+        ``push`` (b, features) is the gradient of a private loss at the features of each image. A private head
+        influences the public layers only through this vector (papers.md 4.3).
         """
 
 
@@ -33,7 +33,7 @@ class Simulation(Protocol):
 class LocalSteps:
     """The plain SGD of a client: which of its b images each step takes, in order, and the learning rate.
 
-    An adversary who does not know the order of the batches assumes one (Geiping et al. 2020, section 5).
+    An adversary that does not know the order of the batches assumes one (Geiping et al. 2020, section 5).
     """
 
     batches: tuple[tuple[int, ...], ...]
@@ -50,7 +50,7 @@ def local_batches(
 
 
 class _Scores(nn.Module):
-    """A model's class scores as the forward pass that ``functional_call`` runs, and what a push adds to the loss."""
+    """A model's class scores, and a push's part of the loss, as a forward pass for ``functional_call``."""
 
     def __init__(self, model: FedModule) -> None:
         super().__init__()
@@ -66,18 +66,18 @@ class _Scores(nn.Module):
 
 
 def mean_loss(model: FedModule, *, multi_label: bool) -> Callable[..., Tensor]:
-    """Return ``loss(params, x, targets, push=None)``: the mean loss for targets (b, classes) that need not be whole.
+    """Return ``loss(params, x, targets, push=None)``: the mean loss for soft targets (b, classes).
 
-    For one-hot, or multi-hot, targets it is the mean of ``model.per_example_loss``, plus what a ``push`` adds.
+    For one-hot, or multi-hot, targets it is the mean of ``model.per_example_loss``, plus the part of a ``push``.
     """
     scores = _Scores(model)
 
     def loss(params: Params, x: Tensor, targets: Tensor, push: Tensor | None = None) -> Tensor:
-        found, pushed = functional_call(scores, {f"model.{name}": p for name, p in params.items()}, (x, push))
+        logits, pushed = functional_call(scores, {f"model.{name}": p for name, p in params.items()}, (x, push))
         if multi_label:
-            public: Tensor = functional.binary_cross_entropy_with_logits(found, targets)
+            public: Tensor = functional.binary_cross_entropy_with_logits(logits, targets)
         else:
-            public = -(targets * functional.log_softmax(found, 1)).sum(1).mean()
+            public = -(targets * functional.log_softmax(logits, 1)).sum(1).mean()
         return public if push is None else public + pushed
 
     return loss
@@ -86,9 +86,9 @@ def mean_loss(model: FedModule, *, multi_label: bool) -> Callable[..., Tensor]:
 def simulation(model: FedModule, *, multi_label: bool = False, steps: LocalSteps | None = None) -> Simulation:
     """Return what a client sends, as a descent: its gradient, or its update over ``-lr`` after ``steps``.
 
-    Both have the same sign and, after a single step on all images, the same value. Differentiable in images and
-    targets. A ``push`` (b, features) is for every step the same, one (s, b, features) gives each of s steps its own: a
-    private head trains along, and what it does to the features changes.
+    Both have the same sign and, after a single step on all images, the same value. They are differentiable in images
+    and targets. A ``push`` (b, features) is the same for every step; one of (s, b, features) has a part for each of s
+    steps, because a private head trains too, and its influence on the features changes.
     """
     gradient = grad(mean_loss(model, multi_label=multi_label))
     if steps is None:

@@ -1,4 +1,4 @@
-"""What the adversary has of the clients whose images it wants; there is no field for the truth."""
+"""The adversary's data about the clients whose images it reconstructs; there is no field for the truth."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Labelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Victims:
-    """What the adversary has of v clients.
+    """The adversary's data about v clients.
 
     ``descents`` (v, ...) as sent; ``params`` as received, (v, ...) each or the same for all where ``shared``; ``shape``
     (c, h, w) of an image and ``images`` b, their number; ``steps`` of local training, None for a gradient;
-    ``labels`` (v, b) where the adversary knows them. Where it has several ``rounds`` r in which each client trained on
-    the same images, descents are (v, r, ...) and params (v, r, ...), or (r, ...) where shared.
+    ``labels`` (v, b) where the adversary knows them. With several ``rounds`` r, in which each client trained on the
+    same images, descents are (v, r, ...) and params (v, r, ...), or (r, ...) where shared.
     """
 
     model: FedModule
@@ -63,13 +63,13 @@ class Victims:
         return params, {name: d[index] for name, d in self.descents.items()}
 
     def one_round(self, round: int = 0) -> Victims:
-        """Return the victims as one of the ``rounds`` shows them."""
+        """Return the victims with the data of one of the ``rounds``."""
         if self.rounds == 1:
             return self
-        place = round if self.shared else (slice(None), round)
+        index = round if self.shared else (slice(None), round)
         return replace(
             self,
-            params={name: p[place] for name, p in self.params.items()},
+            params={name: p[index] for name, p in self.params.items()},
             descents={name: d[:, round] for name, d in self.descents.items()},
             rounds=1,
         )
@@ -79,10 +79,6 @@ class Victims:
         params, descents = self.select(torch.tensor([victim], device=next(iter(self.descents.values())).device))
         received = params if self.shared else {name: p[0] for name, p in params.items()}
         return replace(self, params=received, descents=descents, shared=True)
-
-    def having(self, descents: Params) -> Victims:
-        """Return victims of the same model that sent other ``descents`` (v, ...)."""
-        return replace(self, descents=descents)
 
     def to(self, device: str) -> Victims:
         """Return the same victims with their model on another device."""

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedprint.attacks.features import Updates, in_span, matrix
+from fedprint.attacks.features import ROW_WISE, Updates, in_span, matrix
 from fedprint.attacks.matching.match import WIDEST, numpy_like
-from fedprint.attacks.matching.metric import TRANSFORMS, Gram, grams, taught_rows
+from fedprint.attacks.matching.metric import Gram, block_name, grams, taught_rows
 from fedprint.attacks.matching.pairs import balanced_pairs
 from fedprint.attacks.problem import Validation
 from fedprint.attacks.reidentification.reidentify import Block, candidate_blocks
@@ -24,17 +24,19 @@ from fedprint.types import Doubles, FedprintError, Floats, Ints, Scores
 PENALTIES = (0.3, 3.0, 30.0, 300.0)
 DIMENSIONS = (8, 16, 32, 64)
 ENSEMBLE = 40
-"""How many settings answer together. A few dozen users cannot tell which one is best; on openmoji and albums (six
-divisions each) the mean of 40 has AP 73.3 and 70.6, the single best of validation 69.1 and 65.8, the towers 67.2 and
-65.1."""
+"""The number of settings whose scores are averaged: with a few dozen users validation does not show which one is best.
+
+On openmoji and albums (six divisions each) the mean of 40 has AP 73.3 and 70.6, the single best of validation 69.1 and
+65.8, the towers 67.2 and 65.1.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossProblem:
-    """Say of pairs (q, 2), text user and row, whether they belong together.
+    """Does each of the pairs (q, 2), a text user and an update row, belong together?
 
-    ``texts`` (U, D) holds phi of every user; ``fit`` rows with ``labels`` (p,), positions in ``texts``, teach.
-    ``layers`` is what the towers look at, None for all.
+    ``texts`` (U, D) holds phi of every user. The matcher learns from ``fit`` rows with ``labels`` (p,), positions in
+    ``texts``. ``layers`` are the layers that the towers read, None for all.
     """
 
     updates: Updates
@@ -48,8 +50,8 @@ class CrossProblem:
 def two_towers(problem: CrossProblem, rng: torch.Generator, *, pairs: int = 10_000) -> Scores:
     """``cross-modal``: a FC-128 tower for each modality, trained on ``pairs`` balanced pairs of known users.
 
-    A tenth of the users (at least two) is held out to stop early, so that what is measured there is what is asked:
-    people who were not trained on.
+    A tenth of the users (at least two) is held out to stop early, because the questions too are about users whose
+    pairs were not trained on.
     """
     from fedprint.attacks.matching.towers import PairData, TowerSettings, fit_towers, score_pairs
 
@@ -87,8 +89,7 @@ class BridgeSettings:
     @property
     def layers(self) -> str:
         """Layers and transform for tables."""
-        names, transform = self.block
-        return f"{'/'.join(name for layer in names for name in layer)}:{transform}"
+        return block_name(self.block)
 
 
 def predict_texts(gram: Gram, fit: Ints, targets: Doubles, penalty: float) -> Doubles:
@@ -105,7 +106,7 @@ def predict_texts(gram: Gram, fit: Ints, targets: Doubles, penalty: float) -> Do
 def bridge(gram: Gram, problem: CrossProblem, penalty: float, dimensions: int) -> Scores:
     """Predict the writer's text features from the update; return the cosine with those of the user.
 
-    Text features are whitened principal components of the known users' phi: what all write alike says nothing.
+    Text features are whitened principal components of the known users' phi, so that common words have no weight.
     """
     known = np.unique(problem.labels)
     phi = _whitened(problem.texts.astype(np.float64), known, dimensions)
@@ -138,11 +139,11 @@ def choose_bridges(folds: Sequence[Validation], texts: Floats, rng: np.random.Ge
             dimensions=dimensions,
             ap=float(np.mean([_ap(gram, problem, same, penalty, dimensions) for problem, same in trials])),
         )
-        for block, gram in grams(updates, anchors, candidate_blocks(updates, None, TRANSFORMS))
+        for block, gram in grams(updates, anchors, candidate_blocks(updates, None, ROW_WISE))
         for penalty in PENALTIES
         for dimensions in DIMENSIONS
     ]
-    return tuple(sorted(tried, key=lambda found: -found.ap)[:ENSEMBLE])
+    return tuple(sorted(tried, key=lambda settings: -settings.ap)[:ENSEMBLE])
 
 
 def bridges(problem: CrossProblem, chosen: Sequence[BridgeSettings]) -> Scores:
@@ -165,7 +166,7 @@ def _trials(
     users = rng.permutation(np.intersect1d(problem.labels, fold.answers))
     if len(users) < 2 * parts:
         raise FedprintError(f"cross-modal: {len(users)} users to learn from are too few; use {2 * parts}")
-    found = []
+    trials = []
     for tested in (users[part::parts] for part in range(parts)):
         taught, asked = ~np.isin(problem.labels, tested), np.isin(fold.answers, tested)
         pairs, same = balanced_pairs(tested, fold.answers[asked], 1000, rng)
@@ -173,8 +174,8 @@ def _trials(
         small = CrossProblem(
             updates=problem.updates, texts=texts, fit=problem.fit[taught], labels=problem.labels[taught], pairs=rows
         )
-        found.append((small, same))
-    return found
+        trials.append((small, same))
+    return trials
 
 
 def _ap(gram: Gram, problem: CrossProblem, same: NDArray[np.bool_], penalty: float, dimensions: int) -> float:

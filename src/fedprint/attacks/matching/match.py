@@ -24,9 +24,9 @@ The inner products with every prior update stay the same, and RMSProp on million
 
 @dataclass(frozen=True, kw_only=True)
 class PairProblem:
-    """Say of each pair (q, 2) of rows whether it is one user's; learn from ``fit`` rows with ``labels`` (p,) in [0, m).
+    """Is each pair (q, 2) of rows from one user? Learn from ``fit`` rows with ``labels`` (p,) in [0, m).
 
-    ``layers`` is what the papers' presets look at, None for all.
+    ``layers`` are the layers that the papers' presets read, None for all.
     """
 
     updates: Updates
@@ -44,12 +44,13 @@ def chance(problem: PairProblem, rng: torch.Generator) -> Scores:
 
 def mlp_product(problem: PairProblem, rng: torch.Generator) -> Scores:
     """``mlp-product``: the log of ``max_u P[i = u] P[j = u]`` with the papers' re-identification network."""
-    from fedprint.attacks.reidentification.mlp import MlpSettings, fit_mlp
+    from fedprint.attacks.learner import MlpSettings
+    from fedprint.attacks.reidentification.mlp import fit_mlp
 
     x = matrix(problem.updates, problem.layers)
-    rows, places = np.unique(problem.pairs, return_inverse=True)
+    rows, positions = np.unique(problem.pairs, return_inverse=True)
     log_p = fit_mlp(x[problem.fit], problem.labels, x[rows], problem.options, MlpSettings(), rng)
-    left, right = places.reshape(problem.pairs.shape).T
+    left, right = positions.reshape(problem.pairs.shape).T
     best: Scores = (log_p[left] + log_p[right]).max(1)
     return best
 
@@ -60,7 +61,7 @@ def siamese(problem: PairProblem, rng: torch.Generator) -> Scores:
 
 
 def siamese_deep(problem: PairProblem, rng: torch.Generator) -> Scores:
-    """``siamese-2``: two FC-128 layers per twin, the texts' other reading."""
+    """``siamese-2``: two FC-128 layers per twin, the other possible reading of the paper."""
     return _siamese(problem, rng, depth=2)
 
 
@@ -85,10 +86,10 @@ def _inputs(problem: PairProblem) -> Floats:
 
 
 def _hold_out(problem: PairProblem, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Cut the fit rows' positions into a tenth, of users with other updates left, and the rest."""
+    """Return a tenth of the fit rows' positions, of users with two other updates left, and the rest."""
     order = rng.permutation(len(problem.fit))
     counts = np.bincount(problem.labels)
-    able = order[counts[problem.labels[order]] >= 3]  # two stay for a pair of their own
+    able = order[counts[problem.labels[order]] >= 3]  # two others stay for a pair
     if not len(able):
         raise FedprintError("a Siamese network needs a user with three prior updates; record more rounds")
     held = able[: max(1, len(order) // 10)]

@@ -1,10 +1,11 @@
 """A metric on updates, learned from users that need not be those of the questions: the strong matcher.
 
 Within-class covariance normalisation (Hatch et al. 2006, known from speaker verification) in the dual: directions in
-which the updates of one user differ (training progress, batch order) are shrunk, and what is left is compared by its
-cosine. Everything is expressed in inner products, so any number of parameters costs the same.
+which the updates of one user differ (training progress, batch order) are shrunk, and the rest is compared by its
+cosine. Everything is expressed in inner products, so that the cost does not depend on the number of parameters. Only
+transforms of single rows are used: then one table of cosines serves any choice of training users.
 
-A single prior device shows how updates of one device differ, not how two devices of a user do; the shrinkage is
+A single prior device shows how updates of one device differ, not how two devices of a user differ. The shrinkage is
 therefore chosen across devices (:mod:`fedprint.attacks.adversary.shadow_devices`).
 """
 
@@ -20,14 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 
-from fedprint.attacks.features import Transform, Updates, products
+from fedprint.attacks.features import ROW_WISE, Updates, products
 from fedprint.attacks.matching.pairs import balanced_pairs
 from fedprint.attacks.problem import Validation
 from fedprint.attacks.reidentification.reidentify import Block, best_temperature, candidate_blocks
 from fedprint.types import Floats, Ints, Scores
-
-TRANSFORMS: tuple[Transform, ...] = ("l2", "sqrt", "sign")
-"""Those of a row alone: nothing of the other rows enters, so one table serves any choice of training users."""
 
 SHRINKAGES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 
@@ -40,7 +38,7 @@ class Gram:
     cosines: Floats
 
     def columns(self, rows: Ints) -> Ints:
-        """Return the columns of anchors given by their rows."""
+        """Return the columns of the anchors ``rows``."""
         return np.searchsorted(self.anchors, rows)
 
 
@@ -65,14 +63,14 @@ def block_name(block: Block) -> str:
 
 
 def grams(updates: Updates, anchors: Ints, blocks: Sequence[Block]) -> Iterator[tuple[Block, Gram]]:
-    """Yield the table of each block; layers that several blocks share are read once."""
+    """Yield the table of each block. Layers that several blocks share are read once."""
     transforms = tuple(dict.fromkeys(transform for _, transform in blocks))
     groups = dict.fromkeys(group for layers, _ in blocks for group in layers)
-    found = {group: products(updates, group, anchors, transforms) for group in groups}
+    by_group = {group: products(updates, group, anchors, transforms) for group in groups}
     for layers, transform in blocks:
-        total = found[layers[0]][transform]
+        total = by_group[layers[0]][transform]
         if len(layers) > 1:
-            total = functools.reduce(operator.add, (found[group][transform] for group in layers))
+            total = functools.reduce(operator.add, (by_group[group][transform] for group in layers))
         length = total.squares.sqrt().clamp_min(1e-15)
         cosines = (total.cross / length[:, None] / length[anchors][None]).numpy()
         yield (layers, transform), Gram(anchors=anchors, cosines=cosines)
@@ -94,14 +92,14 @@ class Learned:
 
     def of_classes(self) -> tuple[Scores, Ints]:
         """Return each update's mean similarity to each label's training rows (n, m'), and the labels (m',)."""
-        present, place = np.unique(self.labels, return_inverse=True)
-        member = np.eye(len(present))[place]
+        present, index = np.unique(self.labels, return_inverse=True)
+        member = np.eye(len(present))[index]
         nearness: Scores = self.cosines[:, self.gram.columns(self.fit)].astype(np.float64) @ (member / member.sum(0))
         return nearness, present
 
 
 def learn(updates: Updates, anchors: Ints, fit: Ints, labels: Ints, settings: MetricSettings) -> Learned:
-    """Learn the metric from ``fit`` rows with ``labels`` (p,), for comparisons with ``anchors``, which hold them."""
+    """Learn the metric from ``fit`` rows with ``labels`` (p,), to compare updates with ``anchors``, a superset."""
     (_, gram), *_ = grams(updates, anchors, [settings.block])
     return similarity(gram, fit, labels, settings.shrinkage)
 
@@ -115,15 +113,15 @@ def similarity(gram: Gram, fit: Ints, labels: Ints, shrinkage: float) -> Learned
     within = _deviations(inner, labels)
     scatter = _deviations(within[fit].T, labels).T
     lower = _factor(scatter, shrinkage * max(float(np.trace(scatter)), 1e-12))
-    spent = solve_triangular(lower, within.T, lower=True).T  # what the shrunk directions held, (n, p)
-    left = k - spent @ spent[gram.anchors].T
-    length = np.sqrt(np.maximum(1 - np.square(spent).sum(1), 1e-9))
+    shrunk = solve_triangular(lower, within.T, lower=True).T  # the part in the shrunk directions, (n, p)
+    left = k - shrunk @ shrunk[gram.anchors].T
+    length = np.sqrt(np.maximum(1 - np.square(shrunk).sum(1), 1e-9))
     cosines = (left / length[:, None] / length[gram.anchors][None]).astype(np.float32)
     return Learned(cosines=cosines, gram=gram, fit=fit, labels=labels)
 
 
 def _factor(scatter: Scores, ridge: float) -> Scores:
-    """Return the Cholesky factor of ``scatter + ridge I``; what rounding made negative needs a larger ridge."""
+    """Return the Cholesky factor of ``scatter + ridge I``; negative eigenvalues from rounding need a larger ridge."""
     while True:
         try:
             lower: Scores = cholesky(scatter + ridge * np.eye(len(scatter)), lower=True)
@@ -137,18 +135,18 @@ def _centred(gram: Gram, fit: Ints) -> tuple[Scores, Scores]:
     columns = gram.columns(fit)
     to_mean = gram.cosines[:, columns].mean(1, dtype=np.float64)
     square = to_mean[fit].mean()
-    own = np.sqrt(np.maximum(1 - 2 * to_mean + square, 1e-12))
+    length = np.sqrt(np.maximum(1 - 2 * to_mean + square, 1e-12))
     k = gram.cosines - to_mean[:, None] - to_mean[gram.anchors][None] + square
-    k /= own[:, None] * own[gram.anchors][None]
+    k /= length[:, None] * length[gram.anchors][None]
     return k, k[:, columns]
 
 
 def _deviations(columns: Scores, labels: Ints) -> Scores:
     """Subtract from each column (n, p) the mean of the columns with its label."""
-    _, place = np.unique(labels, return_inverse=True)
-    member = np.eye(place.max() + 1)[place]
+    _, index = np.unique(labels, return_inverse=True)
+    member = np.eye(index.max() + 1)[index]
     means = columns @ (member / member.sum(0))
-    result: Scores = columns - means[:, place]
+    result: Scores = columns - means[:, index]
     return result
 
 
@@ -159,17 +157,17 @@ def choose_metric(folds: Sequence[Validation], rng: np.random.Generator, *, new_
     """
     updates, anchors = folds[0].problem.updates, taught_rows(folds)
     trials = [trial for fold in folds for trial in _trials(fold, rng, new_users)]
-    blocks = candidate_blocks(updates, None, TRANSFORMS)
+    blocks = candidate_blocks(updates, None, ROW_WISE)
     tried = [
         MetricSettings(block=block, shrinkage=shrinkage, ap=float(np.mean([_ap(gram, t, shrinkage) for t in trials])))
         for block, gram in grams(updates, anchors, blocks)
         for shrinkage in SHRINKAGES
     ]
-    return max(tried, key=lambda found: found.ap)
+    return max(tried, key=lambda settings: settings.ap)
 
 
 def taught_rows(folds: Sequence[Validation]) -> Ints:
-    """Return all rows that some validation problem learns from, ascending: anchors for all of them."""
+    """Return all rows that any validation problem learns from, ascending: the anchors of all problems."""
     return np.unique(np.concatenate([fold.problem.fit for fold in folds]))
 
 
@@ -206,8 +204,8 @@ def _ap(gram: Gram, trial: _Trial, shrinkage: float) -> float:
 def choose_temperature(folds: Sequence[Validation], settings: MetricSettings) -> float:
     """Return the temperature with the least log-loss of "whose update is this", across devices."""
     answered = [_answered(fold, settings) for fold in folds]
-    scores, places = (np.concatenate(parts) for parts in zip(*answered, strict=True))
-    return best_temperature(scores, places)[1]
+    scores, columns = (np.concatenate(parts) for parts in zip(*answered, strict=True))
+    return best_temperature(scores, columns)[1]
 
 
 def _answered(fold: Validation, settings: MetricSettings) -> tuple[Scores, Ints]:

@@ -20,20 +20,20 @@ from fedprint.types import Ints, Scores
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What the adversary may learn from: labels (m,) of seen users, ascending, and of the holdout users."""
+    """The users from whom the adversary learns: labels (m,) of seen users, ascending, and of holdout users."""
 
     seen: Ints
     holdout: Ints
 
     @property
     def known(self) -> Ints:
-        """Labels of all users whose prior the adversary has: the seen first, then the cohort."""
+        """Labels of all users whose prior the adversary has: first the seen users, then the holdout users."""
         return np.concatenate([self.seen, self.holdout])
 
     def columns(self, labels: Ints) -> Ints:
-        """Return the positions (n,) of labels (n,) among the known, -1 for strangers."""
-        place = {int(label): i for i, label in enumerate(self.known)}
-        return np.array([place.get(int(label), -1) for label in labels], dtype=np.int64)
+        """Return the positions (n,) of labels (n,) among the known users, -1 for unseen users."""
+        position = {int(label): i for i, label in enumerate(self.known)}
+        return np.array([position.get(int(label), -1) for label in labels], dtype=np.int64)
 
     def problem(self, updates: Updates, fit: Ints, labels: Ints, ask: Ints) -> Problem:
         """Return the problem of naming a known user, given ``fit`` rows of known users with ``labels`` (p,)."""
@@ -41,7 +41,7 @@ class World:
 
 
 class Namer(Protocol):
-    """A way to tell known users apart: scores (q, options) of a problem, higher = more likely."""
+    """An attack among known users: scores (q, options) of a problem, higher = more likely."""
 
     def scores(self, problem: Problem) -> Scores:
         """Learn from the fit rows and answer."""
@@ -76,17 +76,17 @@ class ByRidge:
 
 
 def _unrecorded_last(scores: Scores, present: Ints, options: int) -> Scores:
-    """Return scores (q, options) from those of the options ``present``: of the others nothing was recorded."""
-    found = np.tile(scores.min(1, keepdims=True) - 1, (1, options))
-    found[:, present] = scores
-    return found
+    """Return scores (q, options) from those of the options ``present``: all others, without a record, come last."""
+    full = np.tile(scores.min(1, keepdims=True) - 1, (1, options))
+    full[:, present] = scores
+    return full
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """``temperature`` of scores; below the log-probability ``threshold`` of the best user none is likely.
+    """The ``temperature`` of scores, and the log-probability ``threshold`` of the best user for "none of them".
 
-    ``log_loss`` (nats) is what validation found with them.
+    ``log_loss`` (nats) is the loss in validation with them.
     """
 
     temperature: float
@@ -95,29 +95,29 @@ class Calibration:
 
 
 def folds_of(folds: Sequence[Validation], labels: Ints) -> tuple[Validation, ...]:
-    """Return the validation problems of some users (labels) only, on a table without the rows of all others."""
+    """Return the validation problems with some users (labels) only, on a table without the rows of other users."""
     masks = [(np.isin(fold.problem.labels, labels), np.isin(fold.answers, labels)) for fold in folds]
     pairs = [(fold.problem.fit[fit], fold.problem.ask[ask]) for fold, (fit, ask) in zip(folds, masks, strict=True)]
     rows = np.unique(np.concatenate([part for pair in pairs for part in pair]))
     table = RowsOf(updates=folds[0].problem.updates, rows=rows)
-    found = []
-    for fold, (fit, ask), (taught, asked) in zip(folds, masks, pairs, strict=True):
+    restricted = []
+    for fold, (fit, ask), (fit_rows, ask_rows) in zip(folds, masks, pairs, strict=True):
         problem = Problem(
             updates=table,
-            fit=np.searchsorted(rows, taught),
+            fit=np.searchsorted(rows, fit_rows),
             labels=fold.problem.labels[fit],
-            ask=np.searchsorted(rows, asked),
+            ask=np.searchsorted(rows, ask_rows),
             options=fold.problem.options,
         )
-        found.append(Validation(problem=problem, answers=fold.answers[ask]))
-    return tuple(found)
+        restricted.append(Validation(problem=problem, answers=fold.answers[ask]))
+    return tuple(restricted)
 
 
 def answer_open(scores: Scores, seen: int, calibration: Calibration) -> Scores:
     """Return log-probabilities (q, seen) and in a last column the score of "none of them".
 
-    ``scores`` (q, known) are of the seen users first, then of the holdout users. Those are the cohort: whoever
-    resembles them as much as a seen user is not that user. The last column is above all others exactly where the best
+    ``scores`` (q, known) are of the seen users first, then of the holdout users. An update that resembles holdout users
+    as much as a seen user is probably not from that user. The last column is above all others exactly where the best
     seen user is below the threshold.
     """
     log_p = _log_posterior(scores, seen, calibration.temperature)
@@ -127,14 +127,14 @@ def answer_open(scores: Scores, seen: int, calibration: Calibration) -> Scores:
 
 
 def _log_posterior(scores: Scores, seen: int, temperature: float) -> Scores:
-    found: Scores = log_softmax(temperature * scores, axis=1)[:, :seen]
-    return found
+    log_p: Scores = log_softmax(temperature * scores, axis=1)[:, :seen]
+    return log_p
 
 
 def calibrate(folds: Sequence[Validation], world: World, namer: Namer, rng: np.random.Generator) -> Calibration:
     """Choose temperature and threshold across devices, on validation problems of the known users.
 
-    One half of the holdout users plays the strangers, then the other.
+    Each half of the holdout users in turn takes the part of the unseen users.
     """
     order = rng.permutation(world.holdout)
     halves = (order[::2], order[1::2])
@@ -147,7 +147,7 @@ def calibrate(folds: Sequence[Validation], world: World, namer: Namer, rng: np.r
 
 
 def _case(fold: Validation, world: World, namer: Namer) -> _Case:
-    """Learn from the world's users; ask for the seen and for all that it does not know."""
+    """Learn from the world's users; ask for the seen users and for all that are not in the world."""
     problem = fold.problem
     fit = np.isin(problem.labels, world.known)
     asked = ~np.isin(fold.answers, world.holdout)
@@ -157,18 +157,18 @@ def _case(fold: Validation, world: World, namer: Namer) -> _Case:
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """A small open world inside the prior: ``scores`` (q, known); ``columns`` (q,) are right ones, -1 for strangers."""
+    """An open world inside the prior: ``scores`` (q, known), and the true ``columns`` (q,), -1 for unseen users."""
 
     scores: Scores
     seen: int
     columns: Ints
 
     def log_posterior(self, temperature: float) -> Scores:
-        """Log-probabilities (q, seen) among seen and cohort."""
+        """Log-probabilities (q, seen) among seen and holdout users."""
         return _log_posterior(self.scores, self.seen, temperature)
 
     def log_loss(self, temperature: float) -> float:
-        """Mean negative log-probability of the right user, or of "none of them", which has what the seen leave."""
+        """Mean negative log-probability of the right user, or of "none of them", which has the rest."""
         log_p = self.log_posterior(temperature)
         none = np.log(np.maximum(1 - np.exp(logsumexp(log_p, axis=1)), 1e-9))
         right = np.where(self.columns < 0, none, log_p[np.arange(len(log_p)), self.columns])
@@ -176,7 +176,7 @@ class _Case:
 
 
 def balanced_threshold(scores: Scores, strange: NDArray[np.bool_]) -> float:
-    """Return the threshold on scores (n,) with the best mean of both hit rates: strangers below, the others above."""
+    """Return the threshold on scores (n,) with the best mean of both hit rates: ``strange`` below, the others above."""
     order = np.argsort(scores)
     below = np.concatenate([[0.0], np.cumsum(strange[order]) / max(strange.sum(), 1)])
     above = 1 - np.concatenate([[0.0], np.cumsum(~strange[order]) / max((~strange).sum(), 1)])

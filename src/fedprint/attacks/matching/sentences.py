@@ -1,4 +1,4 @@
-"""What a user writes as a vector: sentence features, averaged (gradient-leaks v3, 6.1.1: phi_u)."""
+"""A user's texts as a vector: the mean of sentence features (gradient-leaks v3, 6.1.1: phi_u)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _NO_CAPTIONS = "cross-modal: user {} has no captions; use data with a column 'ca
 
 def captions_of(users: Sequence[User]) -> dict[int, tuple[str, ...]]:
     """Return each user's captions. Raises FedprintError for a user without any."""
-    found = {}
+    captions = {}
     for user in users:
         if CAPTION not in user.examples:
             raise FedprintError(_NO_CAPTIONS.format(user.user_id))
-        found[user.user_id] = decode_captions(user.examples[CAPTION])
-    return found
+        captions[user.user_id] = decode_captions(user.examples[CAPTION])
+    return captions
 
 
 def tfidf(texts: Sequence[str], dimensions: int) -> Encode:

@@ -47,8 +47,8 @@ class Towers(Learner):
 
     def embed(self, x: Tensor, side: int) -> Tensor:
         """Common space (b, 128) of the inputs (b, width) of the left (0) or right (1) side."""
-        found: Tensor = self.towers[side % len(self.towers)](x)
-        return found
+        embedded: Tensor = self.towers[side % len(self.towers)](x)
+        return embedded
 
     def forward(self, left: Tensor, right: Tensor) -> Tensor:
         """Logits (b,) that both belong together."""
@@ -72,7 +72,7 @@ def _tower(inputs: int, depth: int) -> nn.Sequential:
 
 
 class PairBatches(ShuffledBatches):
-    """Batches of pairs: positions are shuffled, rows are gathered batch by batch."""
+    """Batches of pairs: positions are shuffled, and rows are gathered batch by batch."""
 
     def __init__(self, sides: tuple[Tensor, Tensor], pairs: Ints, same: Any, size: int, rng: torch.Generator) -> None:
         """``sides``: left (a, d) and right (b, e); ``pairs`` (n, 2) positions in them; ``same`` (n,) bool."""

@@ -1,6 +1,6 @@
 """The papers' attacks by name, as published, each also on standardised updates (gradient-leaks, 4.1.2; papers.md 2.3).
 
-They have nothing to choose. ``layers`` are those that the papers look at: the last layer of an image model, the LSTM of
+They have no settings to choose. ``layers`` are those that the papers use: the last layer of an image model, the LSTM of
 a language model.
 """
 
@@ -26,7 +26,7 @@ class Chance(Component):
     name: Literal["chance"] = "chance"
 
     def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
-        """Nothing to choose."""
+        """No settings to choose."""
         return {}
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
@@ -43,11 +43,11 @@ class Preset(Component):
     layers: tuple[str, ...] | None = None
 
     def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
-        """Nothing to choose."""
+        """No settings to choose."""
         return {}
 
     def features(self, problem: Problem) -> Floats:
-        """Return what the attack sees of all rows (n, d): of unit length, standardised on the fit rows where asked."""
+        """Return the features of all rows (n, d): of unit length, standardised on the fit rows if ``standardise``."""
         x = matrix(problem.updates, self.layers)
         return standardised(x, problem.fit) if self.standardise else x
 
@@ -63,9 +63,9 @@ class Neighbours(Preset):
 
         x = self.features(problem)
         k = min(self.k, len(problem.fit))
-        found = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x[problem.fit]).kneighbors(x[problem.ask])[1]
+        nearest = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x[problem.fit]).kneighbors(x[problem.ask])[1]
         votes = np.zeros((len(problem.ask), problem.options))
-        for column in problem.labels[found].T:
+        for column in problem.labels[nearest].T:
             votes[np.arange(len(votes)), column] += 1 / k
         return votes
 
@@ -93,16 +93,16 @@ class LinearMachine(Preset):
 class Network(Preset):
     """The papers' network: SGD .01, momentum .9, decay 1e-6, dropout .2, hidden 128.
 
-    Number of epochs and batch size are not given by the papers: at most ``epochs``, stopped early on held-out prior
-    updates. Standardised rows are not left at unit length, where this learning rate learns too little: they are put in
-    the span of the prior rows and scaled to entries of unit mean square.
+    The papers give neither the number of epochs nor the batch size: here it trains for at most ``epochs`` and stops
+    early on held-out prior updates. Standardised rows of unit length would learn too little at this learning rate: they
+    are put in the span of the prior rows and scaled to entries of unit mean square.
     """
 
     epochs: int = Field(default=100, ge=1)
     batch_size: int = Field(default=32, ge=1)
 
     def inputs(self, problem: Problem) -> Floats:
-        """Return what the network reads of all rows (n, d)."""
+        """Return the network's inputs for all rows (n, d)."""
         x = self.features(problem)
         if not self.standardise:
             return x
@@ -112,7 +112,8 @@ class Network(Preset):
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
         """Log-probabilities."""
-        from fedprint.attacks.reidentification.mlp import MlpSettings, fit_mlp
+        from fedprint.attacks.learner import MlpSettings
+        from fedprint.attacks.reidentification.mlp import fit_mlp
 
         x = self.inputs(problem)
         chosen = MlpSettings(epochs=self.epochs, batch_size=self.batch_size)

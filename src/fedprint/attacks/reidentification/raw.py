@@ -1,6 +1,7 @@
 """Re-identification from raw examples: the data-space comparison (gradient-leaks v2, 6.1.6; papers.md 2.3).
 
-Not a threat of federated learning, where no raw example leaves a device: a yardstick for what an update gives away.
+Not a threat of federated learning, where no raw example leaves a device, but a comparison: how much more or less an
+update reveals.
 Letters: n examples of the prior, a exposed examples, q sets of them, m users.
 """
 
@@ -28,14 +29,14 @@ ByExample = Callable[[Tensor, Ints, Tensor, int], Scores]
 """Fit on examples (n, ...) of users (n,) < m, and return scores (a, m) of other examples."""
 
 _MOST = 4000
-"""Most examples of a kernel: its solution takes their number cubed."""
+"""Most examples of a kernel: the cost of its solution grows with the cube of their number."""
 _TEMPERATURES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
 class UserNetwork(Learner):
-    """The papers' kind of attacker: a network that names the user of one example; images or token ids.
+    """An attacker like that of the papers: a network that names the user of one example (an image or token ids).
 
-    Theirs is MobileNet; here two convolutions and a layer of 128, or the mean of word vectors and a layer of 128.
+    The papers use MobileNet. This one has two convolutions, or the mean of word vectors, and a layer of 128.
     """
 
     def __init__(self, x: Tensor, users: int, rng: torch.Generator) -> None:
@@ -51,8 +52,8 @@ class UserNetwork(Learner):
 
     def features(self, x: Tensor) -> Tensor:
         """Return features (b, 128) of examples."""
-        found: Tensor = self.trunk(x)
-        return found
+        features: Tensor = self.trunk(x)
+        return features
 
     def forward(self, x: Tensor) -> Tensor:
         """Return user scores (b, m) of examples."""
@@ -125,8 +126,8 @@ def sums_over_sets(values: Doubles, members: Ints) -> Doubles:
 def likelihood_scores(x: Tensor, users: Ints, ask: Tensor, options: int, rng: torch.Generator) -> Scores:
     """Return calibrated log-probabilities (a, m) of single examples by the best of several classifiers.
 
-    Classifier and temperature are chosen from one half of the prior examples to the other, by log-loss. Summed over a
-    set they are its log-likelihood, as far as a user's examples are independent.
+    Classifier and temperature are chosen by log-loss: learn from one half of the prior examples and test on the other.
+    Their sum over a set is its log-likelihood, if a user's examples are independent.
     """
     half = torch.randperm(len(users), generator=rng).numpy() % 2 == 0
     learned, asked = (torch.from_numpy(np.flatnonzero(rows)) for rows in (half, ~half))
@@ -180,12 +181,12 @@ def _components(x: Tensor, ask: Tensor) -> tuple[Doubles, Doubles]:
 
     pixels, others = (z.flatten(1).double().numpy() for z in (x, ask))
     components = min(100, len(pixels) - 1, pixels.shape[1])
-    found = PCA(components, svd_solver="randomized", random_state=0).fit(pixels)
-    return found.transform(pixels), found.transform(others)
+    pca = PCA(components, svd_solver="randomized", random_state=0).fit(pixels)
+    return pca.transform(pixels), pca.transform(others)
 
 
 def naive_bayes(x: Tensor, users: Ints, ask: Tensor, options: int) -> Scores:
-    """Log-likelihoods of words, each user's frequencies smoothed by 100 words of everybody."""
+    """Log-likelihoods of words, each user's frequencies smoothed by 100 words of the population."""
     words = int(max(x.max(), ask.max())) + 1
     counts = np.zeros((options, words))
     np.add.at(counts, (users[:, None], x.numpy()), x.numpy() > START)

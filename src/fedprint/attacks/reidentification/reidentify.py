@@ -1,7 +1,7 @@
 """Re-identification: which user sent this update (gradient-leaks, section 4.1; papers.md 2.3).
 
-Every attack is a component with two methods: ``settings`` lists what may be chosen on the validation problems, and
-``scores`` answers a problem under one setting. :func:`answer` chooses, fits on all prior updates, and ranks.
+Every attack is a component with two methods: ``settings`` chooses its settings on the validation problems, and
+``scores`` answers a problem with these settings. :func:`answer` fits on all prior updates and ranks the options.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ TEMPERATURES = (1.0, 3.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1280.0, 2
 class Workspace:
     """Label-free kernels, computed once and shared by attacks, settings and the shuffled-label check.
 
-    Settings too are chosen once: adversaries tune the same attack on the same problems.
+    Settings are chosen once too, because adversaries tune the same attack on the same problems.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Workspace:
 
     @contextmanager
     def reporting(self, curves: Curves | None) -> Iterator[None]:
-        """Let ``curves`` take the losses of the fits inside the block: those of an answer that is reported."""
+        """Send the losses of the fits inside the block, whose answer is reported, to ``curves``."""
         self._curves = curves
         try:
             yield
@@ -80,7 +80,7 @@ class Workspace:
             self._curves = None
 
     def logger(self) -> Logger | None:
-        """Return what takes the losses of the next fit, or None: most fits choose or check something."""
+        """Return the logger of the next fit's losses, or None: most fits only choose or check something."""
         return None if self._curves is None else self._curves.logger()
 
     def kernel(self, problem: Problem, block: Block) -> Floats:
@@ -108,7 +108,7 @@ class Workspace:
         return self._kernels[key]
 
     def settings(self, attack: Attack, validations: Sequence[Validation]) -> Settings:
-        """Return what an attack chooses on validation problems."""
+        """Return the settings that an attack chooses on validation problems."""
         parts = []
         for v in validations:
             p = v.problem
@@ -132,22 +132,22 @@ class Workspace:
             self._keep(problem, names, transforms)
 
     def _keep(self, problem: Problem, names: tuple[str, ...], transforms: Sequence[Transform]) -> None:
-        """Compute the products of one layer that are missing, and keep them.
+        """Compute and keep the missing products of one layer.
 
-        Many problems ask on the same rows, and most transforms do not depend on which rows are fitted: up to
-        :data:`GRAM_ROWS` rows, one product of all with all (n x n) serves them all.
+        Many problems use the same table, and most transforms do not depend on which rows are fitted. So up to
+        :data:`GRAM_ROWS` rows one product of all rows with all (n x n) serves all problems.
         """
         updates, rows = problem.updates, _rows(problem)
         few = num_rows(updates) <= GRAM_ROWS
         shared = [t for t in transforms if few and t in ROW_WISE]
         if missing := [t for t in shared if (id(updates), names, t) not in self._grams]:
             every = np.arange(num_rows(updates))
-            for transform, found in self._computed(updates, names, every, every, missing).items():
-                self._grams[id(updates), names, transform] = found
-        own = [t for t in transforms if t not in shared]
-        if missing := [t for t in own if (rows, names, t) not in self._products]:
-            for transform, found in self._computed(updates, names, problem.fit, problem.ask, missing).items():
-                self._products[rows, names, transform] = found
+            for transform, gram in self._computed(updates, names, every, every, missing).items():
+                self._grams[id(updates), names, transform] = gram
+        others = [t for t in transforms if t not in shared]
+        if missing := [t for t in others if (rows, names, t) not in self._products]:
+            for transform, part in self._computed(updates, names, problem.fit, problem.ask, missing).items():
+                self._products[rows, names, transform] = part
 
     def _of_layer(self, problem: Problem, names: tuple[str, ...], transform: Transform) -> Products:
         if num_rows(problem.updates) <= GRAM_ROWS:
@@ -173,7 +173,7 @@ class Workspace:
 
 
 _Rows = tuple[int, bytes, bytes]
-"""Which table, and which of its rows are fitted and asked."""
+"""A table (by its id), and its rows that are fitted and asked."""
 
 
 def _rows(problem: Problem) -> _Rows:
@@ -192,7 +192,7 @@ def _with_nuisance(problem: Problem) -> Problem:
 
 
 class Attack(Protocol):
-    """One way to answer; ``name`` is unique inside an experiment."""
+    """An attack; ``name`` is unique inside an experiment."""
 
     @property
     def name(self) -> str:
@@ -207,7 +207,7 @@ class Attack(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Tuned:
-    """What validation chose: the attack's settings, the temperature of its scores, its log-loss (nats) there."""
+    """The choice of validation: the attack's settings, the temperature of its scores, and its log-loss (nats) there."""
 
     settings: Settings
     temperature: float
@@ -215,12 +215,12 @@ class Tuned:
 
 
 def scores_of(attack: Attack, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
-    """Return an attack's scores (q, m) of a problem, of one with modes by a model for each."""
+    """Return an attack's scores (q, m) of a problem; where it has modes, by a model for each mode."""
     if problem.modes is None:
         return attack.scores(problem, settings, work, rng)
     scores = np.empty((len(problem.ask), problem.options))
-    for places, part in problem.parts():
-        scores[places] = attack.scores(part, settings, work, rng)
+    for rows, part in problem.parts():
+        scores[rows] = attack.scores(part, settings, work, rng)
     return scores
 
 
@@ -244,28 +244,34 @@ def answer(attack: Attack, problem: Problem, tuned: Tuned, work: Workspace, rng:
 
 
 def averaged(scores: Sequence[Scores], weights: Sequence[float]) -> Scores:
-    """Return the weighted mean (q, m) of the log-probabilities of several rankings, normalised; one as it is."""
+    """Return the normalised weighted mean (q, m) of several rankings' log-probabilities; a single one unchanged."""
     return scores[0] if len(scores) == 1 else np.asarray(log_softmax(np.average(scores, 0, weights), axis=1))
 
 
 def pool(scores: Scores, senders: Sequence[str]) -> tuple[Scores, list[str]]:
     """Join all updates with one pseudonym: log-probabilities (devices, m), and the devices' names in order.
 
-    The mean of a device's log-probabilities, normalised again. Not the sum: updates of one device resemble one another,
-    and a sum would rank devices by how often they were seen. Assumes a pseudonym that persists (linkage ``device``).
+    They are the mean of a device's log-probabilities, normalised again. A sum would rank devices by their number of
+    updates, because updates of one device are alike. Assumes a pseudonym that persists (linkage ``device``).
     """
     names = sorted(set(senders))
+    return log_softmax(mean_by_sender(scores, senders, names), axis=1), names
+
+
+def mean_by_sender(scores: Doubles, senders: Sequence[str], names: Sequence[str]) -> Doubles:
+    """Return the mean of the rows of ``scores`` (q, ...) with each of the ``names`` as sender: (names, ...)."""
     position = {name: i for i, name in enumerate(names)}
     rows = np.array([position[sender] for sender in senders])
-    totals = np.zeros((len(names), scores.shape[1]))
+    totals = np.zeros((len(names), *scores.shape[1:]))
     np.add.at(totals, rows, scores)
-    return log_softmax(totals / np.bincount(rows)[:, None], axis=1), names
+    means: Doubles = totals / np.bincount(rows, minlength=len(names)).reshape(-1, *[1] * (scores.ndim - 1))
+    return means
 
 
 def best_temperature(scores: Scores, answers: Ints) -> tuple[float, float]:
     """Return the least mean log-loss (nats) of ``softmax(temperature * scores)`` and its temperature.
 
-    Log-loss is convex in the temperature: where it begins to rise, the search ends.
+    Log-loss is convex in the temperature: the search ends where it begins to rise.
     """
     rows, best = np.arange(len(answers)), (np.inf, TEMPERATURES[0])
     for temperature in TEMPERATURES:
@@ -290,14 +296,15 @@ class MlpTuned(Component):
     dimensions: int = Field(default=256, ge=1)
 
     def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
-        """Take the single block and transform that ridge finds best."""
+        """Choose the single block and transform that is best for ridge."""
         candidates = candidate_blocks(validations[0].problem.updates, self.layers, TRANSFORMS)
         blocks, _ = choose_kernel(validations, work, candidates, most=1)
         return {"blocks": blocks}
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
         """Log-probabilities."""
-        from fedprint.attacks.reidentification.mlp import MlpSettings, fit_mlp
+        from fedprint.attacks.learner import MlpSettings
+        from fedprint.attacks.reidentification.mlp import fit_mlp
 
         kernel = combined(problem, settings["blocks"], work)
         x = kernel_coordinates(kernel, problem.fit, self.dimensions)
@@ -353,7 +360,7 @@ def ridge_scores(kernel: NDArray[np.floating], problem: Problem, penalty: float)
 
 
 def symmetric(inner: NDArray[np.floating]) -> Doubles:
-    """Return the mean of a matrix (p, p) and its transpose in float64: rounding to float32 was not symmetric."""
+    """Return the mean of a matrix (p, p) and its transpose in float64, because rounding to float32 is not symmetric."""
     out = inner.astype(np.float64)
     out += inner.T  # of the given type: no second float64 copy
     out *= 0.5
@@ -363,9 +370,9 @@ def symmetric(inner: NDArray[np.floating]) -> Doubles:
 def choose_kernel(
     validations: Sequence[Validation], work: Workspace, candidates: Sequence[Block], most: int
 ) -> tuple[tuple[Block, ...], float]:
-    """Choose blocks by forward selection and the ridge penalty, by the criterion that all validation problems name.
+    """Choose blocks by forward selection, and the ridge penalty, by the criterion of the validation problems.
 
-    AP is that of the scores as they are; calibrating each trial would cost more than the trial.
+    The AP is that of uncalibrated scores: to calibrate each trial would cost more than the trial.
     """
     problems, answers = [v.problem for v in validations], [v.answers for v in validations]
     cost, penalties = CRITERIA[validations[0].by]
@@ -379,10 +386,11 @@ def choose_kernel(
     chosen: tuple[Block, ...] = ()
     best, penalty = np.inf, penalties[0]
     while len(chosen) < min(most, len(candidates)):
-        found = min(((*least((*chosen, block)), i) for i, block in enumerate(candidates) if block not in chosen))
-        if chosen and found[0] >= best - 0.01 * abs(best):
+        trials = ((*least((*chosen, block)), i) for i, block in enumerate(candidates) if block not in chosen)
+        loss, new_penalty, i = min(trials)
+        if chosen and loss >= best - 0.01 * abs(best):
             break
-        best, penalty, chosen = found[0], found[1], (*chosen, candidates[found[2]])
+        best, penalty, chosen = loss, new_penalty, (*chosen, candidates[i])
     return chosen, penalty
 
 
@@ -399,7 +407,7 @@ CRITERIA: Mapping[Criterion, tuple[Callable[..., float], tuple[float, ...]]] = {
     "log-loss": (_log_loss, PENALTIES),
     "ap": (_minus_ap, (*PENALTIES, 3.0, 10.0, 30.0)),
 }
-"""What is least at the best settings, and the penalties to try: the more noise, the larger the best one is."""
+"""The cost to minimise, and the penalties to try: with more noise the best penalty is larger."""
 
 
 def candidate_blocks(updates: Updates, layers: tuple[str, ...] | None, transforms: Sequence[Transform]) -> list[Block]:

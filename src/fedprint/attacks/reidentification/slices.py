@@ -1,4 +1,4 @@
-"""Kernels of many conditions on one table of updates, for little more than the price of one."""
+"""Kernels of many conditions on one table of updates, at little more than the cost of one."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fedprint.types import Floats
 class SlicedWorkspace(Workspace):
     """A workspace for problems that fit on some of the rows that ``base`` fits on.
 
-    The inner products of all rows with those of ``base`` are computed once; a problem takes its columns of them and is
-    centred on its own fit rows, exactly as if computed for itself but for the rounding of float32. Problems on other
-    updates or rows, and the transform ``std``, are computed for themselves. Kernels of slices are not kept.
+    The inner products of all rows with those of ``base`` are computed once. A problem takes its columns of them and is
+    centred on its fit rows: the same kernel as without slices, except for the rounding of float32. Problems on other
+    updates or rows, and the transform ``std``, are computed separately. Kernels of slices are not kept.
     """
 
     def __init__(self, base: Problem) -> None:
@@ -28,7 +28,7 @@ class SlicedWorkspace(Workspace):
         self._whole: dict[Block, Products] = {}
 
     def prepare(self, problem: Problem, blocks: Sequence[Block]) -> None:
-        """Compute products ahead for problems that are no slices; those of the base wait until asked for."""
+        """Compute products in advance for problems that are no slices; those of the base are computed when needed."""
         needed = blocks if not self._holds(problem) else [block for block in blocks if block[1] not in ROW_WISE]
         super().prepare(problem, needed)
 

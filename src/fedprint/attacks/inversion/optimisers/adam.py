@@ -12,7 +12,7 @@ DROPS = (3 / 8, 5 / 8, 7 / 8)
 
 
 class Adam:
-    """Adam of rate ``lr``; ``signed`` takes the signs of the gradients. Returns the lowest point that it saw."""
+    """Adam of rate ``lr``; ``signed`` takes the signs of the gradients. Returns the lowest point of the search."""
 
     def __init__(self, lr: float = 0.1, *, signed: bool = False, betas: tuple[float, float] = (0.9, 0.999)) -> None:
         self.lr, self.signed, self.betas = lr, signed, betas

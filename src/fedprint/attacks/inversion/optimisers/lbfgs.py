@@ -1,4 +1,4 @@
-"""Limited-memory BFGS on many problems at once, each with a step, a memory and an end of its own."""
+"""Limited-memory BFGS on many problems at once; each has its own step, memory and end."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ARMIJO, SHORTEST, CURVATURE = 1e-4, 1e-8, 1e-9
 class Lbfgs:
     """L-BFGS with backtracking line search (Nocedal and Wright, algorithm 7.5 and section 3.5), ``history`` pairs.
 
-    Every call of the function is one trial step of every problem that goes on. A problem whose step is refused tries a
-    shorter one while others take their next: no problem waits for another.
+    Every call of the function is one trial step of every running problem. A problem whose step is refused tries a
+    shorter one while others take their next step: no problem waits for another.
     """
 
     def __init__(self, history: int = 20) -> None:
@@ -25,26 +25,26 @@ class Lbfgs:
         problems = torch.arange(len(start), device=start.device)
         values, gradients = function(start, problems)
         points, lowest, used = start.clone(), values.clone(), torch.ones_like(problems)
-        endings, going = Endings(limits, values), _Going(start, values, gradients, self.history)
+        endings, running = Endings(limits, values), _Running(start, values, gradients, self.history)
         if watch is not None:
             watch(1, points, lowest)
         for count in range(2, limits.evaluations + 1):
-            on = ~(endings.ended[problems] | going.stuck)
+            on = ~(endings.ended[problems] | running.stuck)
             if not bool(on.any()):
                 break
             if not bool(on.all()):
                 problems = problems[on]
-                going.keep(on)
-            going.advance(*function(going.trial(), problems))
-            points[problems], lowest[problems], used[problems] = going.x, going.f, count
+                running.keep(on)
+            running.advance(*function(running.trial(), problems))
+            points[problems], lowest[problems], used[problems] = running.x, running.f, count
             endings.after(count, lowest)
             if watch is not None:
                 watch(count, points, lowest)
         return Minimum(points=points, values=lowest, evaluations=used)
 
 
-class _Going:
-    """The k problems that go on: points x (k, d), values f (k,), gradients g, directions p, steps t, and memories."""
+class _Running:
+    """The k running problems: points x (k, d), values f (k,), gradients g, directions p, steps t, and memories."""
 
     def __init__(self, x: Tensor, f: Tensor, g: Tensor, history: int) -> None:
         self.x, self.f, self.g = x, f, g
@@ -64,7 +64,7 @@ class _Going:
         return self.x + self.t[:, None] * self.p
 
     def advance(self, f: Tensor, g: Tensor) -> None:
-        """Take the function at :meth:`trial`: accept each step that descends enough, shorten the others."""
+        """Use the function at :meth:`trial`: accept each step that descends enough, shorten the others."""
         slope = (self.g * self.p).sum(1)
         taken = f <= self.f + ARMIJO * self.t * slope  # false for NaN
         self._shorten(~taken, f, slope)
@@ -87,9 +87,9 @@ class _Going:
         return p
 
     def _shorten(self, refused: Tensor, f: Tensor, slope: Tensor) -> None:
-        """Set the steps of the ``refused`` (k,) to the minimum of a parabola, within a tenth and a half of before.
+        """Set the steps of the ``refused`` (k,) to the minimum of a parabola, a tenth to a half of the last step.
 
-        Where no step is short enough the memory is at fault; without one the problem is stuck.
+        Where no step is short enough the memory is cleared; a problem with an empty memory is stuck.
         """
         parabola = -slope * self.t.square() / (2 * (f - self.f - slope * self.t))
         shorter = torch.where(f.isfinite(), parabola, self.t / 10).clamp(self.t / 10, self.t / 2)
@@ -104,7 +104,7 @@ class _Going:
 
 
 def _first_step(g: Tensor) -> Tensor:
-    """Return steps (k,) along -g that move by 1 in all, as long as nothing is known of the curvature."""
+    """Return steps (k,) along -g of total length 1, for use without any knowledge of the curvature."""
     return torch.reciprocal(g.norm(dim=1).clamp(min=1e-30))
 
 
@@ -128,21 +128,21 @@ class _Memory:
         self.count[rows] = 0
 
     def add(self, rows: Tensor, s: Tensor, y: Tensor) -> None:
-        """Add pairs (r, d) to the problems ``rows`` (r,), but for those without curvature."""
+        """Add pairs (r, d) to the problems ``rows`` (r,), except pairs without curvature."""
         good = (s * y).sum(1) > CURVATURE * s.norm(dim=1) * y.norm(dim=1)
         rows, s, y = rows[good], s[good], y[good]
-        place = self.count[rows] % self.s.shape[1]
-        self.s[rows, place], self.y[rows, place] = s, y
+        slot = self.count[rows] % self.s.shape[1]
+        self.s[rows, slot], self.y[rows, slot] = s, y
         step, change = self._everywhere(rows, s), self._everywhere(rows, y)
-        self.sy[rows, :, place] = torch.einsum("khd,kd->kh", self.s, change)[rows]
+        self.sy[rows, :, slot] = torch.einsum("khd,kd->kh", self.s, change)[rows]
         both = torch.einsum("khd,kxd->kxh", self.y, torch.stack([step, change], 1))[rows]
-        self.sy[rows, place], self.yy[rows, place], self.yy[rows, :, place] = both[:, 0], both[:, 1], both[:, 1]
+        self.sy[rows, slot], self.yy[rows, slot], self.yy[rows, :, slot] = both[:, 0], both[:, 1], both[:, 1]
         self.count[rows] += 1
 
     def _everywhere(self, rows: Tensor, values: Tensor) -> Tensor:
-        """Return ``values`` (r, ...) of the problems ``rows`` in their places among all (k, ...), zero elsewhere.
+        """Return ``values`` (r, ...) of the problems ``rows`` as rows among all problems (k, ...), zero elsewhere.
 
-        Nearly all problems take their step at once: products for all cost less than a copy of the memories of some.
+        Nearly all problems step at once: products for all cost less than a copy of some problems' memories.
         """
         return values.new_zeros(len(self.count), *values.shape[1:]).index_copy(0, rows, values)
 

@@ -1,6 +1,6 @@
-"""What both optimisers of gradient matching share: many problems at once, each ending on its own.
+"""Shared by both optimisers of gradient matching: many problems at once, each with its own end.
 
-Letters: v problems, k of them still going, d variables of each, h pairs in memory.
+Letters: v problems, k of them still running, d variables of each, h pairs in memory.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Function = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """(points (k, d), problems (k,)) -> values (k,) and gradients (k, d): point i belongs to problem ``problems[i]``."""
 
 Watch = Callable[[int, Tensor, Tensor], None]
-"""Told (evaluations so far, current points (v, d), their values (v,)) after every evaluation; changes nothing."""
+"""Called with (evaluations so far, current points (v, d), their values (v,)) after every evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Minimum:
-    """Points (v, d) reached, their values (v,), and how many evaluations (v,) each problem took."""
+    """The final points (v, d), their values (v,), and the number of evaluations (v,) of each problem."""
 
     points: Tensor
     values: Tensor
@@ -32,8 +32,8 @@ class Minimum:
 class Limits:
     """When a problem ends.
 
-    After ``evaluations`` of its function, at a value of ``target`` (a number or (v,)) or less, or when ``patience``
-    evaluations lowered its value by less than the share ``progress``.
+    It ends after ``evaluations`` of its function, at a value of ``target`` (a number or (v,)) or less, or when
+    ``patience`` evaluations lowered its value by less than the share ``progress``.
     """
 
     evaluations: int
@@ -50,7 +50,7 @@ class Minimiser(Protocol):
 
 
 class Endings:
-    """Keeps count of which problems go on."""
+    """Records which problems have ended."""
 
     def __init__(self, limits: Limits, values: Tensor) -> None:
         self._limits = limits

@@ -1,4 +1,4 @@
-"""Where the dummy images begin."""
+"""The first dummy images of a search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATCHES = 4
 """Patches along each side of an image: 8 x 8 pixels of 32."""
 
 JITTER = 0.02
-"""Standard deviation of the pixels of grey images beside one another: equal ones would stay equal for ever."""
+"""Standard deviation of the pixels of several grey images: equal images would stay equal for ever."""
 
 
 def start_images(kind: Start, count: int, shape: tuple[int, int, int], rng: Generator) -> Tensor:

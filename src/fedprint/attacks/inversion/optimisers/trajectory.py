@@ -1,4 +1,4 @@
-"""How a search goes, written down on the way."""
+"""The course of a search, recorded while it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory:
-    """How the search from the first start went, after some ``evaluations`` (s), of which the first is 1.
+    """The course of the search from the first start, after some ``evaluations`` (s), of which the first is 1.
 
     ``values`` (s, v) of the objective; ``images`` (s, v, b, c, h, w), empty unless asked for.
     """
@@ -20,7 +20,7 @@ class Trajectory:
     images: Tensor
 
     def then(self, later: Trajectory) -> Trajectory:
-        """Return this search and one that went on where it ended, by values of its own objective."""
+        """Return this search followed by one that began at its end; values are those of each one's objective."""
         end = self.evaluations[-1]
         return Trajectory(
             evaluations=(*self.evaluations, *(end + count for count in later.evaluations)),
@@ -29,7 +29,7 @@ class Trajectory:
         )
 
     def either(self, other: Trajectory, second: Tensor) -> Trajectory:
-        """Return the ``other`` for the victims that are ``second`` (v,), else this; each stays where it ended."""
+        """Return the ``other`` for the victims in ``second`` (v,), else this one; each keeps its last values."""
         at = tuple(sorted({*self.evaluations, *other.evaluations}))
         a, b = self._at(at), other._at(at)
         images = a.images
@@ -44,7 +44,7 @@ class Trajectory:
 
 
 class Log:
-    """Writes down how a search goes, at 1, 2, 5, 10, 20, 50, ... evaluations and at the last."""
+    """Records the course of a search at 1, 2, 5, 10, 20, 50, ... evaluations and at the last."""
 
     def __init__(self, evaluations: int, pixels: int) -> None:
         decades = (digit * 10**power for power in range(9) for digit in (1, 2, 5))
@@ -59,7 +59,7 @@ class Log:
             self._write()
 
     def trajectory(self, victims: int, shape: tuple[int, ...]) -> Trajectory:
-        """Return what was written; after an early end it goes on as it ended."""
+        """Return the recorded course; after an early end the last values are repeated."""
         while len(self._values) < len(self.at):
             self._write()
         kept = torch.stack(self._images) if self._pixels else torch.empty(0)
