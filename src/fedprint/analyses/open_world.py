@@ -105,9 +105,7 @@ class OpenWorld(Analysis):
             named: dict[str, Key] = {"attack": name, "layers": layers, **keys}
             try:
                 scores = PRESETS[name](problem, rng)
-            except (
-                FedprintError
-            ) as error:  # a small share may have too little to learn from; the other matchers still answer
+            except FedprintError as error:  # a small share may have too little to learn from; the others still answer
                 print(f"open-world {dict(keys)}: {name} left out: {error}", file=sys.stderr, flush=True)
                 continue
             yield from _split(sets, scores, named)

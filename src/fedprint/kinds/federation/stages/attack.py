@@ -117,8 +117,8 @@ def _run_attack(
 
     ``curves`` take the losses of the fits that are reported.
 
-    Of several recipes the log-loss is the weighted mean of theirs, each in its own rehearsals, and settings are those
-    of the one that counts most.
+    Of several training mixes the log-loss is the weighted mean, each on its own validation problems, and settings are
+    those of the mix with the largest weight.
     """
     started = time.perf_counter()
     choice = distinct(choice, attack, work)
