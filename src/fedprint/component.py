@@ -12,5 +12,5 @@ class Component(BaseModel):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Files and folders that the settings name; their contents are part of cache keys (kinds/federation/named_files.py)."""
+        """Files and folders that the settings name; cache keys hold their contents (named_files.py)."""
         return ()

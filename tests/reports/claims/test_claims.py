@@ -8,9 +8,10 @@ import pytest
 from analysis_report_cases import all_analyses, analysis_row
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.evidence import difference, larger, strongest
+from fedprint.reports.claims.evidence import difference, larger
 from fedprint.reports.claims.federation import CLAIMS, judge_claims
 from fedprint.reports.claims.verdict import STATES, verdict_rows
+from fedprint.reports.numbers.order import strongest
 
 State = str
 

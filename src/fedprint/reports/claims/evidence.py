@@ -12,7 +12,6 @@ from fedprint.evaluation.rows import Row
 from fedprint.reports.claims.verdict import UNTESTED, Finding, State
 from fedprint.reports.numbers.evaluations import CONTROL, final_analyses, final_rows, prior_rank
 from fedprint.reports.numbers.paired import PAIRED
-from fedprint.reports.tables.federation import attack_rank
 from fedprint.reports.wording import estimate as read
 from fedprint.reports.wording import interval, number, with_unit
 
@@ -83,13 +82,6 @@ class Evidence:
         ]
 
 
-def strongest(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows of one attack, chosen by name and never by result: a strong one, ridge, or the last in order."""
-    found = list(rows)
-    names = sorted({str(row["attack"]) for row in found}, key=_strength)
-    return [row for row in found if row["attack"] == names[-1]] if names else []
-
-
 def mean_row(rows: Sequence[Row]) -> Row | None:
     """Return repeats of one condition as one row with their mean numbers; None without rows."""
     if not rows:
@@ -151,7 +143,3 @@ def shown(row: Row) -> str:
     """Return ``84.2 % [79.1, 88.0]``."""
     found = read(row)
     return f"{with_unit(found.value, found.unit)} {interval(found)}"
-
-
-def _strength(name: str) -> tuple[bool, bool, tuple[int, str]]:
-    return name.endswith("-strong"), name in {"ridge", "likelihood", "selected"}, attack_rank(name)

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.evidence import (
-    Evidence,
-    above,
-    below,
-    larger,
-    mean_row,
-    strongest,
-    together,
-)
+from fedprint.reports.claims.evidence import Evidence, above, below, larger, mean_row, together
 from fedprint.reports.claims.verdict import UNTESTED, Finding
+from fedprint.reports.numbers.order import strongest
 
 IID_LIMIT = 1.5
 """The papers' own control reached 1.5 times chance."""

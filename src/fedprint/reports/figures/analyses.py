@@ -22,11 +22,11 @@ from fedprint.reports.figures.panels import (
     of_prior,
     points_of,
     prior_panels,
-    prior_title,
     priors_of,
     reading,
     shared_legend,
 )
+from fedprint.reports.numbers.order import prior_title
 from fedprint.reports.wording import number, people
 
 if TYPE_CHECKING:

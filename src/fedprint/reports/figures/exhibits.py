@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedprint.reports.figures.drawing import GRID, MARKERS, MUTED, PEOPLE, SERIES, Drawing, finish, percent_axis, style
-from fedprint.reports.figures.panels import WIDTH, blank_figure, heat_map, prior_title
-from fedprint.reports.numbers.evaluations import CONTROL, Evaluation
+from fedprint.reports.figures.panels import WIDTH, blank_figure, heat_map
+from fedprint.reports.numbers.evaluations import CONTROL, Evaluation, Exhibit, exhibits_of
+from fedprint.reports.numbers.order import prior_title
 from fedprint.reports.wording import number, people
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Exhibit = Mapping[str, Any]
 ByPrior = Mapping[str, Exhibit]
 
 
@@ -31,16 +31,6 @@ def draw_exhibits(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Drawing,
             exhibits = exhibits_of(evaluations, name)
             if exhibits and (drawings := paint(exhibits)):
                 found[name] = drawings
-    return found
-
-
-def exhibits_of(evaluations: Sequence[Evaluation], name: str) -> dict[str, Exhibit]:
-    """Return prior -> what an analysis exhibited in its first seed, priors in reading order."""
-    found: dict[str, Exhibit] = {}
-    for item in evaluations:
-        shown = item.exhibits.get(name)
-        if shown and item.prior not in found:
-            found[item.prior] = shown
     return found
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.figures.drawing import MARKERS, MUTED, SERIES, percent_axis
-from fedprint.reports.numbers.evaluations import CONTROL, prior_rank
-from fedprint.reports.tables.federation import attack_rank
+from fedprint.reports.numbers.evaluations import prior_rank
+from fedprint.reports.numbers.order import attack_rank, prior_title
 from fedprint.reports.wording import number, people
 
 if TYPE_CHECKING:
@@ -171,11 +171,6 @@ def priors_of(rows: Sequence[Row]) -> list[str]:
 def of_prior(rows: Sequence[Row], prior: str) -> list[Row]:
     """Return the rows of one prior."""
     return [row for row in rows if row["prior"] == prior]
-
-
-def prior_title(prior: str) -> str:
-    """Return the title of a prior's panel."""
-    return "iid control" if prior == CONTROL else f"{prior} prior"
 
 
 def _spaced(values: Sequence[float]) -> list[float]:

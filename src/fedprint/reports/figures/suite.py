@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.evidence import strongest
 from fedprint.reports.figures.analyses import CURVES, Curve
 from fedprint.reports.figures.drawing import INK, MARKERS, PAPER, SERIES, Drawing, finish, percent_axis, style
 from fedprint.reports.figures.panels import (
@@ -19,12 +18,12 @@ from fedprint.reports.figures.panels import (
     number_axis,
     of_prior,
     points_of,
-    prior_title,
     priors_of,
     reading,
     shared_legend,
 )
 from fedprint.reports.numbers.evaluations import final_analyses, final_rows
+from fedprint.reports.numbers.order import prior_title, strongest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -96,6 +96,20 @@ def read_samples(evaluation: Evaluation) -> Mapping[str, Any]:
     return _read_json(path) if path.exists() else {"kind": "withheld", "reason": "No samples were written."}
 
 
+Exhibit = Mapping[str, Any]
+"""What an analysis shows under one prior: plain values for figures and tables."""
+
+
+def exhibits_of(evaluations: Sequence[Evaluation], name: str) -> dict[str, Exhibit]:
+    """Return prior -> what an analysis exhibited in its first seed, priors in reading order."""
+    by_prior: dict[str, Exhibit] = {}
+    for item in evaluations:
+        shown = item.exhibits.get(name)
+        if shown and item.prior not in by_prior:
+            by_prior[item.prior] = shown
+    return by_prior
+
+
 def prior_rank(prior: str) -> tuple[int, str]:
     """Return a sort key: random, chrono, photoset, other priors by name, the iid control last."""
     if prior in PRIOR_ORDER:

@@ -12,8 +12,8 @@ from typing import Any
 
 from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.reports.numbers.evaluations import final_rows, prior_rank
+from fedprint.reports.numbers.order import attack_rank
 from fedprint.reports.pages.html import Page, read_summary, write_page
-from fedprint.reports.tables.federation import attack_rank
 from fedprint.reports.wording import Estimate, estimate
 from fedprint.types import FedprintError
 

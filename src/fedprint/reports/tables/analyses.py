@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fedprint.evaluation.rows import COLUMNS, Row
 from fedprint.reports.numbers.evaluations import prior_rank
-from fedprint.reports.tables.federation import attack_rank
+from fedprint.reports.numbers.order import attack_rank
 from fedprint.reports.wording import METRIC_TITLES, Estimate, estimate
 
 UNVARIED = {*COLUMNS, "analysis", "config_hash", "n_seeds", "member", "seconds"} - {

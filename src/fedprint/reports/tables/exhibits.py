@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedprint.reports.figures.exhibits import Exhibit, exhibits_of
-from fedprint.reports.figures.panels import prior_title
-from fedprint.reports.numbers.evaluations import CONTROL, Evaluation
+from fedprint.reports.numbers.evaluations import CONTROL, Evaluation, Exhibit, exhibits_of
+from fedprint.reports.numbers.order import prior_title
 from fedprint.reports.tables.analyses import ResultTable, TableLine
 from fedprint.reports.wording import number
 

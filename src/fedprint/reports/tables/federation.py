@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 from fedprint.evaluation.rows import Row
 from fedprint.evaluation.shuffled import PermutationTest, Verdict, judge_jointly
 from fedprint.reports.numbers.evaluations import CONTROL, Evaluation, prior_rank
+from fedprint.reports.numbers.order import TRAINING_ORDER, attack_rank, rank
 from fedprint.reports.numbers.reference import Published, comparable, published_row, published_utility
 from fedprint.reports.wording import Estimate, NoLink, estimate
 
-ATTACK_ORDER = ("chance", "knn", "knn-std", "svm", "svm-hard", "svm-std", "mlp", "mlp-std", "mlp-tuned", "ridge")
-TRAINING_ORDER = ("federated", "centralised", "knn", "median", "chance")
 LINKAGE_ORDER = ("update", "device")
 BEST = 2
 """How many attackers stand beside the chosen one before the full list."""
@@ -127,7 +126,7 @@ def attack_tables(rows: Sequence[Row], all_seeds: Sequence[Row] = ()) -> tuple[A
 def utility_lines(rows: Sequence[Row]) -> tuple[UtilityLine, ...]:
     """Return the utility rows by prior and training, the paper's value where data set and metric agree."""
     found = [row for row in rows if not row.get("attack") and row.get("training")]
-    found.sort(key=lambda row: (prior_rank(row["prior"]), _rank(TRAINING_ORDER, row["training"]), row["metric"]))
+    found.sort(key=lambda row: (prior_rank(row["prior"]), rank(TRAINING_ORDER, row["training"]), row["metric"]))
     return tuple(
         UtilityLine(prior=row["prior"], training=row["training"], estimate=estimate(row), published=_paper_utility(row))
         for row in found
@@ -190,11 +189,6 @@ def choice_lines(evaluations: Sequence[Evaluation]) -> tuple[ChoiceLine, ...]:
     )
 
 
-def attack_rank(attack: str) -> tuple[int, str]:
-    """Return a sort key: from chance to the strongest of the bench, other attacks by name after them."""
-    return _rank(ATTACK_ORDER, attack)
-
-
 def _attack_table(prior: str, rows: Sequence[Row], all_seeds: Sequence[Row]) -> AttackTable:
     columns = tuple(name for name in comparable(rows[0]["dataset"]) if published_row(name, prior, "mlp"))
     groups = _group(rows, lambda row: (row["attack"], _layers(row)))
@@ -216,7 +210,7 @@ def _attack_line(rows: Sequence[Row], columns: Sequence[str], all_seeds: Sequenc
         votes=_votes(first, all_seeds),
         by_linkage={
             linkage: {row["metric"]: estimate(row) for row in by_linkage[linkage]}
-            for linkage in sorted(by_linkage, key=lambda name: _rank(LINKAGE_ORDER, name))
+            for linkage in sorted(by_linkage, key=lambda name: rank(LINKAGE_ORDER, name))
         },
         published=tuple(published_row(name, first["prior"], first["attack"]) for name in columns),
     )
@@ -266,10 +260,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(_plain(item) for item in value)
     return str(value)
-
-
-def _rank(order: Sequence[str], name: str) -> tuple[int, str]:
-    return (order.index(name) if name in order else len(order), name)
 
 
 def _group(rows: Sequence[Row], key: Callable[[Row], K]) -> dict[K, list[Row]]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.numbers.evaluations import CONTROL, final_analyses, final_rows, prior_rank
+from fedprint.reports.numbers.order import TRAINING_ORDER, attack_rank
 from fedprint.reports.numbers.reference import (
     TITLES,
     comparable,
@@ -19,7 +20,6 @@ from fedprint.reports.numbers.reference import (
     reference_table,
 )
 from fedprint.reports.tables.analyses import Cell, ResultTable, TableLine, label, result_table
-from fedprint.reports.tables.federation import TRAINING_ORDER, attack_rank
 from fedprint.reports.wording import METRIC_TITLES, TRAININGS, estimate
 
 NO_TARGET = "Published: other people's data, without intervals; an order of magnitude and no target."
