@@ -44,7 +44,7 @@ def test_main_tables_and_headline_do_not_change_by_analyses(evaluations: Write, 
         {key: row.get(key) for key in {**rows[0][0], "analysis": None}} for row in final_rows(rows[1])
     ]
     pages = [report.page.read_text() for report in (before, after)]
-    upper, lower = ("<h2>Re-identification</h2>", "<h2>Figures</h2>")
+    upper, lower = ('<h2 id="recognition">', '<h2 id="claims">')
     assert len({page[page.index(upper) : page.index(lower)] for page in pages}) == 1
 
 
