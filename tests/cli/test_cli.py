@@ -55,9 +55,7 @@ def test_config_prints_the_resolved_settings_and_their_hash(
     assert hashes[0] != hashes[1]
 
 
-def test_the_version_is_the_package_s(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_version_is_the_package_s(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert _fedprint(monkeypatch, "--version") == 0
     assert capsys.readouterr().out == f"fedprint {version('fedprint')}\n"
 

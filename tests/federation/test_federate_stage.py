@@ -38,7 +38,7 @@ def prepared(project: Project, rounds: int) -> Task:
 
 def launch(project: Project, threads: int = 1) -> subprocess.Popen[bytes]:
     threaded = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-    environment = {**os.environ, **threaded, "PYTHONPATH": str(CHECKOUT / "tests")}
+    environment = {**os.environ, **threaded, "PYTHONPATH": str(CHECKOUT / "tests" / "helpers")}
     command = [sys.executable, "-c", STAGE, str(project.root)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
 

@@ -13,7 +13,7 @@ from fedprint.component import Component
 from fedprint.defences.on_data import MmAug
 from fedprint.kinds.federation.config import Experiment, check_experiment
 from fedprint.kinds.federation.jobs import job_of
-from fedprint.kinds.federation.named_files import NO_FILES, data_places, files_sha256, named_files
+from fedprint.kinds.federation.named_files import NO_FILES, data_paths, files_sha256, named_files
 from fedprint.lab.keys import stage_key
 
 NAMING: dict[str, dict[str, Any]] = {
@@ -94,9 +94,9 @@ def test_stages_that_read_data_may_open_the_data_folder_its_links_and_a_folder_o
         folder.mkdir()
     (data / "blog").symlink_to(linked)
     monkeypatch.setenv("FEDPRINT_DATA", str(data))
-    assert data_places(experiment().data) == (str(data), str(linked))
+    assert data_paths(experiment().data) == (str(data), str(linked))
     mine = experiment(data={"name": "folder", "path": "own"})
-    assert data_places(mine.data) == (str(data), str(linked), str(own))
+    assert data_paths(mine.data) == (str(data), str(linked), str(own))
     assert named_files(mine) == (), "its digest is that of the data"
     monkeypatch.delenv("FEDPRINT_DATA")
-    assert data_places(experiment().data) == ()
+    assert data_paths(experiment().data) == ()

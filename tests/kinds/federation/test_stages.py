@@ -189,7 +189,7 @@ run_stages(Project(root=Path(sys.argv[1])).task("tiny"), first="attack", until="
 
 def _attack_in_a_process(task: Task, root: Path, threads: int) -> dict[str, bytes]:
     threaded = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
-    env = {**os.environ, "PYTHONPATH": str(CHECKOUT / "tests"), **threaded}
+    env = {**os.environ, "PYTHONPATH": str(CHECKOUT / "tests" / "helpers"), **threaded}
     subprocess.run([sys.executable, "-c", ATTACK, str(root)], cwd=root, env=env, check=True, capture_output=True)
     return _bytes(task.at("attack"))
 

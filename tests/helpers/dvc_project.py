@@ -13,7 +13,7 @@ import yaml
 from fedprint.lab.graph import Graph, Stage
 from fedprint.lab.versions.dvc_yaml import Pipeline, Plot, check_configuration, dvc_yaml, lock_data, params_yaml
 
-PROJECT = Path(__file__).parents[1]
+PROJECT = Path(__file__).parents[2]
 CONFIGS = ("configs/defaults.yaml", "configs/experiments/quickstart.yaml")
 CONFIG = {"data": {"users": 4}, "federation": {"rounds": 3}, "attacks": ["knn"], "report": {"title": "Albums"}}
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedprint.kinds.federation.config import Experiment
     from fedprint.lab.graph import Task
 
-CHECKOUT = Path(__file__).parents[1]
+CHECKOUT = Path(__file__).parents[2]
 TINY: Mapping[str, Any] = {
     "report": {"title": "Tiny albums"},
     "data": {"name": "albums", "users": 8, "images": 30, "background_users": 8, "bias": 1.0},
