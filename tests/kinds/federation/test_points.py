@@ -115,7 +115,7 @@ def keys_of(made: Job) -> dict[str, str]:
         ({"defences": [{"name": "noise", "sigma": 0.1}]}, "federate ask attack analyse point"),
         ({"federation": {**SMALL["federation"], "rounds": 7}}, "choose federate ask attack analyse point"),
         ({"federation": {**SMALL["federation"], "backend": "threaded"}}, "choose federate ask attack analyse point"),
-        ({"analyses": [{"name": "training-updates"}]}, "ask attack analyse point"),
+        ({"analyses": [{"name": "training-updates"}]}, "ask analyse point"),
         ({"attacks": [{"name": "knn", "k": 3}]}, "attack analyse point"),
         ({"evaluation": {"resamples": 300}}, "point"),
         ({"name": "other", "report": {"title": "other"}, "fast": True}, ""),

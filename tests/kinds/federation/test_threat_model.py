@@ -72,9 +72,9 @@ def test_who_attacks_may_open_neither_the_truth_nor_anybodys_data(graph: Graph, 
 def test_what_depends_on_the_truth_is_never_an_input_of_the_attack() -> None:
     """Of what may be opened, only the server's records and the adversary's own users come from stages that know all."""
     assert set(FEDERATION.stage("attack").inputs) == {
-        "prior", "background", "meta", "observed", "public", "questions"
+        "prior", "background", "meta", "observed", "public"
     }  # fmt: skip
-    assert set(FEDERATION.stage("analyse").inputs) == {*FEDERATION.stage("attack").inputs, "attack"}
+    assert set(FEDERATION.stage("analyse").inputs) == {*FEDERATION.stage("attack").inputs, "questions", "attack"}
 
 
 def test_only_who_asks_and_who_judges_reads_the_truth() -> None:

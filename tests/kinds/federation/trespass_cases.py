@@ -74,7 +74,8 @@ def cheat(task: Task) -> None:
 
 def _work(name: str, run: str, also: str) -> Work:
     """Return a federation with another attack; ``also`` is code that gives it a key of its own."""
-    stage = replace(ATTACK, run=f"{__name__}:{run}", code=(*ATTACK.code, also))
+    inputs = (*ATTACK.inputs, "questions")  # beside the answers
+    stage = replace(ATTACK, inputs=inputs, run=f"{__name__}:{run}", code=(*ATTACK.code, also))
     graph = Graph((PREPARE, CHOOSE, FEDERATE, ASK, stage))
     return Work(path=f"{__name__}:{name}", graph=graph, parse=FEDERATION_WORK.parse)
 

@@ -2,8 +2,9 @@
 
 users -> prepare -> federate -> ask -> attack -> analyse -> evaluate, once per prior and seed.
 
-``attack`` and ``analyse`` open observed/, what is public, the questions and the adversary's own users, and neither
-truth/, answers/ nor a victim's data. ``ask`` knows everything and attacks nothing. overhead/ holds times, which differ
+``attack`` opens observed/, what is public and the adversary's own users. ``analyse`` opens questions/ besides, which hold
+private examples where an analysis gives them to the adversary (``data-space``, ``membership``). Neither opens truth/ or
+answers/. ``ask`` knows everything and attacks nothing. overhead/ holds times, which differ
 between equal runs: no stage that measures opens it. Code counts where it computes: a reader of another stage's files is
 left out, because a new format changes the files.
 """
@@ -101,7 +102,7 @@ _ADVERSARY = (
 ATTACK = Stage(
     name="attack",
     run=f"{_STAGES}.attack:run",
-    inputs=("prior", "background", "meta", "observed", "public", "questions"),
+    inputs=("prior", "background", "meta", "observed", "public"),
     outputs=("attack",),
     settings=("model", "federation", "defences", "threat", "attacks", "selection"),
     code=(f"{_HERE}stages/attack.py", *_ADVERSARY),

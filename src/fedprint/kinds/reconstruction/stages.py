@@ -27,7 +27,7 @@ from fedprint.types import AdversaryName
 ROWS, TABLE, IMAGES = "measurements.jsonl", "measurements.csv", "images.png"
 _CANDIDATES, _HELD = "candidates.safetensors", "held.npy"
 
-_SEEN = ("prior", "background", "meta", "observed", "public", "questions")
+_SEEN = ("prior", "background", "meta", "observed", "public")
 _KNOWN = (*_SEEN, "truth", "private", "test")
 _CODE = (
     "kinds/reconstruction",

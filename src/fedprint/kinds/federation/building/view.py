@@ -1,7 +1,7 @@
 """What the adversary has of a federation, and what it is asked: built here for every stage that attacks.
 
-It opens observed/, what is public, the questions and the adversary's own users. It opens neither truth/ nor answers/,
-nor a victim's data.
+It opens observed/, what is public and the adversary's own users. It opens neither truth/ nor answers/, nor a victim's
+data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import torch
 
 from fedprint.attacks.view import AttackerView, ask_all
 from fedprint.component import Component
-from fedprint.data.formats.files import read_json
 from fedprint.data.prepared import load_meta, load_users
 from fedprint.data.text_columns import CAPTION
 from fedprint.federation.ledger import LEDGER, public_norms
@@ -29,7 +28,6 @@ def open_view(task: Task, adversary: AdversaryName) -> tuple[AttackerView, Quest
     """Return all that the adversary may know, and what it is asked."""
     store, meta = UpdateStore.open(task.at("observed")), load_meta(task.at("meta"))
     known, background = load_users(task.at("prior")), load_users(task.at("background"))
-    options = tuple(read_json(task.at("questions") / "questions.json")["options"])
     norms = public_norms(task.at("public") / LEDGER)
     dtype = build.DTYPES[task.config.federation.dtype]
     prior = readable(known, dtype, task.config.model)
@@ -46,7 +44,8 @@ def open_view(task: Task, adversary: AdversaryName) -> tuple[AttackerView, Quest
         seed=task.seed,
         labels={user.user_id: user.user_id for user in prior},
     )
-    return view, ask_all(store, options)
+    # Ascending ids: the order of the devices would reveal the senders.
+    return view, ask_all(store, tuple(sorted(view.labels)))
 
 
 def readable(users: Sequence[User], dtype: torch.dtype, model: Component) -> tuple[User, ...]:

@@ -6,7 +6,6 @@ import numpy as np
 
 from fedprint.analyses.base import Facts
 from fedprint.analyses.trials import UPDATES, AnswerSet, Asked, QuestionSet, save_answers, save_questions
-from fedprint.data.formats.files import write_json
 from fedprint.data.prepared import load_meta, load_users
 from fedprint.lab.graph import Task
 from fedprint.rng import seed_for
@@ -24,8 +23,6 @@ def run(task: Task) -> None:
     questions, answers = task.at("questions"), task.at("answers")
     for folder in (questions, answers):
         folder.mkdir(parents=True)
-    # ascending ids: the order of the devices would reveal the senders
-    write_json(questions / "questions.json", {"kind": "user", "world": "closed", "options": list(facts.users)})
     save_questions(questions, [question for question, _ in asked])
     save_answers(answers, [answer for _, answer in asked])
 
