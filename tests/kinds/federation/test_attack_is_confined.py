@@ -34,7 +34,8 @@ def attacked(lab: Lab, work: Work) -> Done:
 def test_the_declaration_is_that_of_the_real_stage() -> None:
     for work in (SNOOPING, CHEATING):
         ours, real = work.graph.stage("attack"), FEDERATION.stage("attack")
-        assert (ours.inputs, ours.outputs, ours.data, ours.files) == (real.inputs, real.outputs, real.data, real.files)
+        assert ours.inputs == (*real.inputs, "questions"), "beside the answers, which it may not open"
+        assert (ours.outputs, ours.data, ours.files) == (real.outputs, real.data, real.files)
 
 
 def test_no_library_opens_what_is_not_declared(lab: Lab) -> None:
