@@ -143,7 +143,11 @@ class UpdateDefence(Protocol):
         """Return what the server applies."""
 
     def event(self) -> GaussianEvent | None:
-        """Return the privacy event of one round; None means that no guarantee is claimed (infinite epsilon)."""
+        """Return the privacy event of one round; None means that no guarantee is claimed.
+
+        Training only asks whether there is one: then all devices have equal weight, and a Poisson sample's size stays
+        secret. No accountant reads it: ``planned_events`` (federation/privacy.py) prices dp-fedavg alone.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """What a round of training reveals, as frozen values from which an accountant computes epsilon.
 
-An event says what was done, not what epsilon it has. An unknown event is an error, no event is an infinite epsilon.
+An event says what was done, not what epsilon it has. An unknown event is an error. A missing event counts as
+infinite epsilon.
 """
 
 from __future__ import annotations

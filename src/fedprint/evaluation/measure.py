@@ -46,8 +46,8 @@ def measure_reidentification(
     """Return ap, ap_over_chance, ap_over_prevalence, top1 and top5 of a ranking (papers.md 2.4).
 
     ``scores`` (q, m), higher = more likely; ``truth`` (q,) the column of the right option; ``user_ids`` (q,) the user
-    behind each question. Fractions and ratios; intervals over users (5.3). The ratios divide by a constant, so their
-    intervals are those of the AP, scaled.
+    behind each question. Fractions and ratios; intervals over users (papers.md 5). The ratios divide by a constant, so
+    their intervals are those of the AP, scaled.
     """
     return measure_outcomes(outcomes(scores, truth, user_ids), seed, confidence=confidence, resamples=resamples)
 

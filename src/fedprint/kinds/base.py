@@ -1,4 +1,7 @@
-"""What a kind of experiment is: one folder here and one line in registry.py, which no other code names."""
+"""What a kind of experiment is: one folder here and one line in registry.py.
+
+Its page is in reports/pages/, and its table for the terminal in reports/pages/terminal.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every component by name: the one place that knows them all."""
+"""Every component of a federation by name. Inversions and client sweeps list theirs in their own config.py."""
 
 from __future__ import annotations
 

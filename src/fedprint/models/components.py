@@ -99,7 +99,7 @@ class DlNet(Component):
 
 
 class AlexNet(Component):
-    """``alexnet``: AlexNet for 32 pixels (spn, table 4; erratum 8), for images of at least 8 x 8 pixels.
+    """``alexnet``: AlexNet for 32 pixels (spn, table 4; papers.md, erratum 8), for images of at least 8 x 8 pixels.
 
     It starts from Kaiming's uniform rule (spn, table 3). ``centred`` maps inputs [0, 1] to [-1, 1].
     """
@@ -115,7 +115,7 @@ class Vgg16(Component):
     """``vgg16``: VGG16 with group norm after each convolution, for images of at least 32 x 32 pixels.
 
     The standard five stages: at 32 pixels one pixel of 512 channels enters the hidden layer, where spn's table 5 prints
-    4096 (erratum 8). ``groups`` of the norm are our choice (Wu and He 2018: 32); the norm has a bias, the
+    4096 (papers.md, erratum 8). ``groups`` of the norm are our choice (Wu and He 2018: 32); the norm has a bias, the
     convolutions have none. It starts from Kaiming's uniform rule. ``centred`` maps inputs [0, 1] to [-1, 1].
     """
 

@@ -16,8 +16,8 @@ SECRET = "secret_head"
 def polarization_loss(v: Tensor, codes: Tensor, margin: float = 1.0) -> Tensor:
     """Return ``L_P = sum_k max(m - v_k t_k, 0)`` of each example: (b,), for ``v`` and ``codes`` (b, K) (spn, eq. 18).
 
-    ``codes`` are those of the example's class (erratum 5). For margins of at least 1 and codes of +-1 it bounds the
-    Hamming distance between the signs of ``v`` and the code from above (spn, lemma 5.5).
+    ``codes`` are those of the example's class (papers.md, erratum 5). For margins of at least 1 and codes of +-1 it
+    bounds the Hamming distance between the signs of ``v`` and the code from above (spn, lemma 5.5).
     """
     return torch.relu(margin - v * codes).sum(1)
 

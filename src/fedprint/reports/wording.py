@@ -28,8 +28,8 @@ ADVERSARIES: Mapping[str, str] = {
     "adaptive": "knows the defence and applies it to the data of its own devices",
 }
 LEARNING: Mapping[str, str] = {
-    "offline": "With and without a defence the adversary trains the same number of shadow devices from the recorded "
-    "global models, so that APs with and without a defence compare.",
+    "offline": "With and without a defence the adversary trains the same number of clean shadow devices from the "
+    "recorded global models, so that APs with and without a defence compare.",
     "records": "Where its own devices took part without a defence, the adversary learns from their recorded updates. "
     "These are often fewer than the shadow devices that it trains against a defence: AP without a defence may be too "
     "low, and defences may look better than they are.",

@@ -80,7 +80,7 @@ def margin_of(repeats: Sequence[float], ceiling: float, seeds: int, fresh_seeds:
     On the scale of logits it is ``t * s * sqrt(1/seeds + 1/fresh_seeds)``: ``s`` is the standard deviation over repeat
     seeds at one point, ``t`` Student's one-sided 95 % quantile at their degrees of freedom. A trial's mean over
     ``seeds`` and the mean over ``fresh_seeds`` differ by less in 95 % of all draws if logits vary as much near the
-    ceiling as at that point; APs themselves vary less the lower they are (LOG.md, 2026-11-22). The margin does not
+    ceiling as at that point; APs themselves vary less the lower they are (LOG.md, Tuning). The margin does not
     account for the luck of the best of many trials, which is why the chosen trial is measured again.
     """
     if len(repeats) < 2:

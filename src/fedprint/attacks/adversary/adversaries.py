@@ -4,9 +4,9 @@ Where devices are defended, the adversary trains shadow devices on its prior use
 models, and learns from their updates. The *naive* adversary trains them without a defence. The *adaptive* one knows
 the defences' public parameters, but not their randomness. It learns from several training mixes: that of the naive
 adversary, clean shadow devices, defended ones (each with a random draw of its own), and both kinds together. It
-averages the scores of all mixes, each weighted by its AP in shadow validation, on prior data alone: the attack learns
-from one half of each prior and names the other half, which is defended like an anonymous device. Both adversaries use
-the same clean shadow devices, which train once.
+averages the scores of all mixes, each weighted by the fourth power of its AP in shadow validation. That is on prior
+data alone: the attack learns from one half of each prior and names the other half, which is defended like an anonymous
+device. Both adversaries use the same clean shadow devices, which train once.
 """
 
 from __future__ import annotations

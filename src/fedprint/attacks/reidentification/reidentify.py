@@ -1,7 +1,8 @@
 """Re-identification: which user sent this update (gradient-leaks, section 4.1; papers.md 2.3).
 
-Every attack is a component with two methods: ``settings`` chooses its settings on the validation problems, and
-``scores`` answers a problem with these settings. :func:`answer` fits on all prior updates and ranks the options.
+Every entry of ``attacks:`` is a component with two methods: ``settings`` chooses its settings on validation problems,
+and ``scores`` fits what a problem learns from (recorded prior updates or shadow devices) and scores its options with
+these settings. :func:`answer` calibrates the scores and ranks the options.
 """
 
 from __future__ import annotations

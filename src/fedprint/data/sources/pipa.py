@@ -30,7 +30,7 @@ class Pipa(PhotoSource):
 
     Reads ``annotations/index.txt``, the photos, ``authors.csv`` or ``authors.json`` (photo -> author), and
     ``detections.json`` (COCO results format), of which those with at least ``min_score`` are labels: the 19 most
-    frequent classes on more than 1 % of the photos (papers.md, section 2.1). ``attributes.csv``, where it exists, gives
+    frequent classes on more than 1 % of the photos (papers.md 2.1). ``attributes.csv``, where it exists, gives
     each author the class that is most frequent among the annotated people on the author's photos.
     """
 

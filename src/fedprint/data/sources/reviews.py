@@ -22,7 +22,7 @@ from fedprint.data.users import Rows, in_group, most_first, rating_users, requir
 from fedprint.types import User
 
 PAPER_SCALE = (1.0, 5.0)
-"""Stars as the papers rate (papers.md, section 2.1)."""
+"""Stars as the papers rate (papers.md 2.1)."""
 
 
 class ReviewSource(Component):

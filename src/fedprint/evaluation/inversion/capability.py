@@ -62,7 +62,7 @@ def calibration(ratio: float) -> float:
 
 
 def region(ratio: float, error: float) -> Region:
-    """Return where an attacked gradient lies: a label of the figure and no theorem (erratum 6).
+    """Return where an attacked gradient lies: a label of the figure and no theorem (papers.md, erratum 6).
 
     green: the perturbation is larger than the gradient, ``ratio`` < 1; red: it is smaller, and the image leaked,
     ``error`` < :data:`LEAKED`; white: it is smaller, and the reconstruction is an artefact.

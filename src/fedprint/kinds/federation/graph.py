@@ -3,10 +3,10 @@
 users -> prepare -> federate -> ask -> attack -> analyse -> evaluate, once per prior and seed.
 
 ``attack`` opens observed/, what is public and the adversary's own users. ``analyse`` opens questions/ besides, with
-private examples where an analysis gives them to the adversary (``data-space``, ``membership``). Neither opens truth/ or
-answers/. ``ask`` knows everything and attacks nothing. overhead/ holds times, which differ
-between equal runs: no stage that measures opens it. Code counts where it computes: a reader of another stage's files is
-left out, because a new format changes the files.
+private examples where an analysis gives them to the adversary: ``data-space``, and ``membership`` with ``knows: data``.
+Neither opens truth/, answers/ or private/. ``ask`` knows everything and attacks nothing. overhead/ holds times, which
+differ between equal runs: no stage that measures opens it. Code counts where it computes: a reader of another stage's
+files is left out, because a new format changes the files.
 """
 
 from __future__ import annotations

@@ -24,8 +24,9 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "adversaries": (
         "Adversaries",
         "The naive adversary does not know that updates are defended; the adaptive one knows how. It attacks as the "
-        "naive one does, and from clean devices, from defended ones and from both with settings for defended updates: "
-        "all together, each weighted by how it does on prior data (column recipe: the one that counts most).",
+        "naive one does, and from clean devices, from defended ones and from both with settings for defended updates. "
+        "It averages their scores; the weight of each is the fourth power of its AP on held-out prior data (column "
+        "recipe: the one with the largest weight).",
     ),
     "privacy": (
         "Privacy budget",

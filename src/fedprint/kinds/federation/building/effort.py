@@ -18,8 +18,8 @@ def effort_of(config: Experiment, rounds: int) -> Effort:
     if not _learns(config):
         return Effort(clean_rounds=0, defended_rounds=0, draws=0, validation_rounds=min(2, rounds))
     threat, adaptive = config.threat, "adaptive" in config.adversaries
-    # The naive adversary, and every adversary of an undefended run, trains as many shadow devices as the adaptive one,
-    # all without a defence, so that no AP is low for lack of effort.
+    # All who train whole priors off line train as many clean ones, so that no AP is low for lack of effort. With
+    # ``learn_from: offline`` these are all adversaries; by default an undefended run learns from recorded updates.
     whole = threat.shadow_rounds * (1 + threat.shadow_draws)
     return Effort(
         clean_rounds=whole if adaptive or not learns_from_records(config) else 0,

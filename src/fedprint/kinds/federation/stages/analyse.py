@@ -50,7 +50,7 @@ def _run(task: Task) -> None:
 
 
 def open_bench(task: Task, progress: Any) -> Bench:
-    """Return the desk of the headlines' adversary, with its attacks as the attack stage tuned them."""
+    """Return the bench of the headlines' adversary, with its attacks as the attack stage tuned them."""
     adversary = task.config.adversaries[-1]
     view, everyone = open_view(task, adversary)
     meta = load_meta(task.at("meta"))
