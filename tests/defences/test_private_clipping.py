@@ -63,7 +63,7 @@ def test_noise_follows_its_schedule() -> None:
 def test_without_a_norm_nothing_is_clipped_and_nothing_noised(rule: MedianClip | QuantileClip) -> None:
     defence, update = DpFedAvg(clip=rule, z=1), {"w": torch.full((9,), 5.0)}
     assert torch.equal(defence.on_device(update, torch_rng(0))["w"], update["w"])
-    with pytest.raises(FedprintError, match=f"{rule.name} has found no clipping norm"):
+    with pytest.raises(FedprintError, match=f"{rule.name} has not set a clipping norm"):
         defence.on_server(update, 3, torch_rng(0))
     settled = defence.at(0, 1, 3.0)
     assert float(settled.on_device(update, torch_rng(0))["w"].norm()) == pytest.approx(3.0)

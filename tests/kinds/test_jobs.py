@@ -25,7 +25,7 @@ def test_an_experiment_that_needs_all_jobs_names_each_that_failed_and_how_to_go_
     with pytest.raises(FedprintError) as caught:
         all_done(["random-0", "iid-0"], [failure("random-0", 2), failure("iid-0", 1)])
     why = "stage attack: the disk is full (its output: work/logs/a.log)"
-    hint = "(mend this and repeat the command: what is finished is kept)"
+    hint = "(mend this and repeat the command: finished work is kept)"
     assert str(caught.value) == f"random-0: {why}; iid-0: {why} {hint}"
     assert caught.value.exit_code == 1, "a crash is worse than a refusal"
 

@@ -299,7 +299,7 @@ def test_a_file_that_does_not_fit_is_named_with_the_remedy(tmp_path: Path) -> No
             "frozen",
             r"'block4\.pointwise\.shift' has shape \(3,\), the model's is \(64,\); set model\.width",
         ),
-        ("list", [1, 2], "frozen", "no mapping of names to tensors"),
+        ("list", [1, 2], "frozen", "not a mapping of names to tensors"),
         ("object", {"a": Path("x")}, "frozen", "does not hold plain tensors"),
     ):
         torch.save(content, tmp_path / f"{name}.pt")

@@ -115,9 +115,7 @@ class DpFedAvg(Defence):
     def on_server(self, mean: Params, cohort_size: int, rng: Generator) -> Params:
         """Return the mean plus ``N(0, (z S / m)^2)`` per coordinate."""
         if not isinstance(self.clip, float):
-            raise FedprintError(
-                f"defences.{self.name}: {self.clip.name} has not set a clipping norm; call at() first"
-            )
+            raise FedprintError(f"defences.{self.name}: {self.clip.name} has not set a clipping norm; call at() first")
         return _noisy(mean, self.z * self.clip / cohort_size, rng)
 
     def event(self) -> GaussianEvent | None:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from fedprint.analyses.participation import cohorts as participation
-from fedprint.analyses.participation.cohorts import QUESTIONS, Participation, sums
+from fedprint.analyses.participation import sums
+from fedprint.analyses.participation.cohorts import QUESTIONS, Participation
 from fedprint.analyses.participation.sums import (
     PENALTIES,
     Calibration,

@@ -357,5 +357,5 @@ def test_rules_that_cannot_work_say_so() -> None:
         labels_from("bias", {"head.weight": torch.zeros(1, 2, 3)}, 1)
     with pytest.raises(FedprintError, match="is for one image, not 2"):
         labels_from("sign", {"head.weight": torch.zeros(1, 2, 3)}, 2)
-    with pytest.raises(FedprintError, match="needs what the model makes of images"):
+    with pytest.raises(FedprintError, match="needs the model's outputs for images"):
         labels_from("counts", {"head.weight": torch.zeros(1, 2, 3)}, 2)

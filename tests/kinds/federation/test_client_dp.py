@@ -83,7 +83,7 @@ def dots(evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[tuple[
     """Return where the report's curve of the utility has a dot, and its caption."""
     drawn: list[tuple[Any, str]] = []
     with monkeypatch.context() as patch:
-        patch.setattr(figures, "finish", lambda figure, name, title, caption: drawn.append((figure, caption)))
+        patch.setattr(figures, "finish", lambda figure, name, title, look, caption: drawn.append((figure, caption)))
         figures.utility_curves(read_evaluations([evaluation]), ())
     (figure, caption) = drawn[0]
     lines = [line for axes in figure.axes for line in axes.lines if line.get_marker() == "o"]
@@ -150,7 +150,7 @@ def test_where_nobody_attacks_no_device_trains_off_line_but_a_half_of_each_prior
 ) -> None:
     """Of 10,000 clients it would be 160,000 devices, for random scores."""
     from fedprint.attacks.adversary import shadow_validation
-    from fedprint.kinds.federation.stages import attack
+    from fedprint.kinds.federation.building import effort
 
     trained: list[int] = []
     shadow_updates = shadow_validation.shadow_updates
@@ -160,7 +160,7 @@ def test_where_nobody_attacks_no_device_trains_off_line_but_a_half_of_each_prior
         return shadow_updates(view, devices, *rest)
 
     monkeypatch.setattr(shadow_validation, "shadow_updates", counted)
-    monkeypatch.setattr(attack, "MOST_GUESSES", 15)
+    monkeypatch.setattr(effort, "MOST_GUESSES", 15)
     for name, attacks in (("nobody", EXPERIMENT["attacks"][:1]), ("somebody", EXPERIMENT["attacks"])):  # type: ignore[index]
         job = project.run(name, {**EXPERIMENT, "attacks": attacks})
         told = json.loads((job.at("attack") / "naive" / "attack.json").read_text())
