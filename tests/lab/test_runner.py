@@ -273,7 +273,7 @@ with LocalPool(["toy_work"]) as pool, Lab(root=Path(sys.argv[1]), pool=pool, job
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_ctrl_c_or_a_kill_of_the_runner_ends_its_stages(tmp_path: Path, toy_path: None, how: signal.Signals) -> None:
     command = [sys.executable, "-c", SLEEPING, str(tmp_path)]
-    runner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    runner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_ctrl_c)
     logs = tmp_path / "work" / "logs" / "toy"
     wait_until(lambda: len(pids(logs)) == 2)
     stages = pids(logs)
@@ -284,6 +284,11 @@ def test_ctrl_c_or_a_kill_of_the_runner_ends_its_stages(tmp_path: Path, toy_path
     assert b"failed" not in said, "who is stopped has not failed"
     assert b"KeyboardInterrupt" in errors or how is signal.SIGKILL
     assert pids(logs) == stages, "no other job began"
+
+
+def heed_ctrl_c() -> None:
+    """A test suite in the background of a shell ignores Ctrl-C, and so would the runner."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def pids(logs: Path) -> list[int]:
