@@ -1,7 +1,7 @@
 """A re-identification attack in one file: an update belongs to the user whose mean update it resembles most.
 
-To use it, copy this file to src/fedprint/attacks/reidentification/centroid.py and add ``Centroid`` to ``Attack`` in
-src/fedprint/kinds/components.py, the registry of components. Then::
+To use it, copy this file to src/fedprint/attacks/reidentification/centroid.py and import ``Centroid`` in
+src/fedprint/kinds/components.py, the registry of components, and add it to ``Attack`` there. Then::
 
     fedprint run quickstart --set 'attacks=[{name: chance}, {name: centroid}]'
 """

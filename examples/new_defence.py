@@ -1,7 +1,7 @@
 """A defence in one file: every coordinate of an update is rounded to a grid before it leaves the device.
 
-To use it, copy this file to src/fedprint/defences/rounding.py and add ``Rounding`` to ``Defence`` in
-src/fedprint/kinds/components.py, the registry of components. Then::
+To use it, copy this file to src/fedprint/defences/rounding.py and import ``Rounding`` in
+src/fedprint/kinds/components.py, the registry of components, and add it to ``Defence`` there. Then::
 
     fedprint run quickstart --set 'defences=[{name: rounding, step: 0.01}]'
 """

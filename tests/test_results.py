@@ -119,7 +119,7 @@ def project(tmp_path: Path) -> Path:
         ["add", "."],
         ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "plane"],
     ):
-        subprocess.run(["git", *command], cwd=tmp_path, check=True, env={"GIT_COMMITTER_DATE": "2026-01-02T00:00:00Z"})
+        subprocess.run(["git", *command], cwd=tmp_path, check=True, env={"GIT_AUTHOR_DATE": "2026-01-02T00:00:00Z"})
     return tmp_path
 
 

@@ -90,7 +90,7 @@ class Published:
 def find_published(root: Path, name: str) -> Published | None:
     """Return an experiment, None where git has none; FedprintError where its lock names other measurements."""
     path = Path("experiments", name, "measurements.jsonl")
-    git = ["git", "log", "-1", "--format=%cs", "--", str(path)]
+    git = ["git", "log", "-1", "--format=%as", "--", str(path)]
     date = subprocess.run(git, cwd=root, capture_output=True, text=True, check=True).stdout.strip()
     if not date or not (root / path).is_file():
         return None

@@ -57,9 +57,8 @@ def open_finished(root: Path, store: Path | str) -> Finished:
 
     That is ``<report>/<job>`` of a run on this machine: ``quickstart/random-0``, and of a plane, study or suite any job
     by its label; by default an experiment's first prior and seed. The report may be given by its file or folder too. Or
-    ``store`` is a folder of a federation's outputs that holds
-    observed/, as experiments/<name>/<prior>-<seed>, or observed/ in it. Raises FedprintError for anything else, and
-    where the updates were not kept.
+    ``store`` is a folder of a federation's outputs that holds observed/, as experiments/<name>/<prior>-<seed>, or
+    observed/ in it. Raises FedprintError for anything else, and where the updates were not kept.
     """
     finished = _in_folder(Path(store)) or _reported(root, Path(store))
     if OBSERVED not in finished.outputs:
