@@ -111,13 +111,6 @@ class ClientResult:
     private: Params = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GaussianEvent:
-    """The privacy event of one round: noise multiplier z (noise over clipping norm)."""
-
-    noise_multiplier: float
-
-
 @runtime_checkable
 class DataDefence(Protocol):
     """Point 1: acts once on a device's own examples before training; n may grow, never below 1."""
@@ -141,13 +134,6 @@ class UpdateDefence(Protocol):
 
     def on_server(self, mean: Params, cohort_size: int, rng: Generator) -> Params:
         """Return what the server applies."""
-
-    def event(self) -> GaussianEvent | None:
-        """Return the privacy event of one round; None means that no guarantee is claimed.
-
-        Training only asks whether there is one: then all devices have equal weight, and a Poisson sample's size stays
-        secret. No accountant reads it: ``planned_events`` (federation/privacy.py) prices dp-fedavg alone.
-        """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from fedprint import params as algebra
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK, clipped
+from fedprint.defences.points import has_guarantee
 from fedprint.kinds.components import Defence
 from fedprint.rng import torch_rng
-from fedprint.types import DataDefence, FedprintError, GaussianEvent, UpdateDefence
+from fedprint.types import DataDefence, FedprintError, UpdateDefence
 
 IDENTITY = [
     Noise(sigma=0), DpLocal(clip=1e6, z=0), DpFedAvg(clip=1e6, z=0), TopK(share=1), TopK(share=1, per_layer=True),
@@ -130,8 +131,9 @@ def test_dp_fedavg_noises_the_mean_on_the_server_by_the_number_of_devices(cohort
 
 
 def test_what_claims_a_guarantee() -> None:
-    assert DpFedAvg(z=1.5).event() == GaussianEvent(noise_multiplier=1.5)
-    assert all(defence.event() is None for defence in [DpFedAvg(z=0), DpLocal(z=3), TopK(share=0.1), Sign()])
+    unpriced = [DpFedAvg(z=0), DpLocal(z=3), Noise(sigma=10.0), TopK(share=0.1), Sign()]
+    assert has_guarantee([*unpriced, DpFedAvg(z=1.5)])
+    assert not has_guarantee(unpriced)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -158,10 +160,6 @@ def test_noise_is_fresh_in_every_coordinate_and_layer() -> None:
     noise = Noise(sigma=1.0).on_device(update(), torch_rng(0))
     assert len(np.unique(noise["w"][0].numpy())) == 150
     assert abs(np.corrcoef(noise["w"].flatten()[: len(noise["b"])], noise["b"])[0, 1]) < 5 / np.sqrt(len(noise["b"]))
-
-
-def test_noise_without_clipping_claims_no_guarantee() -> None:
-    assert Noise(sigma=10.0).event() is None
 
 
 @pytest.mark.parametrize("sigma", [-0.1, float("nan"), float("inf"), "much"])

@@ -23,7 +23,6 @@ from fedprint.federation.rounds import Defence
 from fedprint.store.writer import StoreWriter
 from fedprint.types import (
     Examples,
-    GaussianEvent,
     Params,
     Role,
 )
@@ -52,9 +51,6 @@ class Recorder:
     def on_server(self, mean: Params, cohort_size: int, rng: Generator) -> Params:
         self.log.append(("server", self.name, rng.initial_seed(), cohort_size, float(mean["w"][0])))
         return {n: 2 * tensor + self.shift for n, tensor in mean.items()}
-
-    def event(self) -> GaussianEvent | None:
-        return None
 
 
 @dataclass

@@ -15,21 +15,17 @@ from fedprint.defences.clipping import MedianClip, QuantileClip
 from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.strength import Amount, Defence, single
 from fedprint.params import clip, flatten, norm, unflatten
-from fedprint.types import FedprintError, GaussianEvent, Params
+from fedprint.types import FedprintError, Params
 
 Bits = Annotated[int, Field(ge=1, le=32)]
 
 
 class UpdateDefenceBase(Defence):
-    """What most defences of the update share: the server does nothing, and no guarantee is claimed."""
+    """What most defences of the update share: the server does nothing."""
 
     def on_server(self, mean: Params, cohort_size: int, rng: Generator) -> Params:
         """Return the mean as it is."""
         return mean
-
-    def event(self) -> GaussianEvent | None:
-        """Claim nothing."""
-        return None
 
 
 class Noise(UpdateDefenceBase):
@@ -117,10 +113,6 @@ class DpFedAvg(Defence):
         if not isinstance(self.clip, float):
             raise FedprintError(f"defences.{self.name}: {self.clip.name} has not set a clipping norm; call at() first")
         return _noisy(mean, self.z * self.clip / cohort_size, rng)
-
-    def event(self) -> GaussianEvent | None:
-        """Claim a Gaussian mechanism of noise multiplier z; none without noise."""
-        return GaussianEvent(noise_multiplier=self.z) if self.z else None
 
 
 class TopK(UpdateDefenceBase):

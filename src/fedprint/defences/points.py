@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.secure_aggregation import SecureAggregation
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, Device, Examples, Params, Role, UpdateDefence
@@ -51,5 +52,8 @@ def defend_update(update: Params, defences: Sequence[Defence], seed: int, t: int
 
 
 def has_guarantee(defences: Sequence[Defence]) -> bool:
-    """Return whether a defence claims a privacy event, so that all devices have equal weight."""
-    return any(isinstance(defence, UpdateDefence) and defence.event() is not None for defence in defences)
+    """Return whether dp-fedavg adds noise: then all devices have equal weight, and a Poisson sample's size is secret.
+
+    No other defence has an epsilon: ``planned_events`` (federation/privacy.py) prices dp-fedavg alone.
+    """
+    return any(isinstance(defence, DpFedAvg) and defence.z > 0 for defence in defences)
