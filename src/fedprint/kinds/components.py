@@ -1,8 +1,12 @@
-"""Every component of a federation by name. Inversions and client sweeps list theirs in their own config.py."""
+"""The defences, attacks and analyses of a federation by name.
+
+Its models are in models/components.py, its data in data/sources/registry.py. Inversions and client sweeps list their
+components in their own config.py.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, get_args
+from typing import Annotated
 
 from pydantic import Field
 
@@ -25,30 +29,12 @@ from fedprint.analyses.participation.membership import Membership
 from fedprint.analyses.profile import Profile
 from fedprint.attacks.reidentification.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
 from fedprint.attacks.reidentification.reidentify import MlpTuned, Ridge
-from fedprint.data.dataset import Task
-from fedprint.data.sources.registry import AnySource
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK
 from fedprint.defences.secret_head import SecretHead
 from fedprint.defences.secure_aggregation import SecureAggregation
-from fedprint.models.components import (
-    AlexNet,
-    DlNet,
-    FullyConnected,
-    MobileNet,
-    NextWordLstm,
-    OrientedGradients,
-    SmallCnn,
-    StarLstm,
-    Vgg16,
-)
 
-DataSource = AnySource
-Model = Annotated[
-    SmallCnn | FullyConnected | OrientedGradients | MobileNet | DlNet | AlexNet | Vgg16 | NextWordLstm | StarLstm,
-    Field(discriminator="name"),
-]
 Defence = Annotated[
     BkgRepl
     | RandAug
@@ -69,14 +55,6 @@ Defence = Annotated[
 Attack = Annotated[
     Chance | Knn | KnnStd | Svm | SvmHard | SvmStd | Mlp | MlpStd | MlpTuned | Ridge, Field(discriminator="name")
 ]
-
-
-def models_for(task: Task) -> tuple[str, ...]:
-    """Return the names of the models that can do ``task``, in the registry's order."""
-    known = get_args(get_args(Model)[0])
-    return tuple(model.model_fields["name"].default for model in known if task in model.tasks)
-
-
 Analysis = Annotated[
     TrainingUpdates
     | RawFeatures

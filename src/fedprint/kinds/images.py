@@ -20,6 +20,7 @@ from fedprint.defences.secret_head import secret_head
 from fedprint.lab.graph import Job, Settings, Stage, Task, Work
 from fedprint.lab.tracking.runs import DataUse, Point, Run
 from fedprint.models.base import FedModule
+from fedprint.models.components import Model
 from fedprint.models.dual_head import DualHead
 from fedprint.models.networks import build_network
 from fedprint.types import Device, Doubles, Params
@@ -145,7 +146,7 @@ def images_use(source: LabelledImages, images: LabelledSet, digest: str) -> Data
     return DataUse(name=source.name, digest=digest, counts=counts)
 
 
-def network_of(config: Any, shape: tuple[int, int, int], classes: int, defences: Sequence[Defence]) -> FedModule:
+def network_of(config: Model, shape: tuple[int, int, int], classes: int, defences: Sequence[Defence]) -> FedModule:
     """Return the network that clients train: with a second head where the mechanism is a secret one."""
     model = build_network(config, shape, classes, False)
     secret = secret_head(defences)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
@@ -153,3 +153,15 @@ class StarLstm(Component):
     centre: float = 3.0
     forget_bias: float = 1.0
     loss: Literal["absolute", "squared", "huber"] = "huber"
+
+
+Model = Annotated[
+    SmallCnn | FullyConnected | OrientedGradients | MobileNet | DlNet | AlexNet | Vgg16 | NextWordLstm | StarLstm,
+    Field(discriminator="name"),
+]
+
+
+def models_for(task: Task) -> tuple[str, ...]:
+    """Return the names of the models that can do ``task``, in the order of :data:`Model`."""
+    known = get_args(get_args(Model)[0])
+    return tuple(model.model_fields["name"].default for model in known if task in model.tasks)

@@ -13,6 +13,7 @@ from fedprint.models.components import (
     DlNet,
     FullyConnected,
     MobileNet,
+    Model,
     NextWordLstm,
     OrientedGradients,
     SmallCnn,
@@ -24,14 +25,12 @@ from fedprint.models.gradients import LinearClassifier, oriented_gradients
 from fedprint.models.lstm import LanguageModel, StarRegressor
 from fedprint.models.mobilenet import MobileNetClassifier
 from fedprint.models.spn_networks import AlexNetClassifier, DlNetClassifier, Vgg16Classifier
-from fedprint.types import FedprintError
 
 
-def build_network(config: Component, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+def build_network(config: Model, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
     """Return the uninitialised network of ``config`` for one example of ``shape``.
 
     Images: (channels, height, width). Fixed features: (d,). Texts: any; ``classes`` is the size of the vocabulary.
-    Raises FedprintError for a configuration that is not a model's.
     """
     match config:
         case FullyConnected():
@@ -42,20 +41,21 @@ def build_network(config: Component, shape: tuple[int, ...], classes: int, multi
             return LanguageModel(classes, config)
         case StarLstm():
             return StarRegressor(classes, config)
-    channels, height, width = shape
-    image = (channels, height, width)
-    match config:
         case SmallCnn():
-            return ConvClassifier(image, classes, multi_label, config)
+            return ConvClassifier(_image(shape), classes, multi_label, config)
         case MobileNet():
-            return MobileNetClassifier(image, classes, multi_label, config)
+            return MobileNetClassifier(_image(shape), classes, multi_label, config)
         case DlNet():
-            return DlNetClassifier(image, classes, multi_label, config)
+            return DlNetClassifier(_image(shape), classes, multi_label, config)
         case AlexNet():
-            return AlexNetClassifier(image, classes, multi_label, config)
+            return AlexNetClassifier(_image(shape), classes, multi_label, config)
         case Vgg16():
-            return Vgg16Classifier(image, classes, multi_label, config)
-    raise FedprintError(f"model: {type(config).__name__} has no network; add it to models/networks.py")
+            return Vgg16Classifier(_image(shape), classes, multi_label, config)
+
+
+def _image(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    channels, height, width = shape
+    return channels, height, width
 
 
 def network_inputs(config: Component | None, x: Tensor) -> Tensor:

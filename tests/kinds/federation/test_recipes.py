@@ -9,9 +9,9 @@ import torch
 from tiny_project import TINY
 
 from fedprint.data.dataset import Meta, Task
-from fedprint.kinds.components import Model, models_for
 from fedprint.kinds.federation.building.federation import build_model, make_plan
 from fedprint.kinds.federation.config import check_experiment
+from fedprint.models.components import Model, models_for
 from fedprint.types import FedprintError, User
 
 

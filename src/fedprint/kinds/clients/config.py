@@ -19,13 +19,11 @@ from fedprint.defences.secret_head import SecretHead
 from fedprint.defences.strength import single
 from fedprint.kinds.base import Source
 from fedprint.kinds.federation.config import BACKENDS, ReportConfig, all_differ, names_differ
-from fedprint.kinds.inversion.config import DefenceName
+from fedprint.kinds.inversion.config import DefenceName, Network
 from fedprint.kinds.jobs import JobSettings, ResolvedFile, checked, titled
 from fedprint.lab.keys import digest_of
-from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
 from fedprint.types import LocalOptimiser, LocalTraining
 
-Network = Annotated[DlNet | AlexNet | Vgg16 | SmallCnn | FullyConnected, Field(discriminator="name")]
 Mechanism = Annotated[Noise | TopK | SecretHead, Field(discriminator="name")]
 
 

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from fedprint.accounting.accountants import accountant_named, refused_sampling
 from fedprint.accounting.events import Sampling
 from fedprint.component import Component
+from fedprint.data.sources.registry import AnySource
 from fedprint.data.splits import Prior
 from fedprint.defences.on_data import MmAug
 from fedprint.defences.on_update import DpFedAvg
@@ -25,7 +26,7 @@ from fedprint.defences.secret_head import secret_head
 from fedprint.defences.secure_aggregation import secure_aggregation
 from fedprint.federation.cohorts import refused_in_turn
 from fedprint.kinds.base import Source
-from fedprint.kinds.components import Analysis, Attack, DataSource, Defence, Model
+from fedprint.kinds.components import Analysis, Attack, Defence
 from fedprint.kinds.config_files import (
     apply_assignments,
     merge,
@@ -33,6 +34,7 @@ from fedprint.kinds.config_files import (
     read_yaml,
 )
 from fedprint.kinds.jobs import file_values, title_of
+from fedprint.models.components import Model
 from fedprint.types import (
     AdversaryName,
     Aggregation,
@@ -200,7 +202,7 @@ class Experiment(Component):
     """Everything an experiment is; equal configurations give equal results."""
 
     name: str
-    data: DataSource
+    data: AnySource
     split: SplitConfig = SplitConfig()
     model: Model
     federation: FederationConfig = FederationConfig()

@@ -18,10 +18,10 @@ from fedprint.defences.secure_aggregation import check_group
 from fedprint.federation.client_state import ClientFiles, ClientState
 from fedprint.federation.cohorts import FederationPlan, check_cohort, cohort_size, largest_cohort
 from fedprint.federation.privacy import noise_of_sums, private_defence, rounds_allowed
-from fedprint.kinds.components import models_for
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.named_files import files_sha256
 from fedprint.models.base import FedModule
+from fedprint.models.components import models_for
 from fedprint.models.dual_head import DualHead
 from fedprint.models.networks import build_network
 from fedprint.params import select
