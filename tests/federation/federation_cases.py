@@ -14,7 +14,7 @@ from fedprint.defences.points import ROLES
 from fedprint.federation.backends import make_backend
 from fedprint.federation.rounds import Defence, FederationPlan, federate
 from fedprint.models.base import FedModule, initialise
-from fedprint.models.components import NextWordLstm, SmallCnn
+from fedprint.models.components import FullyConnected, NextWordLstm, OrientedGradients, SmallCnn
 from fedprint.models.networks import build_network
 from fedprint.store.layout import StoreLayout
 from fedprint.types import (
@@ -30,8 +30,8 @@ from fedprint.types import (
     Truth,
 )
 
-CLASSES, VOCABULARY, LENGTH = 5, 30, 7
-KINDS = ("cnn", "multi-label", "centred", "lm")
+CLASSES, VOCABULARY, LENGTH, FEATURES = 5, 30, 7, 24
+KINDS = ("cnn", "multi-label", "centred", "lm", "mlp", "mlp-multi-label", "linear")
 TRAINING = LocalTraining(epochs=2, batch_size=5, lr=0.2)
 SIZES = (7, 1, 20, 10, 13, 2, 10, 5)
 """Unequal, a one-example client, and n that the batch size divides (no empty batch may come of it)."""
@@ -40,6 +40,12 @@ SIZES = (7, 1, 20, 10, 13, 2, 10, 5)
 def model(kind: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> FedModule:
     if kind == "lm":
         net = build_network(NextWordLstm(embedding=8, hidden=6), (LENGTH,), VOCABULARY, False)
+    elif kind == "linear":
+        net = build_network(OrientedGradients(), (FEATURES,), CLASSES, False)
+    elif kind.startswith("mlp"):
+        several = kind == "mlp-multi-label"
+        mlp = FullyConnected(hidden=16, activation="sigmoid" if several else "relu", centred=several)
+        net = build_network(mlp, (1, 12, 12), CLASSES, several)
     else:
         config = SmallCnn(channels=(4, 8), hidden=16, centred=kind == "centred")
         net = build_network(config, (1, 12, 12), CLASSES, kind == "multi-label")
@@ -57,8 +63,8 @@ def examples(kind: str, n: int, seed: int, dtype: torch.dtype = torch.float32) -
         y = torch.randint(VOCABULARY, (n, LENGTH), generator=rng)
         y[torch.rand(y.shape, generator=rng) < 0.2] = -100
         return {"x": torch.randint(VOCABULARY, (n, LENGTH), generator=rng), "y": y}
-    x = torch.rand((n, 1, 12, 12), generator=rng).to(dtype)
-    if kind == "multi-label":
+    x = torch.rand((n, FEATURES) if kind == "linear" else (n, 1, 12, 12), generator=rng).to(dtype)
+    if kind.endswith("multi-label"):
         return {"x": x, "y": (torch.rand((n, CLASSES), generator=rng) < 0.3).to(dtype)}
     return {"x": x, "y": torch.randint(CLASSES, (n,), generator=rng)}
 

@@ -21,6 +21,7 @@ from fedprint.federation.client import batch_schedule, noise_rng, noised, train_
 from fedprint.federation.local_optimisers import Stepper
 from fedprint.lab.machine import cores
 from fedprint.models.base import FedModule
+from fedprint.models.dense import whole
 from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, LocalTraining, Params
 
 
@@ -92,13 +93,16 @@ class Threaded:
 
 
 class Vectorised:
-    """Clients of similar size are stacked and trained together with ``vmap(grad)``, in blocks of ``block`` clients."""
+    """Clients of similar size are stacked and trained together, in blocks of ``block`` clients.
+
+    The gradients are the model's own hand-written ones, or else those of ``vmap(grad)``.
+    """
 
     name = "vectorised"
 
     def __init__(self, model: FedModule, block: int) -> None:
         self.block = block
-        self._step = vmap(grad_and_value(_masked_loss(model.for_vmap())))
+        self._gradients = model.dense_gradients() or vmap(grad_and_value(_masked_loss(model.for_vmap())))
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``; results come in job order."""
@@ -128,9 +132,9 @@ class Vectorised:
         total = torch.zeros(len(jobs), dtype=torch.float64, device=index.device)
         for step in range(index.shape[1]):
             batch = {column: values[clients, index[:, step]] for column, values in data.items()}
-            gradients, losses = self._step(stacked, batch, mask[:, step])
+            gradients, losses = self._gradients(stacked, batch, mask[:, step])
             if training.noise:
-                shared = {name: gradients[name] for name in params}
+                shared = {name: whole(gradients[name]) for name in params}
                 gradients = {**gradients, **_noised_rows(shared, training.noise, rngs, active[:, step])}
             take([gradients[n] for n in stacked], active[:, step])
             total += losses

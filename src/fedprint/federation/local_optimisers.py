@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fedprint.models.dense import Gradient, Outer, whole
 from fedprint.types import FedprintError, LocalTraining
 
 MOMENTUM = 0.9
@@ -31,19 +32,29 @@ class Stepper:
         self._memory = [[torch.zeros_like(p) for p in self._parameters] for _ in range(memories)]
 
     @torch.no_grad()
-    def __call__(self, gradients: Sequence[Tensor], active: Tensor | None = None) -> None:
+    def __call__(self, gradients: Sequence[Gradient], active: Tensor | None = None) -> None:
         """Take the step of ``gradients``.
 
         ``active`` (k,) is 1 for the clients of a stack that still train and 0 for those that have ended, whose
         gradients are zero but whose state would still move them.
         """
         if self._kind == "sgd":
-            torch._foreach_add_(self._parameters, list(gradients), alpha=-self._lr)
+            self._descend(gradients)
             return
-        steps = self._with_momentum(gradients) if self._kind == "momentum" else self._adam(gradients)
+        tensors = [whole(gradient) for gradient in gradients]
+        steps = self._with_momentum(tensors) if self._kind == "momentum" else self._adam(tensors)
         if active is not None:
             steps = [step * active.reshape(-1, *[1] * (step.dim() - 1)) for step in steps]
         torch._foreach_add_(self._parameters, steps, alpha=-self._lr)
+
+    def _descend(self, gradients: Sequence[Gradient]) -> None:
+        pairs = list(zip(self._parameters, gradients, strict=True))
+        for parameter, gradient in pairs:
+            if isinstance(gradient, Outer):
+                parameter.baddbmm_(gradient.left.mT, gradient.right, alpha=-self._lr)
+        rest = [(parameter, gradient) for parameter, gradient in pairs if isinstance(gradient, Tensor)]
+        if rest:
+            torch._foreach_add_(*map(list, zip(*rest, strict=True)), alpha=-self._lr)
 
     def _with_momentum(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         (velocity,) = self._memory

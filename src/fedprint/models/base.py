@@ -12,6 +12,7 @@ import lightning
 import torch
 from torch import Tensor, nn
 
+from fedprint.models.dense import DenseGradients
 from fedprint.types import Examples
 
 if TYPE_CHECKING:
@@ -56,6 +57,10 @@ class FedModule(lightning.LightningModule, ABC):
             if isinstance(getattr(module, "for_vmap", None), bool):
                 module.for_vmap = True  # type: ignore[assignment]
         return copied
+
+    def dense_gradients(self) -> DenseGradients | None:
+        """Return hand-written gradients of a stack of such networks; None where ``vmap`` has to do."""
+        return None
 
     def public_parameters(self) -> dict[str, nn.Parameter]:
         """Return the parameters that a device shares: all but those under ``private_prefixes``."""

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from fedprint.models.base import FedModule
 from fedprint.models.components import FullyConnected, SmallCnn
+from fedprint.models.dense import DenseGradients
 from fedprint.types import Examples
 
 
@@ -93,3 +94,12 @@ class MlpClassifier(ImageClassifier):
         """Hidden activations (b, hidden) of images (b, c, h, w) in [0, 1]."""
         h: Tensor = self.activation(self.fc1(self.pixels(x).flatten(1)))
         return h
+
+    def dense_gradients(self) -> DenseGradients:
+        """Return the gradients of a stack of such networks."""
+        return DenseGradients(
+            layers=("fc1", "head"),
+            activation="relu" if self.activation is functional.relu else "sigmoid",
+            centred=self.centred,
+            multi_label=self.multi_label,
+        )

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedprint.models.convnets import ImageClassifier
+from fedprint.models.dense import DenseGradients
 
 _BLOCK = 1024
 """Images at a time: the votes of one take ``orientations`` times its own memory."""
@@ -70,3 +71,7 @@ class LinearClassifier(ImageClassifier):
     def features(self, x: Tensor) -> Tensor:
         """Return the features (b, d) as they came."""
         return x
+
+    def dense_gradients(self) -> DenseGradients:
+        """Return the gradients of a stack of such classifiers."""
+        return DenseGradients(layers=("head",), activation="relu", centred=False, multi_label=self.multi_label)
