@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import re
 import time
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from fedprint.data.examples import INPUTS, num_examples, take
-from fedprint.federation.client import batch_schedule, noise_rng, noised, train_client
+from fedprint.federation.client import epochs, noise_rng, noised, train_client
 from fedprint.federation.local_optimisers import Stepper
 from fedprint.lab.machine import cores
 from fedprint.models.base import FedModule
@@ -54,13 +55,14 @@ class Sequential:
         layout = torch.channels_last if device.type == "cpu" else torch.preserve_format
         copied = copy.deepcopy(model).to(memory_format=layout)
         self._module = fabric.setup_module(copied, move_to_device=False)
+        self._compact = copied.compact
         self._parameters: list[Tensor] = list(copied.parameters())
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``, in order."""
         for job in jobs:
             parameters = self._parameters[: len(params) + len(job.private)]
-            yield train_client(self._module, parameters, params, job, training)
+            yield train_client(self._module, parameters, params, job, training, self._compact)
 
 
 class Threaded:
@@ -120,18 +122,18 @@ class Vectorised:
             yield from (alike[start : start + self.block] for start in range(0, len(alike), self.block))
 
     def _run_block(self, jobs: list[ClientJob], params: Params, training: LocalTraining) -> list[ClientResult]:
-        data = _pad_examples(jobs)
+        data = _rows(jobs)
         like = next(iter(params.values()))
         index, mask = _pad_schedules(jobs, training)
         index, mask = index.to(like.device), mask.to(like)
         stacked = {name: p.expand(len(jobs), *p.shape).clone() for name, p in params.items()}
         stacked |= {name: torch.stack([job.private[name] for job in jobs]) for name in jobs[0].private}
-        clients = torch.arange(len(jobs), device=index.device).unsqueeze(1)
         take, active = Stepper(training, list(stacked.values())), mask.amax(2)
         rngs = [noise_rng(job) for job in jobs]
         total = torch.zeros(len(jobs), dtype=torch.float64, device=index.device)
         for step in range(index.shape[1]):
-            batch = {column: values[clients, index[:, step]] for column, values in data.items()}
+            rows = index[:, step]
+            batch = {c: x.index_select(0, rows.flatten()).view(*rows.shape, *x.shape[1:]) for c, x in data.items()}
             gradients, losses = self._gradients(stacked, batch, mask[:, step])
             if training.noise:
                 shared = {name: whole(gradients[name]) for name in params}
@@ -155,39 +157,35 @@ def _noised_rows(gradients: Params, sigma: float, rngs: Sequence[torch.Generator
     return {name: torch.stack(column) for name, column in zip(gradients, zip(*rows, strict=True), strict=True)}
 
 
-def _pad_examples(jobs: Sequence[ClientJob]) -> dict[str, Tensor]:
-    """Stack x and y to (k, longest n, ...); the padding repeats example 0, and the mask excludes it from training."""
-    longest = max(num_examples(job.examples) for job in jobs)
-    padded: dict[str, Tensor] = {}
-    for column in (name for name in INPUTS if name in jobs[0].examples):
-        first = jobs[0].examples[column]
-        out = first.new_empty((len(jobs), longest, *first.shape[1:]))
-        for row, job in zip(out, jobs, strict=True):
-            values = job.examples[column]
-            row[: len(values)] = values
-            row[len(values) :] = values[0]
-        padded[column] = out
-    return padded
+def _rows(jobs: Sequence[ClientJob]) -> dict[str, Tensor]:
+    """Return the examples of all jobs, one job after the other."""
+    names = [name for name in INPUTS if name in jobs[0].examples]
+    return {name: torch.cat([job.examples[name] for job in jobs]) for name in names}
 
 
 def _pad_schedules(jobs: Sequence[ClientJob], training: LocalTraining) -> tuple[Tensor, Tensor]:
-    """Return indices and mask, both (k, steps, batch): short batches and clients with fewer steps are masked out."""
-    schedules = [batch_schedule(num_examples(job.examples), training, job.seed) for job in jobs]
-    steps = max(map(len, schedules))
-    width = max(len(batch) for schedule in schedules for batch in schedule)
-    index = torch.zeros(len(jobs), steps, width, dtype=torch.long)
-    mask = torch.zeros(len(jobs), steps, width)
-    for k, schedule in enumerate(schedules):
-        for s, batch in enumerate(schedule):
-            index[k, s, : len(batch)] = batch
-            mask[k, s, : len(batch)] = 1
+    """Return rows of :func:`_rows` and mask, both (k, steps, batch).
+
+    Short batches and clients with fewer steps are masked out.
+    """
+    sizes = [num_examples(job.examples) for job in jobs]
+    width = min(training.batch_size, max(sizes))
+    steps = [math.ceil(n / width) for n in sizes]
+    index = torch.zeros(len(jobs), training.epochs * max(steps), width, dtype=torch.long)
+    mask = torch.zeros(index.shape)
+    firsts = itertools.accumulate(sizes, initial=0)
+    for k, (job, n, first) in enumerate(zip(jobs, sizes, firsts, strict=False)):
+        for epoch, order in enumerate(epochs(n, training, job.seed)):
+            part = slice(epoch * steps[k], (epoch + 1) * steps[k])
+            index[k, part].view(-1)[:n] = first + order
+            mask[k, part].view(-1)[:n] = 1
     return index, mask
 
 
 def _unstack(
     jobs: Sequence[ClientJob], stacked: dict[str, Tensor], params: Params, losses: Tensor
 ) -> list[ClientResult]:
-    updates = {name: stacked[name] - params[name] for name in params}
+    updates = {name: stacked[name].sub_(params[name]) for name in params}
     return [
         ClientResult(
             device_id=job.device_id,

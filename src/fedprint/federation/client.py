@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -12,18 +12,21 @@ from fedprint.federation.local_optimisers import Stepper
 from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining, Params
 
+Compact = Callable[[Examples], tuple[Examples, Mapping[str, Tensor]]]
+
+
+def epochs(n: int, training: LocalTraining, seed: int) -> list[Tensor]:
+    """Return the order of the examples in every epoch: fresh permutations, the same for every backend."""
+    rng = torch.Generator().manual_seed(seed)
+    return [torch.randperm(n, generator=rng) for _ in range(training.epochs)]
+
 
 def batch_schedule(n: int, training: LocalTraining, seed: int) -> list[Tensor]:
     """Return the example indices of every step of local training, in order.
 
-    Each epoch is a fresh permutation cut into batches of ``batch_size``; the last batch of an epoch may be shorter and
-    is never empty. Every backend reads its batches from here, which is why backends agree.
+    The order of each epoch is cut into batches of ``batch_size``; the last one may be shorter and is never empty.
     """
-    rng = torch.Generator().manual_seed(seed)
-    steps: list[Tensor] = []
-    for _ in range(training.epochs):
-        steps.extend(torch.split(torch.randperm(n, generator=rng), training.batch_size))
-    return steps
+    return [batch for order in epochs(n, training, seed) for batch in torch.split(order, training.batch_size)]
 
 
 def train_client(
@@ -32,17 +35,23 @@ def train_client(
     received: Params,
     job: ClientJob,
     training: LocalTraining,
+    compact: Compact = lambda examples: (examples, {}),
 ) -> ClientResult:
     """Run local training from ``received`` and return its result with the update ``w - w_t``.
 
     ``parameters`` are the model's own tensors: those of ``received``, then those of the job's private ones, which train
-    too and go into the result's ``private``, never into its update.
+    too and go into the result's ``private``, never into its update. ``compact`` (see
+    :meth:`fedprint.models.base.FedModule.compact`) leaves out rows that only noise would move.
     """
-    start = [*received.values(), *job.private.values()]
+    examples, rows = compact(gathered(job.examples)) if not training.noise else (gathered(job.examples), {})
+    taken = {name: tensor[rows[name]] if name in rows else tensor for name, tensor in received.items()}
+    start = [*taken.values(), *job.private.values()]
     with torch.no_grad():
+        for parameter, tensor in zip(parameters, start, strict=True):
+            if parameter.shape != tensor.shape:
+                parameter.data = torch.empty_like(tensor)
         torch._foreach_copy_(parameters, start)
     shared = len(received)
-    examples = gathered(job.examples)
     schedule = batch_schedule(len(examples["y"]), training, job.seed)
     step, rng = Stepper(training, parameters), noise_rng(job)
     total = torch.zeros((), dtype=torch.float64, device=start[0].device)
@@ -54,6 +63,7 @@ def train_client(
     with torch.no_grad():
         moved = torch._foreach_sub(parameters[:shared], start[:shared])
         update = {name: difference.contiguous() for name, difference in zip(received, moved, strict=True)}
+        update |= {name: torch.zeros_like(received[name]).index_copy_(0, rows[name], update[name]) for name in rows}
         kept = zip(job.private, parameters[shared:], strict=True)
         private = {name: p.detach().clone(memory_format=torch.contiguous_format) for name, p in kept}
     return ClientResult(
@@ -80,4 +90,4 @@ def noised(gradients: Sequence[Tensor], sigma: float, rng: torch.Generator) -> l
 
 def batch_of(examples: Examples, index: Tensor) -> dict[str, Tensor]:
     """Return the model's columns at ``index`` (b,)."""
-    return {name: examples[name][index] for name in INPUTS if name in examples}
+    return {name: examples[name].index_select(0, index) for name in INPUTS if name in examples}

@@ -6,6 +6,7 @@ import copy
 import logging
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import lightning
@@ -61,6 +62,13 @@ class FedModule(lightning.LightningModule, ABC):
     def dense_gradients(self) -> DenseGradients | None:
         """Return hand-written gradients of a stack of such networks; None where ``vmap`` has to do."""
         return None
+
+    def compact(self, examples: Examples) -> tuple[Examples, Mapping[str, Tensor]]:
+        """Return examples that name only the rows (m,) of some parameters that training on them reads, and these rows.
+
+        The other rows have no gradient. The returned examples count rows from the first of those returned.
+        """
+        return examples, {}
 
     def public_parameters(self) -> dict[str, nn.Parameter]:
         """Return the parameters that a device shares: all but those under ``private_prefixes``."""

@@ -88,9 +88,11 @@ class DenseGradients:
 
     def _through_activation(self, slopes: Tensor, activated: Tensor) -> Tensor:
         """Return slopes with respect to an activation's input, given its output."""
-        if self.activation == "relu":
-            return torch.ops.aten.threshold_backward(slopes, activated, 0)
-        return torch.ops.aten.sigmoid_backward(slopes, activated)
+        relu, aten = self.activation == "relu", torch.ops.aten
+        before: Tensor = (
+            aten.threshold_backward(slopes, activated, 0) if relu else aten.sigmoid_backward(slopes, activated)
+        )
+        return before
 
 
 def _linear(params: Params, layer: str, x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch.nn import functional
 from fedprint.data.dataset import IGNORED, PAD
 from fedprint.models.base import FedModule
 from fedprint.models.components import NextWordLstm, StarLstm
+from fedprint.models.next_word import LinearCrossEntropy
 from fedprint.types import Examples
 
 
@@ -87,6 +88,10 @@ class LanguageModel(FedModule):
         mean: Tensor = (self.lstm(self.embedding(x)) * real).sum(1) / real.sum(1).clamp(min=1)
         return mean
 
+    def compact(self, examples: Examples) -> tuple[Examples, dict[str, Tensor]]:
+        """Keep the words that the examples have."""
+        return words_read(examples)
+
     def scores(self, x: Tensor) -> Tensor:
         """Scores of the next token: (b, length, vocabulary)."""
         out: Tensor = self.head(self.lstm(self.embedding(x)))
@@ -103,7 +108,9 @@ class LanguageModel(FedModule):
         else:
             # Scores of the whole vocabulary take most of the time: compute them only where the target is known.
             states = self.lstm(self.embedding(batch["x"]))
-            of_known = functional.cross_entropy(self.head(states[known]), y[known], reduction="none")
+            of_known: Tensor = LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+                states[known], self.head.weight, self.head.bias, y[known]
+            )
             losses = states.new_zeros(y.shape).masked_scatter(known, of_known)
         return losses.sum(1) / known.sum(1).clamp(min=1)
 
@@ -113,6 +120,15 @@ class LanguageModel(FedModule):
         top = self.scores(batch["x"]).topk(5, dim=-1).indices
         hits = (top == y.unsqueeze(-1)).any(-1).to(torch.float32)
         return hits.masked_fill(y == IGNORED, float("nan"))
+
+
+def words_read(examples: Examples) -> tuple[Examples, dict[str, Tensor]]:
+    """Return the examples with words renumbered to the rows (m,) of the embedding that they read, and these rows.
+
+    Padding keeps its number. Only rows that are read have a gradient, so training may leave out the others.
+    """
+    rows = torch.unique(torch.cat([examples["x"].new_tensor([PAD]), examples["x"].flatten()]))
+    return {**examples, "x": torch.searchsorted(rows, examples["x"])}, {"embedding.weight": rows}
 
 
 LOSSES = {"absolute": functional.l1_loss, "squared": functional.mse_loss, "huber": functional.smooth_l1_loss}
@@ -136,6 +152,10 @@ class StarRegressor(FedModule):
         # A product with the mask, not an index: vmap runs it as one matrix product, and its gradient needs no scatter.
         state: Tensor = (self.lstm(self.embedding(x)) * last.unsqueeze(-1)).sum(1)
         return state
+
+    def compact(self, examples: Examples) -> tuple[Examples, dict[str, Tensor]]:
+        """Keep the words that the examples have."""
+        return words_read(examples)
 
     def scores(self, x: Tensor) -> Tensor:
         """Predicted ratings (b,) of texts (b, length)."""
