@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 
@@ -15,7 +16,10 @@ from torch import Tensor
 from fedprint.defences.points import defend_data
 from fedprint.defences.secret_head import SecretHead
 from fedprint.federation.client import batch_of, batch_schedule, train_client
+from fedprint.models.base import initialise
+from fedprint.models.components import NextWordLstm, StarLstm
 from fedprint.models.dual_head import DualHead
+from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining
 
@@ -59,6 +63,27 @@ def train(kind: str, data: Examples, training: LocalTraining, seed: int = 3) -> 
     net = cases.model(kind, torch.float64)
     job = ClientJob(device_id="a", examples=data, seed=seed)
     return train_client(net, list(net.parameters()), cases.start(net), job, training)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("config", [NextWordLstm(embedding=8, hidden=6), StarLstm(embedding=8, hidden=6)])
+def test_words_that_a_client_lacks_may_be_left_out(config: NextWordLstm | StarLstm, optimiser: str) -> None:
+    """One after another on the same module; none of the sentences needs padding."""
+    net = build_network(config, (cases.LENGTH,), cases.VOCABULARY, False).double()
+    initialise(net, torch_rng(0))
+    reference = copy.deepcopy(net)
+    start, training = cases.start(net), replace(cases.TRAINING, optimiser=optimiser)
+    for seed in range(3):
+        data = dict(cases.examples("lm", 4, seed))
+        data["x"] = data["x"] % (cases.VOCABULARY - 9) + 9
+        if isinstance(config, StarLstm):
+            data["y"] = torch.arange(4.0, dtype=torch.float64)
+        job = ClientJob(device_id="a", examples=data, seed=seed)
+        whole = train_client(reference, list(reference.parameters()), start, job, training)
+        less = train_client(net, list(net.parameters()), start, job, training, net.compact)
+        assert less.loss == whole.loss
+        assert cases.distance(less.update, whole.update) == 0
+        assert net.get_parameter("embedding.weight").shape[0] <= len(data["x"].unique()) + 1
 
 
 def by_optimiser(kind: str, data: Examples, training: LocalTraining, seed: int = 3) -> tuple[dict[str, Tensor], float]:

@@ -13,10 +13,11 @@ from fedprint.models.batches import ShuffledBatches
 from fedprint.models.components import NextWordLstm, SmallCnn
 from fedprint.models.lstm import Lstm
 from fedprint.models.networks import build_network
+from fedprint.models.next_word import LinearCrossEntropy
 from fedprint.rng import torch_rng
 from fedprint.types import Examples
 
-KINDS = ("grey", "rgb", "multi-label", "centred", "lm")
+KINDS = ("grey", "rgb", "multi-label", "centred", "no-hidden", "lm")
 CLASSES, VOCABULARY, LENGTH = 5, 30, 7
 
 
@@ -24,7 +25,7 @@ def model(kind: str, seed: int = 0) -> FedModule:
     if kind == "lm":
         net = build_network(NextWordLstm(embedding=8, hidden=6), (LENGTH,), VOCABULARY, False)
     else:
-        config = SmallCnn(channels=(4, 8), hidden=16, centred=kind == "centred")
+        config = SmallCnn(channels=(4, 8), hidden=0 if kind == "no-hidden" else 16, centred=kind == "centred")
         net = build_network(config, (3 if kind == "rgb" else 1, 13, 10), CLASSES, kind == "multi-label")
     initialise(net, torch.Generator().manual_seed(seed), net.initial_gain)
     return net.double()
@@ -188,6 +189,21 @@ def test_the_sentence_loss_is_the_mean_over_known_words() -> None:
     p = net.scores(data["x"]).log_softmax(-1)
     expected = [-sum(float(p[i, s, data["y"][i, s]].detach()) for s in range(5)) / 5 for i in range(6)]
     assert net(data).tolist() == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+def test_the_output_layer_with_its_loss_equals_torchs(scale: float) -> None:
+    """Also where the probability of a target underflows."""
+    rng = torch_rng(0)
+    states = (scale * torch.randn(9, 6, generator=rng)).requires_grad_()
+    weight = torch.randn(VOCABULARY, 6, generator=rng, requires_grad=True)
+    bias, y = torch.randn(VOCABULARY, generator=rng, requires_grad=True), torch.arange(9)
+    inputs, by_loss = (states, weight, bias), torch.rand(9, generator=rng)
+    losses: Tensor = LinearCrossEntropy.apply(*inputs, y)  # type: ignore[no-untyped-call]
+    expected = functional.cross_entropy(functional.linear(*inputs), y, reduction="none")
+    torch.testing.assert_close(losses, expected)
+    gradients = torch.autograd.grad(losses, inputs, by_loss)
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected, inputs, by_loss))
 
 
 def test_a_sentence_without_known_words_costs_nothing_and_teaches_nothing() -> None:

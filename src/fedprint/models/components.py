@@ -14,13 +14,16 @@ from fedprint.data.dataset import Task
 
 
 class SmallCnn(Component):
-    """``cnn``: the small network for images of at least 8 x 8 pixels; ``centred`` maps inputs [0, 1] to [-1, 1]."""
+    """``cnn``: the small network for images of at least 8 x 8 pixels.
+
+    With ``hidden`` 0 the head reads the convolutions. ``centred`` maps inputs [0, 1] to [-1, 1].
+    """
 
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
 
     name: Literal["cnn"] = "cnn"
     channels: tuple[int, int] = (16, 32)
-    hidden: int = 64
+    hidden: int = Field(default=64, ge=0)
     centred: bool = False
 
 

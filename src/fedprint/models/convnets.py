@@ -59,7 +59,7 @@ class ImageClassifier(FedModule):
 
 
 class ConvClassifier(ImageClassifier):
-    """Two 5x5 convolutions with 2x2 max-pools, one hidden layer, one head; single- or multi-label."""
+    """Two 5x5 convolutions with 2x2 max-pools, one hidden layer or none, one head; single- or multi-label."""
 
     initial_gain = math.sqrt(6)
 
@@ -69,15 +69,16 @@ class ConvClassifier(ImageClassifier):
         first, second = config.channels
         self.conv1 = nn.Conv2d(channels, first, 5, padding=2)
         self.conv2 = nn.Conv2d(first, second, 5, padding=2)
-        self.fc1 = nn.Linear(second * (height // 4) * (width // 4), config.hidden)
-        self.head = nn.Linear(config.hidden, classes)
+        pooled = second * (height // 4) * (width // 4)
+        self.fc1 = nn.Linear(pooled, config.hidden) if config.hidden else None
+        self.head = nn.Linear(config.hidden or pooled, classes)
 
     def features(self, x: Tensor) -> Tensor:
         """Penultimate activations (b, hidden) of images (b, c, h, w) in [0, 1]."""
         # pooling before the ReLU gives the same values and touches a quarter of the elements
         h = functional.relu(functional.max_pool2d(self.conv1(self.pixels(x)), 2))
         h = functional.relu(functional.max_pool2d(self.conv2(h), 2))
-        return functional.relu(self.fc1(h.flatten(1)))
+        return h.flatten(1) if self.fc1 is None else functional.relu(self.fc1(h.flatten(1)))
 
 
 class MlpClassifier(ImageClassifier):
