@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentification.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
+from fedprint.attacks.reidentification.presets import Chance, Knn, Mlp, Svm, SvmHard
 from fedprint.attacks.reidentification.reidentify import Attack, MlpTuned, Ridge
 from fedprint.attacks.updates import MemoryUpdates
 
@@ -15,12 +15,12 @@ SIZES = {"body.weight": 30, "body.bias": 6, "head.weight": 24}
 USERS, PER_DEVICE = 12, 8
 LEARNED: tuple[Attack, ...] = (
     Knn(k=5),
-    KnnStd(k=5),
+    Knn(name="knn-std", k=5),
     Svm(),
     SvmHard(),
-    SvmStd(),
+    Svm(name="svm-std"),
     Mlp(),
-    MlpStd(),
+    Mlp(name="mlp-std"),
     MlpTuned(hidden=64),
     Ridge(),
 )

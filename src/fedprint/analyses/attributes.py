@@ -14,11 +14,12 @@ from pydantic import Field
 from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts, among, restricted
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.problem import Problem
-from fedprint.attacks.reidentification.presets import Mlp, MlpStd, Network
+from fedprint.attacks.reidentification.presets import Mlp
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError, Floats, Ints, Scores, User
 
 Who = Literal["known", "new"]
+Network = Literal["mlp", "mlp-std"]
 
 METRICS = ("attribute_ap", "attribute_top1")
 IDENTITY = ("ap", "top1")
@@ -48,7 +49,7 @@ class Attributes(Analysis):
     name: Literal["attributes"] = "attributes"
     attributes: tuple[str, ...] | None = None
     users: tuple[Who, ...] = ("known", "new")
-    networks: tuple[Literal["mlp", "mlp-std"], ...] = ("mlp-std",)
+    networks: tuple[Network, ...] = ("mlp-std",)
     attribute_weight: float = Field(default=1.0, gt=0)
     seeds: int = Field(default=5, ge=1)
     folds: int = Field(default=5, ge=2)
@@ -115,7 +116,7 @@ class Attributes(Analysis):
         rng = bench.rng(self.name, case.attribute, "ridge")
         yield "ridge", ridge_attribute(case.problem, case.users, bench.work, rng)
 
-    def _identity_alone(self, bench: Bench, network: str) -> Scores:
+    def _identity_alone(self, bench: Bench, network: Network) -> Scores:
         """Return log-probabilities of users (s, q, m) of the single-task network."""
         from fedprint.attacks.descriptions.attribute import Lesson, Task, fit_heads, held_rows
         from fedprint.attacks.learner import MlpSettings
@@ -131,7 +132,7 @@ class Attributes(Analysis):
             tables.append(fit_heads(lesson, x[problem.ask], MlpSettings(epochs=self.epochs), rng)[USER])
         return np.stack(tables)
 
-    def _together(self, bench: Bench, case: Case, network: str, alone: Scores) -> Iterator[Trial]:
+    def _together(self, bench: Bench, case: Case, network: Network, alone: Scores) -> Iterator[Trial]:
         """Train the attribute alone and with the user, from equal seeds; yield both and the second's identity."""
         from fedprint.attacks.descriptions.attribute import held_rows
 
@@ -210,12 +211,11 @@ class Attributes(Analysis):
             yield (network, "stl"), single[ATTRIBUTE]
             yield (network, "mtl"), double[ATTRIBUTE]
 
-    def _inputs(self, bench: Bench, network: str, problem: Problem) -> Floats:
+    def _inputs(self, bench: Bench, network: Network, problem: Problem) -> Floats:
         """Return the network's inputs (n, d), from the layers of the experiment's mlp."""
         published = bench.attacks.get("mlp")
-        layers = published[0].layers if published and isinstance(published[0], Network) else None
-        preset = Mlp(layers=layers) if network == "mlp" else MlpStd(layers=layers)
-        return preset.inputs(problem)
+        layers = published[0].layers if published and isinstance(published[0], Mlp) else None
+        return Mlp(name=network, layers=layers).inputs(problem)
 
 
 @dataclass(frozen=True, kw_only=True)

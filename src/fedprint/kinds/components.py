@@ -27,7 +27,7 @@ from fedprint.analyses.open_world import OpenWorld
 from fedprint.analyses.participation.cohorts import Participation
 from fedprint.analyses.participation.membership import Membership
 from fedprint.analyses.profile import Profile
-from fedprint.attacks.reidentification.presets import Chance, Knn, KnnStd, Mlp, MlpStd, Svm, SvmHard, SvmStd
+from fedprint.attacks.reidentification.presets import Chance, Knn, Mlp, Svm, SvmHard
 from fedprint.attacks.reidentification.reidentify import MlpTuned, Ridge
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
@@ -52,9 +52,7 @@ Defence = Annotated[
     | SecureAggregation,
     Field(discriminator="name"),
 ]
-Attack = Annotated[
-    Chance | Knn | KnnStd | Svm | SvmHard | SvmStd | Mlp | MlpStd | MlpTuned | Ridge, Field(discriminator="name")
-]
+Attack = Annotated[Chance | Knn | Svm | SvmHard | Mlp | MlpTuned | Ridge, Field(discriminator="name")]
 Analysis = Annotated[
     TrainingUpdates
     | RawFeatures

@@ -121,7 +121,7 @@ def _owners(location: Sequence[int | str], whole: type[BaseModel]) -> tuple[list
     owners: list[type[BaseModel]] = []
     classes: list[type[BaseModel]] = [whole]
     for part in location:
-        tagged = [c for c in classes if "name" in c.model_fields and c.model_fields["name"].default == part]
+        tagged = [c for c in classes if (tag := c.model_fields.get("name")) and part in get_args(tag.annotation)]
         if tagged:
             classes = tagged
             continue

@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score
 
 from fedprint.attacks.features import TRANSFORMS, matrix
 from fedprint.attacks.problem import Criterion, Problem
-from fedprint.attacks.reidentification.presets import Chance, Knn, KnnStd, MlpStd, Svm, SvmHard, SvmStd
+from fedprint.attacks.reidentification.presets import Chance, Knn, Mlp, Svm, SvmHard
 from fedprint.attacks.reidentification.reidentify import (
     PENALTIES,
     TIE,
@@ -151,7 +151,7 @@ def test_a_standardised_preset_equals_the_plain_one_on_standardised_updates() ->
     x = matrix(problem.updates, None).astype(np.float64)
     mean, spread = x[problem.fit].mean(0), x[problem.fit].std(0)
     by_hand = replace(problem, updates=replace(problem.updates, values=((x - mean) / spread).astype(np.float32)))  # type: ignore[type-var]
-    for plain, standardised in ((Svm(), SvmStd()), (Knn(k=5), KnnStd(k=5))):
+    for plain, standardised in ((Svm(), Svm(name="svm-std")), (Knn(k=5), Knn(name="knn-std", k=5))):
         expected = plain.scores(by_hand, {}, Workspace(), torch_rng(0))
         found = standardised.scores(problem, {}, Workspace(), torch_rng(0))
         np.testing.assert_allclose(found, expected, atol=0.02)
@@ -164,7 +164,7 @@ def test_standardisation_reads_prior_rows_only() -> None:
     values = problem.updates.values.copy()  # type: ignore[attr-defined]
     values[problem.ask[1:]] *= -5
     other = replace(problem, updates=replace(problem.updates, values=values))  # type: ignore[type-var]
-    for attack in (KnnStd(k=5), SvmStd(), MlpStd(epochs=3)):
+    for attack in (Knn(name="knn-std", k=5), Svm(name="svm-std"), Mlp(name="mlp-std", epochs=3)):
         here, there = (attack.scores(p, {}, Workspace(), torch_rng(0)) for p in (problem, other))
         np.testing.assert_allclose(here[0], there[0], atol=1e-6)
 

@@ -46,6 +46,7 @@ def _refused(values: Mapping[str, Any]) -> str:
         ({"colour": "red"}, ["colour", "red", "name, data, split"]),
         ({"data": {"biass": 1}}, ["data.biass", "got 1", "users, images, bias"]),
         ({"attacks": [{"name": "knn", "kk": 3}]}, ["attacks.0.kk", "3", "name, layers, k"]),
+        ({"attacks": [{"name": "knn-std", "kk": 3}]}, ["attacks.0.kk", "3", "name, layers, k"]),
         ({"federation": {"rounds": "many"}}, ["federation.rounds", "'many'", "integer"]),
         ({"federation": {"rounds": 0}}, ["federation.rounds", "0", "greater than or equal to 1"]),
         ({"federation": {"lr": -0.1}}, ["federation.lr", "-0.1", "greater than 0"]),

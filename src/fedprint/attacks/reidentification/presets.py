@@ -7,7 +7,7 @@ a language model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -37,10 +37,13 @@ class Chance(Component):
 class Preset(Component):
     """A published attack on the normalised updates of some layers, standardised first where the name ends in -std."""
 
-    standardise: ClassVar[bool] = False
-
     name: str
     layers: tuple[str, ...] | None = None
+
+    @property
+    def standardise(self) -> bool:
+        """Whether the updates are standardised first."""
+        return self.name.endswith("-std")
 
     def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
         """No settings to choose."""
@@ -52,9 +55,10 @@ class Preset(Component):
         return standardised(x, problem.fit) if self.standardise else x
 
 
-class Neighbours(Preset):
-    """Votes of the k nearest prior updates (the papers: k = 10)."""
+class Knn(Preset):
+    """``knn``: votes of the k nearest prior updates (the papers: k = 10)."""
 
+    name: Literal["knn", "knn-std"] = "knn"
     k: int = Field(default=10, ge=1)
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
@@ -90,14 +94,28 @@ class LinearMachine(Preset):
         return (full == full.max(1, keepdims=True)).astype(np.float64) if self.output == "hard" else full
 
 
-class Network(Preset):
-    """The papers' network: SGD .01, momentum .9, decay 1e-6, dropout .2, hidden 128.
+class Svm(LinearMachine):
+    """``svm``: scored by its margins, unless ``output`` is hard."""
+
+    name: Literal["svm", "svm-std"] = "svm"
+
+
+class SvmHard(LinearMachine):
+    """``svm-hard``: the same with hard predictions, as the published scores look (erratum 3)."""
+
+    name: Literal["svm-hard"] = "svm-hard"
+    output: Literal["hard"] = "hard"
+
+
+class Mlp(Preset):
+    """``mlp``: the papers' network, SGD .01, momentum .9, decay 1e-6, dropout .2, hidden 128.
 
     The papers give neither the number of epochs nor the batch size: here it trains for at most ``epochs`` and stops
     early on held-out prior updates. Standardised rows of unit length would learn too little at this learning rate: they
     are put in the span of the prior rows and scaled to entries of unit mean square.
     """
 
+    name: Literal["mlp", "mlp-std"] = "mlp"
     epochs: int = Field(default=100, ge=1)
     batch_size: int = Field(default=32, ge=1)
 
@@ -118,52 +136,3 @@ class Network(Preset):
         x = self.inputs(problem)
         chosen = MlpSettings(epochs=self.epochs, batch_size=self.batch_size)
         return fit_mlp(x[problem.fit], problem.labels, x[problem.ask], problem.options, chosen, rng, work.logger())
-
-
-class Knn(Neighbours):
-    """``knn``: on normalised updates, as published."""
-
-    name: Literal["knn"] = "knn"
-
-
-class KnnStd(Neighbours):
-    """``knn-std``: on standardised updates."""
-
-    standardise: ClassVar[bool] = True
-
-    name: Literal["knn-std"] = "knn-std"
-
-
-class Svm(LinearMachine):
-    """``svm``: on normalised updates, scored by its margins."""
-
-    name: Literal["svm"] = "svm"
-
-
-class SvmHard(LinearMachine):
-    """``svm-hard``: the same with hard predictions, as the published scores look (erratum 3)."""
-
-    name: Literal["svm-hard"] = "svm-hard"
-    output: Literal["hard"] = "hard"
-
-
-class SvmStd(LinearMachine):
-    """``svm-std``: margins on standardised updates."""
-
-    standardise: ClassVar[bool] = True
-
-    name: Literal["svm-std"] = "svm-std"
-
-
-class Mlp(Network):
-    """``mlp``: on normalised updates, as published."""
-
-    name: Literal["mlp"] = "mlp"
-
-
-class MlpStd(Network):
-    """``mlp-std``: on standardised updates."""
-
-    standardise: ClassVar[bool] = True
-
-    name: Literal["mlp-std"] = "mlp-std"
