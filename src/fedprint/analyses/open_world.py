@@ -84,23 +84,23 @@ class OpenWorld(Analysis):
             strong: _Strong | None = None
             for share in self.shares:
                 sets = {kind: bench.questions.get(_name(kind, split, share)) for kind in ("users", "unseen", "all")}
-                desk = _Desk.at(bench, sets)
-                strong = strong or (_Strong.choose(desk) if self.strong else None)
+                known = _KnownUsers.at(bench, sets)
+                strong = strong or (_Strong.choose(known) if self.strong else None)
                 keys: dict[str, Key] = {"world": "open", "seen_share": share, "split": split}
                 if sets["users"] is not None:
                     bench.progress(f"{share:.0%} seen, users")
-                    yield from self._name_users(desk, strong, sets["users"], keys)
+                    yield from self._name_users(known, strong, sets["users"], keys)
                 bench.progress(f"{share:.0%} seen, pairs")
                 pairs = {kind: asked for kind, asked in sets.items() if asked is not None and kind != "users"}
-                yield from self._match(desk, strong, pairs, keys)
+                yield from self._match(known, strong, pairs, keys)
 
     def _match(
-        self, desk: _Desk, strong: _Strong | None, sets: Mapping[str, QuestionSet], keys: Mapping[str, Key]
+        self, known: _KnownUsers, strong: _Strong | None, sets: Mapping[str, QuestionSet], keys: Mapping[str, Key]
     ) -> Iterator[Trial]:
         """Answer the pairs of all subsets together, because the training is the same."""
-        problem = desk.pair_problem(np.concatenate([questions.subjects for questions in sets.values()]), self.layers)
+        problem = known.pair_problem(np.concatenate([questions.subjects for questions in sets.values()]), self.layers)
         for name in self.matchers:
-            rng = desk.bench.rng(self.name, name, str(sorted(keys.items())))
+            rng = known.bench.rng(self.name, name, str(sorted(keys.items())))
             layers = None if name == "chance" else ",".join(problem.layers or ("all",))
             named: dict[str, Key] = {"attack": name, "layers": layers, **keys}
             try:
@@ -111,22 +111,22 @@ class OpenWorld(Analysis):
             yield from _split(sets, scores, named)
         if strong is not None:
             named = {"attack": "match-strong", "layers": strong.settings.layers, **keys}
-            yield from _split(sets, strong.match(desk, problem), named)
+            yield from _split(sets, strong.match(known, problem), named)
 
     def _name_users(
-        self, desk: _Desk, strong: _Strong | None, questions: QuestionSet, keys: Mapping[str, Key]
+        self, known: _KnownUsers, strong: _Strong | None, questions: QuestionSet, keys: Mapping[str, Key]
     ) -> Iterator[Trial]:
-        bench = desk.bench
+        bench = known.bench
         ask = rows_of(bench, questions.subjects)
         for name in (name for name in self.attacks if name in bench.attacks):
             attack = bench.attack(name)[0]
-            problem = desk.with_unseen_class(ask)
+            problem = known.with_unseen_class(ask)
             scores = answer(attack, problem, _PLAIN, bench.work, bench.rng(questions.name, name)).scores
             layers = ",".join(getattr(attack, "layers", None) or ("all",))
-            yield _trial(questions.name, desk, scores, {"attack": name, "layers": layers, **keys})
+            yield _trial(questions.name, known, scores, {"attack": name, "layers": layers, **keys})
         if strong is not None:
-            scores, layers = strong.name_users(desk, ask)
-            yield _trial(questions.name, desk, scores, {"attack": "open-strong", "layers": layers, **keys})
+            scores, layers = strong.name_users(known, ask)
+            yield _trial(questions.name, known, scores, {"attack": "open-strong", "layers": layers, **keys})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,19 +168,19 @@ def _split(sets: Mapping[str, QuestionSet], scores: Scores, keys: Mapping[str, K
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Desk:
-    """The bench where only seen and holdout users have a prior."""
+class _KnownUsers:
+    """The bench of an adversary that has a prior of seen and holdout users only."""
 
     bench: Bench
     facts: Mapping[str, Ints]
 
     @classmethod
-    def at(cls, bench: Bench, sets: Mapping[str, QuestionSet | None]) -> _Desk:
+    def at(cls, bench: Bench, sets: Mapping[str, QuestionSet | None]) -> _KnownUsers:
         """Return the bench with the known users that the questions of one share name."""
-        known = next((questions for questions in sets.values() if questions is not None), None)
-        if known is None:
+        questions = next((questions for questions in sets.values() if questions is not None), None)
+        if questions is None:
             raise FedprintError("open-world: its questions are missing; run the stage ask with the same analyses")
-        return cls(bench=bench, facts=known.facts)
+        return cls(bench=bench, facts=questions.facts)
 
     @cached_property
     def world(self) -> World:
@@ -189,7 +189,7 @@ class _Desk:
         return World(seen=seen, holdout=holdout)
 
     @cached_property
-    def known(self) -> tuple[Ints, Ints]:
+    def prior(self) -> tuple[Ints, Ints]:
         """Rows of the store to learn from, and their labels (p,)."""
         problem = self.bench.problem
         kept = np.isin(problem.labels, self.world.known)
@@ -211,8 +211,8 @@ class _Desk:
         """Return the papers' matching problem: one class per known user."""
         return PairProblem(
             updates=self.bench.view.store,
-            fit=self.known[0],
-            labels=np.searchsorted(self.classes, self.known[1]),
+            fit=self.prior[0],
+            labels=np.searchsorted(self.classes, self.prior[1]),
             pairs=rows_of(self.bench, subjects),
             options=len(self.classes),
             layers=paper_layers(self.bench) if layers is None else layers,
@@ -220,7 +220,7 @@ class _Desk:
 
     def with_unseen_class(self, ask: Ints) -> Problem:
         """Return the papers' problem: one class per seen user, and one last class of all holdout users."""
-        fit, labels = self.known
+        fit, labels = self.prior
         position = {int(label): i for i, label in enumerate(self.world.seen)}
         classes = np.array([position.get(int(label), len(position)) for label in labels], dtype=np.int64)
         return Problem(updates=self.bench.view.store, fit=fit, labels=classes, ask=ask, options=len(position) + 1)
@@ -241,46 +241,46 @@ class _Strong:
     gram: Gram
 
     @classmethod
-    def choose(cls, desk: _Desk) -> _Strong:
-        bench = desk.bench
+    def choose(cls, known: _KnownUsers) -> _Strong:
+        bench = known.bench
         bench.progress("metric")
-        rng = numpy_like(bench.rng(OpenWorld.__name__, "metric", *desk.facts["holdout"].tolist()))
-        settings = choose_metric(desk.folds(desk.world.holdout), rng, new_users=True)
+        rng = numpy_like(bench.rng(OpenWorld.__name__, "metric", *known.facts["holdout"].tolist()))
+        settings = choose_metric(known.folds(known.world.holdout), rng, new_users=True)
         (_, gram), *_ = grams(bench.view.store, bench.problem.fit, [settings.block])
         return cls(settings=settings, gram=gram)
 
-    def match(self, desk: _Desk, problem: PairProblem) -> Scores:
+    def match(self, known: _KnownUsers, problem: PairProblem) -> Scores:
         """Return the similarity of pairs (q,)."""
-        return similarity(self.gram, *desk.known, self.settings.shrinkage).of_pairs(problem.pairs)
+        return similarity(self.gram, *known.prior, self.settings.shrinkage).of_pairs(problem.pairs)
 
-    def name_users(self, desk: _Desk, ask: Ints) -> tuple[Scores, str]:
+    def name_users(self, known: _KnownUsers, ask: Ints) -> tuple[Scores, str]:
         """Return scores (q, seen + 1), the last one for "unseen", and the layers that were used.
 
         By the metric or by a ridge on known users: the better one on the known users' validation problems.
         """
-        folds, work = desk.folds(desk.classes), Workspace()
+        folds, work = known.folds(known.classes), Workspace()
         (_, fold_gram), *_ = grams(folds[0].problem.updates, taught_rows(folds), [self.settings.block])
         ridge = Ridge().settings(folds, work)
         metric = ByMetric(gram=fold_gram, shrinkage=self.settings.shrinkage)
         linear = ByRidge(blocks=ridge["blocks"], penalty=ridge["penalty"], work=work)
         by_metric, by_ridge = (
-            calibrate(folds, desk.world, namer, numpy_like(desk.bench.rng(*desk.threshold_path)))
+            calibrate(folds, known.world, namer, numpy_like(known.bench.rng(*known.threshold_path)))
             for namer in (metric, linear)
         )
-        problem = desk.world.problem(desk.bench.problem.updates, *desk.known, ask)
+        problem = known.world.problem(known.bench.problem.updates, *known.prior, ask)
         if by_metric.log_loss < by_ridge.log_loss:
             scores = replace(metric, gram=self.gram).scores(problem)
-            return answer_open(scores, len(desk.world.seen), by_metric), self.settings.layers
-        scores = replace(linear, work=desk.bench.work).scores(problem)
-        return answer_open(scores, len(desk.world.seen), by_ridge), ",".join(map(block_name, linear.blocks))
+            return answer_open(scores, len(known.world.seen), by_metric), self.settings.layers
+        scores = replace(linear, work=known.bench.work).scores(problem)
+        return answer_open(scores, len(known.world.seen), by_ridge), ",".join(map(block_name, linear.blocks))
 
 
-def _trial(questions: str, desk: _Desk, scores: Scores, keys: Mapping[str, Key]) -> Trial:
+def _trial(questions: str, known: _KnownUsers, scores: Scores, keys: Mapping[str, Key]) -> Trial:
     unseen = ("unseen_auroc", "unseen_ap") if keys["seen_share"] != 1.0 else ()
     return Trial(
         questions=questions,
         rows=np.arange(len(scores)),
-        options=np.append(desk.facts["seen"], UNSEEN),
+        options=np.append(known.facts["seen"], UNSEEN),
         scores=scores,
         keys=keys,
         metrics=("ap", "ap_over_chance", "top1", *unseen),

@@ -71,8 +71,8 @@ def titled(source: Source, config: Checked) -> Checked:
 
 def file_values(source: Source) -> dict[str, Any]:
     """Return the settings of a file alone, with its ``fast`` section where asked."""
-    own = {key: value for key, value in source.values.items() if key != "fast"}
-    return merge(own, source.values.get("fast") or {}) if source.fast else own
+    values = {key: value for key, value in source.values.items() if key != "fast"}
+    return merge(values, source.values.get("fast") or {}) if source.fast else values
 
 
 def title_of(source: Source, title: str, values: Mapping[str, Any], used: Component) -> str:
@@ -81,8 +81,8 @@ def title_of(source: Source, title: str, values: Mapping[str, Any], used: Compon
     ``values`` are the settings of the file, before any assignment. Other settings of the same data change no title, and
     a title that was assigned stays.
     """
-    own, now = values.get("data"), used.model_dump(mode="json")
-    before = own if isinstance(own, Mapping) else {}
+    declared, now = values.get("data"), used.model_dump(mode="json")
+    before = declared if isinstance(declared, Mapping) else {}
     asked = any(text.startswith(("report=", "report.")) for text in source.assignments)
     if asked or all(before.get(key) == now.get(key) for key in ("name", "path")):
         return title

@@ -244,8 +244,8 @@ class Experiment(Component):
 
     @model_validator(mode="after")
     def _one_clustering(self) -> Experiment:
-        found = {(d.clusters, d.features, d.weights) for d in self.defences if isinstance(d, MmAug)}
-        if len(found) > 1:
+        clusterings = {(d.clusters, d.features, d.weights) for d in self.defences if isinstance(d, MmAug)}
+        if len(clusterings) > 1:
             raise ValueError("defences: all mm-aug of an experiment share one clustering; give them the same clusters")
         return self
 
@@ -312,10 +312,10 @@ def load_experiment(source: Source) -> Experiment:
     return config.model_copy(update={"report": ReportConfig(title=title)})
 
 
-def resolved_values(root: Path, own: Mapping[str, Any], fast: bool, assignments: Sequence[str]) -> dict[str, Any]:
-    """Merge shared defaults, an experiment's ``own`` settings, their ``fast`` section where asked, and assignments."""
-    quick = own.get("fast") or {}
-    values = merge(read_yaml(root / "configs" / "defaults.yaml"), {k: v for k, v in own.items() if k != "fast"})
+def resolved_values(root: Path, settings: Mapping[str, Any], fast: bool, assignments: Sequence[str]) -> dict[str, Any]:
+    """Merge shared defaults, an experiment's settings, their ``fast`` section where asked, and assignments."""
+    quick = settings.get("fast") or {}
+    values = merge(read_yaml(root / "configs" / "defaults.yaml"), {k: v for k, v in settings.items() if k != "fast"})
     return apply_assignments(merge(values, quick) if fast else values, assignments)
 
 

@@ -177,9 +177,9 @@ def _labels(
     classes = int(UpdateStore.open(task.at("observed"), verify=False).layout.shapes["head.bias"][0])
     hits, chance = [], []
     for sender, known in zip(senders, truth, strict=True):
-        labels, own = results[sender.pseudonym].labels.numpy()[None], known.y.numpy()[None]
-        hits.append(measure.label_hits(labels, own)[0])
-        chance.append(measure.chance_label_hits(own, classes, labels.shape[1])[0])
+        labels, true = results[sender.pseudonym].labels.numpy()[None], known.y.numpy()[None]
+        hits.append(measure.label_hits(labels, true)[0])
+        chance.append(measure.chance_label_hits(true, classes, labels.shape[1])[0])
     yield scene.with_keys(labels="gradient").mean("label_accuracy", np.concatenate(hits), np.concatenate(chance))
 
 

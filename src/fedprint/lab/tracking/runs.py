@@ -234,8 +234,8 @@ def open_run(root: Path, head: RunHead, *, computes: bool = True) -> Iterator[Ru
     client = create_database(root)
     with database_lock(root):
         number = experiment_id(client, root, head.experiment)
-        found = _find_run(client, number, head)
-        run = _reopen(client, root, found, head) if found else _create(client, root, number, head)
+        stored = _find_run(client, number, head)
+        run = _reopen(client, root, stored, head) if stored else _create(client, root, number, head)
     status: str = "FAILED"
     try:
         run.log_params(head.params)
@@ -268,8 +268,8 @@ def is_finished(root: Path, head: RunHead) -> bool:
     """Return whether there is a finished run of the head's key and parameters."""
     client = create_database(root)
     with database_lock(root):
-        found = _find_run(client, experiment_id(client, root, head.experiment), head)
-    return found is not None and found.info.status == "FINISHED"
+        stored = _find_run(client, experiment_id(client, root, head.experiment), head)
+    return stored is not None and stored.info.status == "FINISHED"
 
 
 def load_model(root: Path, run_id: str) -> Path:
@@ -332,16 +332,16 @@ def _create(client: MlflowClient, root: Path, number: str, head: RunHead) -> Run
     return Run(run_id=run.info.run_id, root=root, client=client, known=False, resumed=False)
 
 
-def _reopen(client: MlflowClient, root: Path, found: StoredRun, head: RunHead) -> Run:
+def _reopen(client: MlflowClient, root: Path, stored: StoredRun, head: RunHead) -> Run:
     """Set a run going again; one that had not finished is resumed."""
-    resumed = found.info.status != "FINISHED"
-    run = Run(run_id=found.info.run_id, root=root, client=client, known=True, resumed=resumed)
+    resumed = stored.info.status != "FINISHED"
+    run = Run(run_id=stored.info.run_id, root=root, client=client, known=True, resumed=resumed)
     client.update_run(run.run_id, status="RUNNING", name=head.name)
     tags = _head_tags(root, head)
     if resumed:
-        tags[RESUMED_TAG] = str(int(found.data.tags.get(RESUMED_TAG, "0")) + 1)
+        tags[RESUMED_TAG] = str(int(stored.data.tags.get(RESUMED_TAG, "0")) + 1)
     run.set_tags(tags)
-    if FAILURE_TAG in found.data.tags:
+    if FAILURE_TAG in stored.data.tags:
         client.delete_tag(run.run_id, FAILURE_TAG)
     return run
 

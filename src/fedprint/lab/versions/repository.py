@@ -174,7 +174,7 @@ def refuse_while_dvc_runs(root: Path) -> None:
     """Raise FedprintError when DVC's own record names a living process, as during a bare ``dvc repro``."""
     path = root / ".dvc" / "tmp" / "rwlock"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    for pid in {int(found) for found in re.findall(r'"pid": (\d+)', text)}:
+    for pid in {int(digits) for digits in re.findall(r'"pid": (\d+)', text)}:
         if _is_alive(pid):
             raise FedprintError(f"process {pid} runs DVC in {root}: wait for it, or stop it, before cleaning")
 

@@ -54,16 +54,16 @@ def open_bench(task: Task, progress: Any) -> Bench:
     adversary = task.config.adversaries[-1]
     view, everyone = open_view(task, adversary)
     meta = load_meta(task.at("meta"))
-    found = read_json(task.at("attack") / adversary / "attack.json")
+    summary = read_json(task.at("attack") / adversary / "attack.json")
     attacks: dict[str, tuple[Attack, Tuned]] = {
-        attack.name: (attack, read_tuned(found["attacks"][attack.name])) for attack in task.config.attacks
+        attack.name: (attack, read_tuned(summary["attacks"][attack.name])) for attack in task.config.attacks
     }
     return Bench(
         view=view,
         everyone=everyone,
         questions=load_questions(task.at("questions")),
         attacks=attacks,
-        selected=found["selected"],
+        selected=summary["selected"],
         class_names=meta.class_names,
         task=meta.task,
         shadow_rounds=min(task.config.selection.shadow_rounds, view.store.rounds),

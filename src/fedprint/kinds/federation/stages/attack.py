@@ -63,11 +63,11 @@ def run_devices(task: Task) -> TrainedShadows:
 def _attack_as(name: AdversaryName, task: Task, devices: TrainedShadows, work: Workspace) -> None:
     """Weigh the ways to learn, choose every attack's settings; write the folder of one adversary."""
     view, questions = open_view(task, name)
-    found = training_mixes(name, view, questions, devices)
+    mixes = training_mixes(name, view, questions, devices)
     rng = torch_rng(task.seed, "attack", "recipe", name)
-    choice = choose(found, work, rng)
+    choice = choose(mixes, work, rng)
     if have_modes(view):
-        (clean,) = (mix for mix in found if mix.name == "clean")
+        (clean,) = (mix for mix in mixes if mix.name == "clean")
         rounds = effort_of(task.config, view.store.rounds).validation_rounds
         train = partial(_train, task, view, questions)
         choice = with_modes(choice, clean, view, questions, devices, train, work, rng, validation_rounds=rounds)
@@ -129,8 +129,8 @@ def _run_attack(
         with work.reporting(shown):
             scores[name] = averaged(
                 [
-                    answer(attack, problem, found, work, torch_rng(seed, "attack", name)).scores
-                    for problem, found in zip(problems, tuned, strict=True)
+                    answer(attack, problem, setting, work, torch_rng(seed, "attack", name)).scores
+                    for problem, setting in zip(problems, tuned, strict=True)
                 ],
                 choice.weights,
             )
@@ -140,7 +140,7 @@ def _run_attack(
     return {
         "settings": dict(first.settings),
         "temperature": first.temperature,
-        "log_loss": float(np.average([found.log_loss for found in tuned], weights=choice.weights)),
+        "log_loss": float(np.average([setting.log_loss for setting in tuned], weights=choice.weights)),
         "layers": list(getattr(attack, "layers", None) or ()) or None,
     }
 

@@ -100,11 +100,11 @@ def _utility(task: Task, meta: Meta) -> Iterator[Measurement]:
     users, labels = arrays.pop("users"), arrays.pop("labels", np.empty(0))
     seed, confidence = seed_for(task.seed, "utility"), task.config.evaluation.confidence
     for training, values in arrays.items():
-        found = _utility_of(meta, values, labels, users, seed, confidence)
+        utility = _utility_of(meta, values, labels, users, seed, confidence)
         spent = _guarantee(task) if training == "federated" else {}
-        yield replace(found, keys={**condition(task), "training": training, **spent})
-        if training == "federated" and found.chance is not None:
-            exact = replace(found, value=found.chance, lo=found.chance, hi=found.chance)
+        yield replace(utility, keys={**condition(task), "training": training, **spent})
+        if training == "federated" and utility.chance is not None:
+            exact = replace(utility, value=utility.chance, lo=utility.chance, hi=utility.chance)
             yield replace(exact, keys={**condition(task), "training": "chance"})
         if meta.scale and training != "median":
             truth, scale = np.clip(labels, *meta.scale), meta.scale
@@ -133,14 +133,14 @@ def _attacks(
     task: Task, adversary: AdversaryName, attack: Mapping[str, Any], answers: Answers
 ) -> Iterator[Measurement]:
     evaluation = task.config.evaluation
-    for name, found in attack["attacks"].items():
+    for name, tuned in attack["attacks"].items():
         for linkage in task.config.selection.linkages:
             truth = answers.truth[linkage]
             keys = {
                 **condition(task, adversary),
                 "linkage": linkage,
                 "attack": name,
-                "layers": ",".join(found["layers"]) if found["layers"] else "all",
+                "layers": ",".join(tuned["layers"]) if tuned["layers"] else "all",
                 "selected": name == attack["selected"],
             }
             measured = measure_reidentification(
@@ -159,17 +159,17 @@ def _guarantee(task: Task) -> dict[str, Any]:
     """Return the keys (rows.GUARANTEE) of a number that was reached within a finite privacy budget, else none."""
     path = task.at("utility") / "privacy.json"
     spent = read_json(path) if path.is_file() else {"epsilons": []}
-    found: dict[str, Any] = next(iter(spent["epsilons"]), {"value": None})
-    if found["value"] is None:
+    bound: dict[str, Any] = next(iter(spent["epsilons"]), {"value": None})
+    if bound["value"] is None:
         return {}
-    kept = {name: found[name] for name in GUARANTEE if name in found}
+    kept = {name: bound[name] for name in GUARANTEE if name in bound}
     of_user = next((each["value"] for each in spent["epsilons"] if each.get("protects") == "user"), None)
     return {
         **kept,
-        "epsilon": found["value"],
+        "epsilon": bound["value"],
         "epsilon_user": of_user,
         "communication": spent["cost"],
-        "not_covered": "; ".join(found["not_covered"]),
+        "not_covered": "; ".join(bound["not_covered"]),
     }
 
 
@@ -189,22 +189,22 @@ def _privacy(task: Task) -> Iterator[Measurement]:
         return
     users = len(load_users(task.at("private")))
     clients = task.config.federation.device_count(users)
-    for found in read_json(path)["epsilons"]:
-        if found["value"] is None:
+    for bound in read_json(path)["epsilons"]:
+        if bound["value"] is None:
             continue
         names = ("protects", "accountant", "delta", "sampling", "adjacency", "rounds")
-        keys = {"analysis": "privacy", "training": "federated", **{name: found[name] for name in names}}
-        protected = clients if found["protects"] == "device" else clients - users  # users whose second device is there
+        keys = {"analysis": "privacy", "training": "federated", **{name: bound[name] for name in names}}
+        protected = clients if bound["protects"] == "device" else clients - users  # users whose second device is there
         yield Measurement(
             metric="epsilon",
             unit=METRICS["epsilon"].unit,
-            value=found["value"],
-            lo=found["value"],
-            hi=found["value"],
+            value=bound["value"],
+            lo=bound["value"],
+            hi=bound["value"],
             chance=None,
-            n_questions=found["rounds"],
+            n_questions=bound["rounds"],
             n_users=protected,
-            keys={**condition(task), **keys, "view": "central", "not_covered": "; ".join(found["not_covered"])},
+            keys={**condition(task), **keys, "view": "central", "not_covered": "; ".join(bound["not_covered"])},
         )
 
 
@@ -216,9 +216,9 @@ def _adversaries(
         return
     for name, attack in attacks.items():
         keys = {"analysis": "adversaries", "recipe": attack["recipe"]}
-        for found in _attacks(task, name, attack, replies[name]):
-            if found.keys["selected"]:
-                yield replace(found, keys={**found.keys, **keys})
+        for measurement in _attacks(task, name, attack, replies[name]):
+            if measurement.keys["selected"]:
+                yield replace(measurement, keys={**measurement.keys, **keys})
 
 
 def _ap_of_users(answers: Answers, attack: str, options: Sequence[int]) -> dict[str, float]:
@@ -250,14 +250,14 @@ def _details(
         "stopped_by_budget": _stopped(task),
         "data_overhead": history["data_overhead"],
         "attacks": {
-            name: {**found, "settings": readable_settings(found["settings"])}
-            for name, found in attack["attacks"].items()
+            name: {**tuned, "settings": readable_settings(tuned["settings"])}
+            for name, tuned in attack["attacks"].items()
         },
         "selected": selected,
         "adversary": attack["adversary"],
         "recipes": {
-            name: {key: found[key] for key in ("recipe", "recipe_ap", "recipe_weights", "selected")}
-            for name, found in attacks.items()
+            name: {key: result[key] for key in ("recipe", "recipe_ap", "recipe_weights", "selected")}
+            for name, result in attacks.items()
         },
         "chance_log_loss": attack["chance_log_loss"],
         "by_user": {
@@ -265,8 +265,8 @@ def _details(
             for linkage, truth in answers.truth.items()
         },
         "ap_by_user": {
-            adversary: {name: _ap_of_users(replies[adversary], name, found["options"]) for name in found["attacks"]}
-            for adversary, found in attacks.items()
+            adversary: {name: _ap_of_users(replies[adversary], name, result["options"]) for name in result["attacks"]}
+            for adversary, result in attacks.items()
         },
         "by_round": _by_round(task, attack, answers),
         "checks": {
@@ -304,12 +304,12 @@ def _by_round(task: Task, attack: Mapping[str, Any], answers: Answers) -> list[d
         resamples=evaluation.resamples,
     )
     rows: list[dict[str, Any]] = []
-    for found in bins:
-        ap = found.ap
+    for part in bins:
+        ap = part.ap
         numbers: dict[str, Any] = {"ap": None, "lo": None, "hi": None, "chance": None, "n": 0}
         if ap is not None:
             numbers = {"ap": ap.value, "lo": ap.lo, "hi": ap.hi, "chance": ap.chance, "n": ap.n_questions}
-        rows.append({"first": found.first, "last": found.last, **numbers})
+        rows.append({"first": part.first, "last": part.last, **numbers})
     return rows
 
 
