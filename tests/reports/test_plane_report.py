@@ -56,7 +56,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_front_has_what_nothing_beats() -> None:
-    assert [e.place for e in front(ENTRIES, ENTRIES[0], "naive")] == ["mm-aug 2"]
+    assert [e.name for e in front(ENTRIES, ENTRIES[0], "naive")] == ["mm-aug 2"]
     words = front_words(HEAD, ENTRIES, "adaptive")
     setting = "view local, defended: everyone, random prior"
     assert words.startswith(
@@ -64,7 +64,7 @@ def test_the_front_has_what_nothing_beats() -> None:
     )
     assert words.endswith("No strength of these is on it: noise, dp-fedavg, top-k.")
     mixed = [*ENTRIES, entry("sign", 1.0, 0.01, 0.01, 0.3)]
-    assert [e.place for e in front(mixed, mixed[0], "naive")] == ["sign 1", "mm-aug 2"]
+    assert [e.name for e in front(mixed, mixed[0], "naive")] == ["sign 1", "mm-aug 2"]
 
 
 def test_claims_are_judged_for_each_adversary() -> None:

@@ -75,7 +75,7 @@ class Published:
         """Return the priors in their order; the first is the headline's."""
         return list(dict.fromkeys(row["prior"] for row in self.where()))
 
-    def places(self) -> list[dict[str, Any]]:
+    def points(self) -> list[dict[str, Any]]:
         """Return strategy and strength of each defended point of a plane; nothing of other experiments."""
         pairs = dict.fromkeys((row.get("strategy"), row.get("strength")) for row in self.where())
         return [{"strategy": name, "strength": x} for name, x in pairs if name not in (None, NO_DEFENCE)]
@@ -122,14 +122,14 @@ def _plane(one: Published) -> str:
     linked = f"AP of all {single['n_questions'] / pooled['n_questions']:.0f} updates of a device"
     rows = [("defence", "strength", "utility over no defence", "AP of one update", linked)]
     rows.append((NO_DEFENCE, "", "", _against(single), _against(pooled)))
-    for place in one.places():
-        use = one.number(metric="normalised_utility", **place)
-        rows.append((place["strategy"], f"{place['strength']:g}", _number(use), *map(_against, one.ap(**place))))
+    for point in one.points():
+        use = one.number(metric="normalised_utility", **point)
+        rows.append((point["strategy"], f"{point['strength']:g}", _number(use), *map(_against, one.ap(**point))))
     return f"**{one.name}** ({one.source(single)}; the better adversary in each seed):\n\n{_table(rows)}"
 
 
 def _lines(found: Sequence[Published]) -> str:
-    return "\n".join(_plane_line(one) if one.places() else _line(one) for one in found)
+    return "\n".join(_plane_line(one) if one.points() else _line(one) for one in found)
 
 
 def _line(one: Published) -> str:
@@ -141,7 +141,7 @@ def _line(one: Published) -> str:
 
 def _plane_line(one: Published) -> str:
     single, pooled = one.ap(strategy=NO_DEFENCE)
-    best = min(one.places(), key=lambda place: float(one.ap(**place)[1]["value"]))
+    best = min(one.points(), key=lambda point: float(one.ap(**point)[1]["value"]))
     left, use = one.ap(**best), one.number(metric="normalised_utility", **best)
     return (
         f"Result: without a defence AP of one update is {_against(single)}, of all updates of a device "

@@ -151,7 +151,7 @@ def diverged(error: FedprintError) -> bool:
 def metrics_of(entries: Sequence[Entry]) -> dict[str, float]:
     """Return the few numbers of every point that compare from run to run; no times."""
     return {
-        f"{entry.place}/{name.replace('/', '_')}": value
+        f"{entry.name}/{name.replace('/', '_')}": value
         for entry in entries
         for name, value in headline(entry, entries[0]).items()
         if not name.startswith("overhead/")

@@ -85,7 +85,7 @@ def largest_cut(found: Sweep) -> Finding:
     if not rows:
         return UNTESTED
     _, entry, row = max(rows, key=lambda each: each[0])
-    return _at_least(row, MOST, entry.place)
+    return _at_least(row, MOST, entry.name)
 
 
 def dominates(found: Sweep) -> Finding:
@@ -108,7 +108,7 @@ def less_at_equal_strength(own: str) -> Judge:
         if not known:
             return UNTESTED
         said = "; ".join(
-            f"{mine.place}: {_cut(row)} less AP, utility {_ratio(found.utility(mine))} and "
+            f"{mine.name}: {_cut(row)} less AP, utility {_ratio(found.utility(mine))} and "
             f"{_ratio(found.utility(other))} of mm-aug"
             for mine, other, row in known
         )
@@ -129,7 +129,7 @@ def data_costs(found: Sweep) -> Finding:
     pairs = [(entry, fmean(point.data_factor for point in entry.points)) for entry in found.of(MM_AUG)]
     if not pairs:
         return UNTESTED
-    said = "; ".join(f"{entry.place}: {factor:.2f} times the data" for entry, factor in pairs)
+    said = "; ".join(f"{entry.name}: {factor:.2f} times the data" for entry, factor in pairs)
     fits = all(abs(factor - 1 - float(entry.strength or 0)) < ROUNDING for entry, factor in pairs)
     return Finding(state="holds" if fits else "fails", numbers=said)
 
@@ -145,7 +145,7 @@ def never_weaker(found: Sweep) -> Finding:
     below = [(entry, row) for entry, row in known if row["value"] < 0]
     clear = [entry for entry, row in below if row["hi"] < 0]
     said = f"below it at {len(below)} of {len(known)} points, beyond the interval at {len(clear)}"
-    said += "".join(f"; {entry.place}: the naive one misses {_cut(row)} of its AP" for entry, row in below)
+    said += "".join(f"; {entry.name}: the naive one misses {_cut(row)} of its AP" for entry, row in below)
     if below and not clear:
         return Finding(state="unclear", numbers=said, result="weaker at some points, nowhere beyond chance")
     return Finding(state="fails" if clear else "holds", numbers=said)
@@ -167,9 +167,9 @@ def _all_beaten(found: Sweep, strategy: str, others: Sequence[str]) -> Finding:
     rivals, own = found.of(*others), found.of(strategy)
     if not own or not rivals:
         return UNTESTED
-    beaten = {entry.place: [_beats(found, mine, entry) for mine in own] for entry in rivals}
-    free = [place for place, verdicts in beaten.items() if "clear" not in verdicts and "order" not in verdicts]
-    blurred = [place for place, verdicts in beaten.items() if "clear" not in verdicts and place not in free]
+    beaten = {entry.name: [_beats(found, mine, entry) for mine in own] for entry in rivals}
+    free = [name for name, verdicts in beaten.items() if "clear" not in verdicts and "order" not in verdicts]
+    blurred = [name for name, verdicts in beaten.items() if "clear" not in verdicts and name not in free]
     said = f"{len(beaten) - len(free)} of {len(beaten)} other points have one of {strategy} at least as good in both"
     said += f"; not {', '.join(free)}" if free else ""
     return Finding(state="fails" if free else "unclear" if blurred else "holds", numbers=said)
@@ -182,7 +182,7 @@ def noise_loses(found: Sweep) -> Finding:
     if not known:
         return UNTESTED
     both = [
-        f"{entry.place}: {_cut(cut)} of AP gone at utility {_ratio(utility)}"
+        f"{entry.name}: {_cut(cut)} of AP gone at utility {_ratio(utility)}"
         for entry, cut, utility in known
         if cut["value"] > LITTLE and utility["value"] > MUCH
     ]
@@ -202,7 +202,7 @@ def replacement_costs(found: Sweep) -> Finding:
         return UNTESTED
     kept = [row for _, row in rows if row["value"] >= MUCH]
     state: State = "fails" if kept else "holds" if all(row["hi"] < MUCH for _, row in rows) else "unclear"
-    return Finding(state=state, numbers="; ".join(f"{entry.place}: utility {_ratio(row)}" for entry, row in rows))
+    return Finding(state=state, numbers="; ".join(f"{entry.name}: utility {_ratio(row)}" for entry, row in rows))
 
 
 def exceeds_one(found: Sweep) -> Finding:
@@ -212,7 +212,7 @@ def exceeds_one(found: Sweep) -> Finding:
         return UNTESTED
     entry, row = max(rows, key=lambda each: each[1]["value"])
     state: State = "holds" if row["lo"] > 1 else "unclear" if row["value"] > 1 else "fails"
-    return Finding(state=state, numbers=f"{entry.place}: utility {_ratio(row)}")
+    return Finding(state=state, numbers=f"{entry.name}: utility {_ratio(row)}")
 
 
 CLAIMS: tuple[Claim[Judge], ...] = (
@@ -241,9 +241,9 @@ def _beats(found: Sweep, mine: Entry, other: Entry) -> str:
     return "clear" if ap["hi"] < ap2["lo"] or utility["lo"] > utility2["hi"] else "order"
 
 
-def _at_least(row: Row, share: float, place: str) -> Finding:
+def _at_least(row: Row, share: float, name: str) -> Finding:
     """Judge whether the row's value is at least ``share``; one that is less by chance, perhaps, is said to be so."""
-    numbers = f"{place}: {_cut(row)} of AP gone"
+    numbers = f"{name}: {_cut(row)} of AP gone"
     if row["value"] >= share:
         state: State = "holds" if row["lo"] >= share else "unclear"
         return Finding(state=state, numbers=numbers)

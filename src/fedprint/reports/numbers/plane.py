@@ -46,7 +46,7 @@ class Entry:
         return self.strategy or NO_DEFENCE
 
     @property
-    def place(self) -> str:
+    def name(self) -> str:
         """Strategy and strength in words."""
         return self.label if self.strength is None else f"{self.label} {self.strength:g}"
 
@@ -106,8 +106,8 @@ def measured(entries: Sequence[Entry]) -> list[Entry]:
 def front(entries: Sequence[Entry], plain: Entry, adversary: str) -> list[Entry]:
     """Return the Pareto front by AP over chance: entries that none beats in both, least AP first."""
     found = measured(entries)
-    places = [(entry.over_chance(adversary)["value"], entry.utility(plain)["value"]) for entry in found]
-    return [found[position] for position in pareto_front(places)]
+    values = [(entry.over_chance(adversary)["value"], entry.utility(plain)["value"]) for entry in found]
+    return [found[position] for position in pareto_front(values)]
 
 
 def readings(adversaries: Sequence[str]) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
             "central": central_words(head, entries),
             "privacy": privacy_words(entries),
             "broken": broken(entries),
-            "failed": [(entry.place, entry.error) for entry in entries if entry.error],
+            "failed": [(entry.name, entry.error) for entry in entries if entry.error],
         },
     )
     write_page(page, out)
@@ -100,7 +100,7 @@ def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
     """Return the plane as data: a point per strategy and strength, with intervals, cost and membership in the front."""
     plain = entries[0]
     fronts = {name: front(entries, plain, name) for name in head.readings}
-    places = []
+    points = []
     for entry in entries:
         found: dict[str, Any] = {"strategy": entry.label, "strength": entry.strength, "error": entry.error}
         if entry.points:
@@ -118,8 +118,8 @@ def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
                 }
                 for name in head.readings
             }
-        places.append(found)
-    return {**asdict(head), "places": places}
+        points.append(found)
+    return {**asdict(head), "places": points}
 
 
 def plane_table(head: PlaneHead, entries: Sequence[Entry]) -> ResultTable:
@@ -182,7 +182,7 @@ def front_words(head: PlaneHead, entries: Sequence[Entry], adversary: str) -> st
     """Return the points on the Pareto front in words; a point under another view than no defence names it."""
     on, usual = front(entries, entries[0], adversary), entries[0].view(adversary)
     points = ", ".join(
-        entry.place + ("" if (view := entry.view(adversary)) == usual else f" (view {view})") for entry in on
+        entry.name + ("" if (view := entry.view(adversary)) == usual else f" (view {view})") for entry in on
     )
     who = "the better of the adversaries" if adversary == BEST else f"the {adversary} adversary"
     members = {entry.strategy for entry in on}
@@ -204,7 +204,7 @@ def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
     if useful:
         best = min(useful, key=lambda entry: float(entry.attack(BEST)["value"]))
         said.append(
-            f"Of the defences that keep {100 * USEFUL:.0f} % of the utility, {best.place} leaves the least: average "
+            f"Of the defences that keep {100 * USEFUL:.0f} % of the utility, {best.name} leaves the least: average "
             f"precision {_interval(best.attack(BEST))} against the better of the adversaries, at utility "
             f"{_ratio(best.utility(plain))} of no defence (view {best.view(BEST)})."
         )

@@ -18,7 +18,7 @@ def choices_table(entries: Sequence[Entry]) -> ResultTable | None:
     """Return the AP of protected and of unprotected users apart; None where nobody had a choice."""
     lines = [
         TableLine(
-            labels=(entry.place, row["adversary"], row["view"]),
+            labels=(entry.name, row["adversary"], row["view"]),
             cells=tuple(estimate(found) if (found := recognised(entry, kind)) else None for kind in KINDS),
         )
         for entry in measured(entries)

@@ -167,7 +167,7 @@ def privacy_words(entries: Sequence[Entry]) -> list[str]:
     _, strongest = min(private, key=lambda pair: pair[0])
     plain = entries[0]
     said = [
-        f"The smallest promise here is epsilon = {epsilon_words(strongest)} ({strongest.place})."
+        f"The smallest promise here is epsilon = {epsilon_words(strongest)} ({strongest.name})."
         f"{_silent_words(entries)} It does not hold against a server that sees updates: the "
         "noise comes after them. Under view local that server tells members from others with "
         f"{_auc(strongest, 'local')}, without a defence {_auc(plain, 'local')}, and names the sender of an update with "
@@ -184,9 +184,9 @@ def privacy_words(entries: Sequence[Entry]) -> list[str]:
 
 
 def broken(entries: Sequence[Entry]) -> list[str]:
-    """Return the places where an audit shows more than is promised: something is wrong with the mechanism."""
+    """Return the points where an audit shows more than is promised: something is wrong with the mechanism."""
     return [
-        f"{entry.place}, seed {row['seed']}: the audit shows epsilon {row['value']:.2f}, accounted were "
+        f"{entry.name}, seed {row['seed']}: the audit shows epsilon {row['value']:.2f}, accounted were "
         f"{row['accounted']:.2f}"
         for entry in entries
         for row in entry.audits
@@ -207,21 +207,21 @@ def _percent(row: Row) -> str:
 
 
 def draw_privacy(entries: Sequence[Entry]) -> list[Drawing]:
-    """Return attacks by epsilon, a curve per view; without private places nothing."""
-    places = sorted(
+    """Return attacks by epsilon, a curve per view; without private points nothing."""
+    points = sorted(
         ((row["value"], entry) for entry in measured(entries) if (row := promised(entry)) is not None),
         key=lambda pair: pair[0],
     )
-    if not places:
+    if not points:
         return []
     with style():
         figure = blank_figure(WIDTH, 3.6)
         panels = figure.subplots(1, 2, squeeze=False)[0]
         for axes, (metric, title) in zip(panels, _PANELS.items(), strict=True):
             for position, view in enumerate(VIEWS):
-                _curve(axes, places, entries[0], metric, view, position)
+                _curve(axes, points, entries[0], metric, view, position)
             axes.set_xscale("log")
-            axes.set_xticks([epsilon for epsilon, _ in places], [f"{epsilon:.2g}" for epsilon, _ in places])
+            axes.set_xticks([epsilon for epsilon, _ in points], [f"{epsilon:.2g}" for epsilon, _ in points])
             axes.minorticks_off()
             axes.set_ylim(0, 1.03)
             axes.set_title(title)
@@ -240,10 +240,10 @@ _CAPTION = (
 
 
 def _curve(
-    axes: Axes, places: Sequence[tuple[float, Entry]], plain: Entry, metric: str, view: str, position: int
+    axes: Axes, points: Sequence[tuple[float, Entry]], plain: Entry, metric: str, view: str, position: int
 ) -> None:
     colour, marker = SERIES[position], MARKERS[position]
-    found = [(epsilon, row) for epsilon, entry in places if (row := attack_row(entry, metric, view)) is not None]
+    found = [(epsilon, row) for epsilon, entry in points if (row := attack_row(entry, metric, view)) is not None]
     x, y = [epsilon for epsilon, _ in found], [row["value"] for _, row in found]
     axes.plot(x, y, color=colour, marker=marker, ms=5, lw=1.4, label=f"view {view}")
     axes.vlines(x, [row["lo"] for _, row in found], [row["hi"] for _, row in found], color=colour, lw=1, alpha=0.5)

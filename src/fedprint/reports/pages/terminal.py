@@ -92,22 +92,22 @@ def suite_table(folder: Path, summary: Mapping[str, Any]) -> Table:
 
 
 def plane_table(folder: Path, summary: Mapping[str, Any]) -> Table:
-    """Return every place of a sweep: utility, and AP over chance for each adversary; the front is marked."""
+    """Return every point of a sweep: utility, and AP over chance for each adversary; the front is marked."""
     from rich.markup import escape
 
     plane = json.loads((folder / "plane.json").read_text(encoding="utf-8"))
     names = summary["adversaries"]
     columns = ("strategy", "strength", "utility", *(f"{name}: AP / chance" for name in names))
     table = _table(folder, summary, summary["verdict"], columns)
-    for place in plane["places"]:
-        strength = MISSING if place["strength"] is None else f"{place['strength']:g}"
-        cells = [place["error"] or MISSING] if "utility" not in place else [f"{place['utility']['value']:.2f}"]
-        for name in names if "utility" in place else ():
-            found = place["adversaries"][name]
+    for point in plane["places"]:
+        strength = MISSING if point["strength"] is None else f"{point['strength']:g}"
+        cells = [point["error"] or MISSING] if "utility" not in point else [f"{point['utility']['value']:.2f}"]
+        for name in names if "utility" in point else ():
+            found = point["adversaries"][name]
             ratio = found["ap_over_chance"]
             mark = "  on the front" if found["on_front"] else ""
             cells.append(f"{ratio['value']:.1f} [{ratio['lo']:.1f}, {ratio['hi']:.1f}]{mark}")
-        table.add_row(*(escape(cell) for cell in (place["strategy"], strength, *cells)))
+        table.add_row(*(escape(cell) for cell in (point["strategy"], strength, *cells)))
     return table
 
 
