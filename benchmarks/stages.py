@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedprint.kinds.federation.config import load_experiment
 from fedprint.kinds.federation.graph import FEDERATION
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.lab.graph import Task
 
 ROOT = Path(__file__).parents[1]
@@ -16,7 +16,7 @@ STAGES = tuple(stage.name for stage in FEDERATION.stages)
 
 def task_of(base: Path, experiment: str, assignments: Sequence[str]) -> Task:
     """Resolve an experiment for one prior and seed, with all outputs below ``base``, each under its name."""
-    config = load_experiment(source(ROOT, experiment, assignments=assignments))
+    config = load_experiment(request_for(ROOT, experiment, assignments=assignments))
     paths = {output: base / output for stage in FEDERATION.stages for output in stage.outputs}
     scratch = base / ".scratch"
     scratch.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from fedprint.evaluation.tradeoff import Point
 from fedprint.kinds.federation.jobs import point_job
 from fedprint.kinds.federation.points import points_of
 from fedprint.kinds.laboratory import laboratory
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.kinds.study.config import Study
 from fedprint.kinds.study.kind import StudyKind
 from fedprint.kinds.study.search import Tuned, ceiling_of, judged, score_of, tune
@@ -93,7 +93,7 @@ def main() -> None:
     asked = parser.parse_args()
     root = find_root()
     try:
-        given = source(
+        given = request_for(
             root, asked.study, fast=asked.fast, assignments=asked.set, strategies=[asked.strategy], folders=["studies"]
         )
         study = StudyKind().load(given)

@@ -11,7 +11,7 @@ from test_cli import _fedprint, _files
 from tiny_project import TINY, Project, project_in
 
 from fedprint.kinds import driver
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     with project_in(tmp_path_factory.mktemp("ran")) as project:
         path = project.root / "tiny.yaml"  # not below configs/: nothing for DVC
         path.write_text(yaml.safe_dump({**TINY, "analyses": []}))
-        driver.run(source(project.root, str(path)), keep=True)
+        driver.run(request_for(project.root, str(path)), keep=True)
         yield project
 
 

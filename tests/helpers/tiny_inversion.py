@@ -17,7 +17,7 @@ from fedprint.kinds.inversion.results.collect import results_of
 from fedprint.kinds.inversion.results.scene import Results
 from fedprint.kinds.inversion.settings import ExposureSettings
 from fedprint.kinds.inversion.victims import expose
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.lab.graph import Job, Task
 from fedprint.lab.runner import Done
 
@@ -71,7 +71,7 @@ def write_blobs(folder: Path, side: int = 8) -> None:
 
 def load(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> InversionExperiment:
     """Return the experiment of a file."""
-    return load_inversion(source(root, name, fast=fast, assignments=assignments))
+    return load_inversion(request_for(root, name, fast=fast, assignments=assignments))
 
 
 def settings_at(experiment: InversionExperiment, defence: str, batch: int = 1, attack: int = 0) -> ExposureSettings:

@@ -58,9 +58,9 @@ class Project:
 def resolved(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> Experiment:
     """Return an experiment by its name or file."""
     from fedprint.kinds.federation.config import load_experiment
-    from fedprint.kinds.sources import source
+    from fedprint.kinds.requests import request_for
 
-    return load_experiment(source(root, name, fast=fast, assignments=assignments))
+    return load_experiment(request_for(root, name, fast=fast, assignments=assignments))
 
 
 def task_of(config: Experiment, prior: str, seed: int, folder: Path) -> Task:

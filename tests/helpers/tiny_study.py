@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from tiny_project import Project
 
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.kinds.study.config import Study, load_study
 
 STUDY: Mapping[str, Any] = {
@@ -39,4 +39,4 @@ def write_study(project: Project, name: str, values: Mapping[str, Any]) -> None:
 
 def study_of(root: Path, name: str = "demo", **asked: Any) -> Study:
     """Resolve a study."""
-    return load_study(source(root, name, folders=["studies"], **asked))
+    return load_study(request_for(root, name, folders=["studies"], **asked))

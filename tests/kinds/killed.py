@@ -10,17 +10,17 @@ import sys
 import time
 from pathlib import Path
 
-from fedprint.kinds.base import Source
+from fedprint.kinds.base import Request
 
 RUN = """
 import sys
 from pathlib import Path
-from fedprint.kinds import driver, sources
-driver.run(sources.source(Path(sys.argv[1]), sys.argv[2], fast=True), jobs=int(sys.argv[3]))
+from fedprint.kinds import driver, requests
+driver.run(requests.request_for(Path(sys.argv[1]), sys.argv[2], fast=True), jobs=int(sys.argv[3]))
 """
 
 
-def run_killed(asked: Source, *, jobs: int, kills: int, seed: int) -> int:
+def run_killed(asked: Request, *, jobs: int, kills: int, seed: int) -> int:
     """Start the run ``kills`` times and kill it while it computes, then let it end; return how many kills it met."""
     rng, met = random.Random(seed), 0
     for _ in range(kills):
@@ -35,7 +35,7 @@ def run_killed(asked: Source, *, jobs: int, kills: int, seed: int) -> int:
     return met
 
 
-def _start(asked: Source, jobs: int) -> subprocess.Popen[bytes]:
+def _start(asked: Request, jobs: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", RUN, str(asked.root), str(asked.path), str(jobs)]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
 

@@ -30,7 +30,7 @@ from fedprint.kinds.clients.rows import Hits, rows_of
 from fedprint.kinds.clients.training import trained
 from fedprint.kinds.images import read_hits, read_losses, read_model
 from fedprint.kinds.registry import kind_of
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.lab.graph import Task
 from fedprint.lab.runner import JobFailed, Lab
 from fedprint.lab.workers.pool import LocalPool
@@ -58,7 +58,7 @@ def images(train: int = 240, test: int = 80) -> LabelledSet:
 
 
 def load(*assignments: str, fast: bool = False) -> ClientsExperiment:
-    return load_clients(source(CHECKOUT, NAME, fast=fast, assignments=assignments, name="sweep"))
+    return load_clients(request_for(CHECKOUT, NAME, fast=fast, assignments=assignments, name="sweep"))
 
 
 def hits_of(settings: SweepSettings, images: LabelledSet) -> Hits:
@@ -201,7 +201,7 @@ def test_the_code_of_a_federation_is_what_trains_it(folder: str) -> None:
 
 
 def test_the_shipped_file_covers_the_issue() -> None:
-    assert kind_of(source(CHECKOUT, NAME).values).name == "clients"
+    assert kind_of(request_for(CHECKOUT, NAME).values).name == "clients"
     assert SHIPPED.config.clients == (8, 20, 50, 100)
     assert list(METHODS) == ["standalone", "fedavg", "spn", "ppdl-0.3", "ppdl-0.05", "dp-0.1"]
     assert [partition.name for partition in SHIPPED.config.partitions] == ["iid", "dirichlet"]
@@ -374,7 +374,7 @@ def test_a_sweep_runs_in_the_lab_and_names_what_diverged(tmp_path: Path, monkeyp
     with project_in(tmp_path / "project") as project:
         project.write("sweep", {**TINY_SWEEP, "methods": [*TINY_SWEEP["methods"], wild]})
         kind = ClientsKind()
-        config = kind.load(source(project.root, "sweep"))
+        config = kind.load(request_for(project.root, "sweep"))
         with (
             LocalPool(["fedprint.kinds.preload", "clients_trespass"]) as pool,
             Lab(root=project.root, pool=pool) as lab,

@@ -7,7 +7,7 @@ from pathlib import Path
 from tiny_project import CHECKOUT
 
 from fedprint.kinds.federation.config import load_experiment
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.kinds.versioned import QUICKSTART, pipeline_of
 from fedprint.lab.versions.dvc_yaml import dvc_yaml, params_yaml
 
@@ -15,7 +15,7 @@ REMEDY = "python -m fedprint.kinds.versioned writes it"
 
 
 def test_the_committed_pipeline_is_the_declared_one() -> None:
-    config = load_experiment(source(CHECKOUT, QUICKSTART))
+    config = load_experiment(request_for(CHECKOUT, QUICKSTART))
     pipeline = pipeline_of(config)
     _equal("dvc.yaml", dvc_yaml(pipeline))
     _equal("params.yaml", params_yaml(CHECKOUT, pipeline.configs, config.split.priors, config.seeds))

@@ -24,7 +24,7 @@ from fedprint.kinds.base import Kind
 from fedprint.kinds.config_files import read_yaml
 from fedprint.kinds.laboratory import lab_in, laboratory
 from fedprint.kinds.registry import KINDS, kind_of
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.lab.runner import Lab
 from fedprint.lab.tracking.database import tracking_uri
 
@@ -85,7 +85,7 @@ def test_every_kind_has_an_example_and_is_found_by_its_file(kind: Kind[Any]) -> 
 
 @kinds
 def test_stages_that_attack_open_no_truth(kind: Kind[Any], home: Project) -> None:
-    asked = source(home.root, f"a-{kind.name}")
+    asked = request_for(home.root, f"a-{kind.name}")
     for job in kind.jobs(kind.load(asked)):
         for stage in job.work.graph.stages:
             if stage.name in {"attack", "analyse", "invert", "naive", "adaptive", "seek", "reconstruct", "trace"}:
@@ -101,7 +101,7 @@ def test_jobs_train_on_the_configured_backend(kind: Kind[Any], home: Project) ->
     told = {**values, **_WITH_BACKEND.get(kind.name, {})}
     path.write_text(yaml.safe_dump(json.loads(json.dumps(told))), encoding="utf-8")
     home.write("tiny", {**TINY, "federation": {**TINY["federation"], "backend": OTHER}})
-    config = kind.load(source(home.root, f"a-{kind.name}"))
+    config = kind.load(request_for(home.root, f"a-{kind.name}"))
     with laboratory(home.root, kind, config, jobs=2) as lab:
         for job in kind.jobs(config):
             trains = [stage for stage in job.work.graph.stages if stage.name in ("federate", "canaries", "train")]
@@ -118,7 +118,7 @@ def test_a_kind_runs_through_the_lab_and_is_tracked_and_versioned(
     kind: Kind[Any], home: Project, versioned: Path
 ) -> None:
     root = versioned
-    asked = source(root, f"a-{kind.name}")
+    asked = request_for(root, f"a-{kind.name}")
     folder = driver.run(asked, jobs=2)
     assert (folder / "measurements.jsonl").stat().st_size
     assert json.loads((folder / "jobs.json").read_text()), "which results the report was made from"
@@ -135,7 +135,7 @@ def test_a_kind_runs_through_the_lab_and_is_tracked_and_versioned(
 @pytest.mark.slow
 @kinds
 def test_results_do_not_depend_on_the_cache(kind: Kind[Any], home: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = source(home.root, f"a-{kind.name}", name="one")
+    asked = request_for(home.root, f"a-{kind.name}", name="one")
     config = kind.load(asked)
     with laboratory(home.root, kind, config, jobs=2) as lab:
         jobs = list(kind.jobs(config))[:1]

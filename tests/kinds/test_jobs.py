@@ -12,7 +12,7 @@ from tiny_project import CHECKOUT, TINY, Project
 from fedprint.errors import FedprintError
 from fedprint.kinds.jobs import all_done, crashed, listed
 from fedprint.kinds.registry import kind_of
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.lab.runner import JobFailed
 
 
@@ -46,7 +46,7 @@ FOLDER = "data={name: folder, path: /somewhere/my_users}"
 
 def title_of_report(root: Path, what: str, *assignments: str) -> str:
     """Return the title of what would be run."""
-    asked = source(root, what, assignments=assignments)
+    asked = request_for(root, what, assignments=assignments)
     config: Any = kind_of(asked.values).load(asked)
     return str(config.title if hasattr(config, "title") else getattr(config, "config", config).report.title)
 
@@ -84,7 +84,7 @@ def test_the_same_name_elsewhere_is_another_folder(project: Project) -> None:
 
 
 def test_members_of_a_suite_are_called_by_their_data_too() -> None:
-    asked = source(CHECKOUT, "client-dp", assignments=[FOLDER])
+    asked = request_for(CHECKOUT, "client-dp", assignments=[FOLDER])
     members = yaml.safe_load(kind_of(asked.values).load(asked).text())["members"]
     assert {name: member["report"]["title"] for name, member in members.items()} == {
         name: f"Folder my_users (settings of {name})" for name in members

@@ -12,7 +12,7 @@ from tiny_project import TINY, Project, project_in
 from tiny_study import STUDY, write_study
 
 from fedprint.kinds import driver
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 
 SMALL = {**TINY, "attacks": [{"name": "knn", "k": 3}], "analyses": []}
 PLANE = {
@@ -31,11 +31,11 @@ def test_a_killed_plane_ends_byte_identical(
 ) -> None:
     project.write("tiny", SMALL)
     project.write("plane", PLANE)
-    assert run_killed(source(project.root, "plane", fast=True), jobs=2, kills=5, seed=seed) >= 3
+    assert run_killed(request_for(project.root, "plane", fast=True), jobs=2, kills=5, seed=seed) >= 3
     with project_in(tmp_path_factory.mktemp("whole")) as other:
         other.write("tiny", SMALL)
         other.write("plane", PLANE)
-        whole = driver.run(source(other.root, "plane", fast=True), jobs=2)
+        whole = driver.run(request_for(other.root, "plane", fast=True), jobs=2)
     killed = project.root / "reports" / "plane-fast"
     for name in ("measurements.jsonl", "jobs.json", "config.yaml"):
         assert (killed / name).read_bytes() == (whole / name).read_bytes(), name
@@ -50,11 +50,11 @@ def test_a_killed_study_ends_with_the_same_trials_and_operating_points(
     project.write("tiny", SMALL)
     write_study(project, "demo", settings)
     path = "configs/studies/demo.yaml"
-    assert run_killed(source(project.root, path, fast=True), jobs=1, kills=4, seed=0) >= 2
+    assert run_killed(request_for(project.root, path, fast=True), jobs=1, kills=4, seed=0) >= 2
     with project_in(tmp_path_factory.mktemp("whole")) as other:
         other.write("tiny", SMALL)
         write_study(other, "demo", settings)
-        whole = driver.run(source(other.root, path, fast=True), jobs=1)
+        whole = driver.run(request_for(other.root, path, fast=True), jobs=1)
     killed = project.root / "reports" / "study-demo-fast"
     assert found(killed) == found(whole)
     assert (killed / "measurements.jsonl").read_bytes() == (whole / "measurements.jsonl").read_bytes()

@@ -16,7 +16,7 @@ from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.kinds import driver
 from fedprint.kinds.federation.reattack import reattack
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.lab.tracking.database import tracking_uri
 from fedprint.lab.versions.repository import pull
 
@@ -41,8 +41,8 @@ def test_a_clone_gets_the_update_dump_of_every_commit(
     kept = {}
     for rounds in (4, 6):
         project.write("quickstart", {**TINY, "federation": {**TINY["federation"], "rounds": rounds}})
-        driver.run(source(root, "quickstart"), jobs=1)
-        driver.run(source(root, "plane"), jobs=1, keep=True)
+        driver.run(request_for(root, "quickstart"), jobs=1)
+        driver.run(request_for(root, "plane"), jobs=1, keep=True)
         kept[rounds] = recorded_updates(root)
         assert git(root, "diff", "--cached", "--name-only") == "", "running stages nothing in git"
         commit(root, f"{rounds} rounds")
@@ -73,7 +73,7 @@ def test_dvc_repro_in_a_fresh_clone_makes_what_a_run_recorded(
     root, fresh = versioned, tmp_path_factory.mktemp("fresh") / "clone"
     shutil.copytree(CHECKOUT / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     project.write("quickstart", {**TINY, "split": {**TINY["split"], "priors": ["random"]}})
-    driver.run(source(root, "quickstart"), jobs=1)
+    driver.run(request_for(root, "quickstart"), jobs=1)
     commit(root, "as recorded")
     git(root.parent, "clone", "-q", str(root), str(fresh))
     monkeypatch.setenv("FEDPRINT_ROOT", str(fresh))
@@ -93,7 +93,7 @@ def test_dvc_repro_in_a_fresh_clone_makes_what_a_run_recorded(
 def test_repro_refuses_data_that_the_lock_does_not_name(project: Project, versioned: Path) -> None:
     project.write("quickstart", {**TINY, "split": {**TINY["split"], "priors": ["random"]}})
     shutil.copytree(CHECKOUT / "src", versioned / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    driver.run(source(versioned, "quickstart"), jobs=1)
+    driver.run(request_for(versioned, "quickstart"), jobs=1)
     manifest = versioned / "datasets" / "albums.yaml"
     digest = yaml.safe_load(manifest.read_text())["sha256"]
     manifest.write_text(manifest.read_text().replace(digest, digest[::-1]))

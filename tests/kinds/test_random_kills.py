@@ -12,7 +12,7 @@ from tiny_inversion import SMALL, write_blobs
 from tiny_project import Project, make_project
 
 from fedprint.kinds import driver
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 
 INVERSION = {
     **SMALL,
@@ -40,9 +40,9 @@ def test_random_kills_change_no_byte(
     monkeypatch.setenv("FEDPRINT_DATA", str(tmp_path / "data"))
     whole, killed = (project_with(tmp_path / name, values) for name in ("whole", "killed"))
     monkeypatch.setenv("FEDPRINT_ROOT", str(killed.root))
-    assert run_killed(source(killed.root, "killed", fast=True), jobs=2, kills=6, seed=0) >= 3
+    assert run_killed(request_for(killed.root, "killed", fast=True), jobs=2, kills=6, seed=0) >= 3
     monkeypatch.setenv("FEDPRINT_ROOT", str(whole.root))
-    driver.run(source(whole.root, "killed", fast=True), jobs=2)
+    driver.run(request_for(whole.root, "killed", fast=True), jobs=2)
     assert results(killed.root) == results(whole.root)
     assert not list((killed.root / "work" / "cache").glob("*/.*.partial")), "nothing half-done stays"
 

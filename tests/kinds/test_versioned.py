@@ -12,7 +12,7 @@ from tiny_project import CHECKOUT, TINY, Project
 from fedprint.data.catalogue.manifest import of_dataset, survey, write_manifest
 from fedprint.data.formats.describe import write_table
 from fedprint.kinds.federation.config import load_experiment
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.kinds.versioned import is_shipped, named_by_data
 
 
@@ -37,7 +37,7 @@ def tiny(project: Project) -> Project:
 def test_a_file_of_the_project_is_versioned_as_it_is_and_under_its_own_name(
     tiny: Project, asked: dict[str, Any], shipped: bool
 ) -> None:
-    assert is_shipped(source(tiny.root, "tiny", **asked)) is shipped
+    assert is_shipped(request_for(tiny.root, "tiny", **asked)) is shipped
 
 
 def test_without_dvc_and_from_elsewhere_nothing_is_versioned(
@@ -45,9 +45,9 @@ def test_without_dvc_and_from_elsewhere_nothing_is_versioned(
 ) -> None:
     path = tmp_path_factory.mktemp("elsewhere") / "mine.yaml"
     path.write_bytes((tiny.root / "configs" / "experiments" / "tiny.yaml").read_bytes())
-    assert not is_shipped(source(tiny.root, str(path)))
+    assert not is_shipped(request_for(tiny.root, str(path)))
     (tiny.root / ".dvc").rmdir()
-    assert not is_shipped(source(tiny.root, "tiny"))
+    assert not is_shipped(request_for(tiny.root, "tiny"))
 
 
 # Other data -----------------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_data_of_another_content_never_replace_what_is_published(
     if "experiment" in values:
         tiny.write(name, values)
     write_digits(data / "digits", 0)
-    asked = source(tiny.root, name)
+    asked = request_for(tiny.root, name)
     assert is_shipped(asked) and named_by_data(asked) == asked, "git knows no data of this name"
     write_manifest(tiny.root, survey(data / "digits"))
     assert is_shipped(asked) and named_by_data(asked) == asked
@@ -88,14 +88,14 @@ def test_data_of_another_content_never_replace_what_is_published(
     other = named_by_data(asked)
     assert other.name == f"{name}-data-{survey(data / 'digits').sha256[:8]}"
     assert not is_shipped(asked) and not is_shipped(other)
-    mine = source(tiny.root, name, name="mine")
+    mine = request_for(tiny.root, name, name="mine")
     assert named_by_data(mine) == mine
     write_manifest(tiny.root, survey(data / "digits"))
     assert is_shipped(asked), "once git knows them they are published"
 
 
 def test_invented_people_are_settings_and_no_other_data(tiny: Project) -> None:
-    asked = source(tiny.root, "tiny")
+    asked = request_for(tiny.root, "tiny")
     people = load_experiment(asked).data.model_copy(update={"users": 9})
     write_manifest(tiny.root, of_dataset(people.load(None, 0)))
     assert is_shipped(asked) and named_by_data(asked) == asked
@@ -103,5 +103,5 @@ def test_invented_people_are_settings_and_no_other_data(tiny: Project) -> None:
 
 @pytest.mark.parametrize("name", ["presidents", "client-dp-100", "spn-mnist", "mnist-writers"])
 def test_the_published_data_are_known(data_dir: Path, name: str) -> None:
-    asked = source(CHECKOUT, name)
+    asked = request_for(CHECKOUT, name)
     assert named_by_data(asked) == asked

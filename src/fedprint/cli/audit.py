@@ -29,7 +29,7 @@ from fedprint.errors import FedprintError
 if TYPE_CHECKING:
     from fedprint.audit.run import Audit
     from fedprint.kinds.audit.mechanism import Options
-    from fedprint.kinds.base import Source
+    from fedprint.kinds.base import Request
 
 EPILOG = (
     "Examples: fedprint audit --clients 1000 --cohort 220 --rounds 54 --sigma 1.252 --delta 1e-5 | "
@@ -100,13 +100,13 @@ def audit(
         check_named(experiment, options)
         seeds = None if seed is None else (seed,)
         given = {"canaries": canaries, "confidence": confidence, "delta": delta, "seeds": seeds}
-        source = audit_of(find_root(), experiment, given, fast=fast, assignments=assign or (), name=name)
+        request = audit_of(find_root(), experiment, given, fast=fast, assignments=assign or (), name=name)
         if dry_run:
             from fedprint.cli.run import show_costs
 
-            show_costs(source, jobs)
+            show_costs(request, jobs)
             return
-        audits = _of_experiment(source, jobs=jobs, renew=renew)
+        audits = _of_experiment(request, jobs=jobs, renew=renew)
     if as_json:
         print(results.as_json(audits))
     else:
@@ -125,16 +125,16 @@ def _of_mechanism(options: Options, given: Mapping[str, Any]) -> Audit:
     return audit_mechanism(mechanism, setting)
 
 
-def _of_experiment(source: Source, *, jobs: int | None, renew: bool) -> list[Audit]:
+def _of_experiment(request: Request, *, jobs: int | None, renew: bool) -> list[Audit]:
     """Run the audit as any experiment is run, and return the audits of its report, one for each seed."""
     from fedprint.data.formats.files import read_json
     from fedprint.kinds import driver
     from fedprint.kinds.audit.results import audit_from
     from fedprint.kinds.versioned import named_by_data
 
-    source = named_by_data(source)
+    request = named_by_data(request)
     # Progress must not mix with the output of --json. An audit that does not hold is reported with all the others.
     with redirect_stdout(sys.stderr), suppress(driver.SomeFailed):
-        driver.run(source, jobs=jobs, renew=renew)
-    reported = read_json(source.root / "reports" / source.name / "summary.json")["audits"]
+        driver.run(request, jobs=jobs, renew=renew)
+    reported = read_json(request.root / "reports" / request.name / "summary.json")["audits"]
     return [audit_from({key: each[key] for key in each if key not in ("holds", "verdict")}) for each in reported]

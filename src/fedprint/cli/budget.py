@@ -18,7 +18,7 @@ from fedprint.cli.options import (
     Json,
     Rounds,
     Sampling,
-    source_of,
+    request_of,
     use_data,
 )
 from fedprint.errors import FedprintError
@@ -26,7 +26,7 @@ from fedprint.errors import FedprintError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fedprint.kinds.base import Source
+    from fedprint.kinds.base import Request
 
 EPILOG = (
     "Examples: fedprint budget --clients 1000 --cohort 220 --rounds 54 --delta 1e-5 --epsilon 8 --plot b.png | "
@@ -66,7 +66,7 @@ def budget(
     if experiment is not None:
         options = {"--clients": clients, "--cohort": cohort, "--rounds": rounds, "--delta": delta, "--epsilon": epsilon,
                 "--sigma": sigma, "--sampling": sampling, "--plot": plot}  # fmt: skip
-        _price_experiment(source_of(experiment, fast, assign), options, as_json)
+        _price_experiment(request_of(experiment, fast, assign), options, as_json)
         return
     from fedprint.reports.pages import budget as design
 
@@ -89,19 +89,19 @@ def budget(
     _show(design.table(prices), prices.absent)
 
 
-def _price_experiment(source: Source, options: Mapping[str, object], as_json: bool) -> None:
+def _price_experiment(request: Request, options: Mapping[str, object], as_json: bool) -> None:
     from fedprint.kinds.federation import budget as run_budget
     from fedprint.kinds.federation.config import load_experiment
     from fedprint.kinds.registry import kind_of
 
-    run_budget.check_alone(source.path.stem, options)
-    kind = kind_of(source.values)
+    run_budget.check_alone(request.path.stem, options)
+    kind = kind_of(request.values)
     if kind.mark is not None:
         raise FedprintError(
-            f"budget: '{source.path.stem}' is no single experiment (its kind is {kind.name}); name one with dp-fedavg, "
-            "as client-dp-100"
+            f"budget: '{request.path.stem}' is no single experiment (its kind is {kind.name}); name one with "
+            "dp-fedavg, as client-dp-100"
         )
-    price = run_budget.price(load_experiment(source))
+    price = run_budget.price(load_experiment(request))
     if as_json:
         print(run_budget.as_json(price))
     else:

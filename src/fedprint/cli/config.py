@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedprint.cli.options import Assignments, Fast, Name, What, source_of
+from fedprint.cli.options import Assignments, Fast, Name, What, request_of
 
 EPILOG = "Examples: fedprint config mnist-writers --set federation.rounds=20 | fedprint config albums-plane --fast"
 
@@ -11,6 +11,6 @@ def print_config(what: What, fast: Fast = False, assign: Assignments = None, nam
     """Print the resolved configuration and its hash."""
     from fedprint.kinds.registry import kind_of
 
-    source = source_of(what, fast, assign, name)
-    config = kind_of(source.values).load(source)
+    request = request_of(what, fast, assign, name)
+    config = kind_of(request.values).load(request)
     print(f"{config.text()}# config hash {config.digest()}")

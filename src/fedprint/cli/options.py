@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 if TYPE_CHECKING:
-    from fedprint.kinds.base import Source
+    from fedprint.kinds.base import Request
 
 DataDir = Annotated[
     Optional[Path], typer.Option("--data-dir", envvar="FEDPRINT_DATA", help="Folder that holds the data sets.")
@@ -66,9 +66,9 @@ def data_folder() -> Path | None:
     return Path(value) if value else None
 
 
-def source_of(what: str, fast: bool, assign: list[str] | None, name: str | None = None) -> Source:
-    """Return the source that a command names, in the project of the current folder."""
-    from fedprint.kinds.sources import source
+def request_of(what: str, fast: bool, assign: list[str] | None, name: str | None = None) -> Request:
+    """Return the request for what a command names, in the project of the current folder."""
+    from fedprint.kinds.requests import request_for
     from fedprint.lab.project import find_root
 
-    return source(find_root(), what, fast=fast, assignments=assign or (), name=name)
+    return request_for(find_root(), what, fast=fast, assignments=assign or (), name=name)

@@ -15,7 +15,7 @@ def pull(
     ] = None,
 ) -> None:
     """Bring updates and reports of published experiments; print what the remote lacks, or that none is set."""
-    from fedprint.kinds.sources import report_name
+    from fedprint.kinds.requests import report_name
     from fedprint.lab.project import find_root
     from fedprint.lab.versions.repository import pull as pull_locked
 

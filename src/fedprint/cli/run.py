@@ -14,12 +14,12 @@ from fedprint.cli.options import (
     Name,
     Renew,
     What,
-    source_of,
+    request_of,
     use_data,
 )
 
 if TYPE_CHECKING:
-    from fedprint.kinds.base import Source
+    from fedprint.kinds.base import Request
 
 EPILOG = (
     "Examples: fedprint run quickstart | fedprint run mnist-writers --data-dir ~/data --set split.priors=[random] | "
@@ -43,32 +43,32 @@ def run(
     Finished work is kept: a repeated command resumes where it was stopped.
     """
     use_data(data_dir)
-    run_source(source_of(what, fast, assign, name), dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)
+    run_request(request_of(what, fast, assign, name), dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)
 
 
-def run_source(source: Source, *, dry_run: bool, jobs: int | None, keep: bool, renew: bool) -> None:
+def run_request(request: Request, *, dry_run: bool, jobs: int | None, keep: bool, renew: bool) -> None:
     """Run and print the summary, also of the finished part where jobs failed; or print the costs."""
     from fedprint.cli.summary import show_summary
     from fedprint.kinds import PRELOADED
     from fedprint.lab.workers.pool import LocalPool
 
     if dry_run:
-        show_costs(source, jobs)
+        show_costs(request, jobs)
         return
     with LocalPool(PRELOADED) as pool:  # first: it imports while this process does
         from fedprint.kinds import driver
         from fedprint.kinds.versioned import named_by_data
 
-        source = named_by_data(source)
+        request = named_by_data(request)
         try:
-            driver.run(source, jobs=jobs, keep=keep, renew=renew, pool=pool)
+            driver.run(request, jobs=jobs, keep=keep, renew=renew, pool=pool)
         except driver.SomeFailed:
-            show_summary(source.root, source.name)
+            show_summary(request.root, request.name)
             raise
-    show_summary(source.root, source.name)
+    show_summary(request.root, request.name)
 
 
-def show_costs(source: Source, jobs: int | None) -> None:
+def show_costs(request: Request, jobs: int | None) -> None:
     """Print the costs of a run; nothing is written."""
     from rich.console import Console
     from rich.table import Table
@@ -76,10 +76,10 @@ def show_costs(source: Source, jobs: int | None) -> None:
     from fedprint.kinds.registry import kind_of
     from fedprint.lab.machine import cores
 
-    kind = kind_of(source.values)
-    costs = kind.costs(kind.load(source))
+    kind = kind_of(request.values)
+    costs = kind.costs(kind.load(request))
     at_a_time = min(jobs or cores(), max(costs.jobs, 1))
-    table = Table("what", "estimate", title=f"{source.name}: dry run, nothing written")
+    table = Table("what", "estimate", title=f"{request.name}: dry run, nothing written")
     rows = {
         "jobs": f"{costs.jobs}, {at_a_time} at a time",
         "time": f"{costs.seconds / 60 / at_a_time:.1f} min",

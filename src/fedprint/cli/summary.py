@@ -53,10 +53,10 @@ def show_summary(root: Path, name: str | Path) -> None:
 def results_of(name: str) -> Path:
     """Return the folder of an experiment's numbers: a folder as given, its report, or its published files.
 
-    The report may be named in any way (:func:`fedprint.kinds.sources.report_name`). A fresh clone has measurements of
+    The report may be named in any way (:func:`fedprint.kinds.requests.report_name`). A fresh clone has measurements of
     published experiments and no report. Raises FedprintError where there are none.
     """
-    from fedprint.kinds.sources import report_name
+    from fedprint.kinds.requests import report_name
     from fedprint.lab.project import find_root
 
     if Path(name).is_dir():

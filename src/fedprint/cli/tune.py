@@ -33,14 +33,14 @@ def tune(
     data_dir: DataDir = None,
 ) -> None:
     """Find the highest utility under a ceiling on the attack; a repeated command resumes where it was stopped."""
-    from fedprint.cli.run import run_source
-    from fedprint.kinds.sources import source
+    from fedprint.cli.run import run_request
+    from fedprint.kinds.requests import request_for
     from fedprint.lab.project import find_root
 
     use_data(data_dir)
     # A search with other limits shares the study's trials, but has a report of its own.
     limits = {"trials": trials, "timeout_minutes": timeout and f"{timeout:g}"}
-    given = source(
+    given = request_for(
         find_root(),
         study,
         fast=fast,
@@ -49,4 +49,4 @@ def tune(
         name=name,
         folders=("studies",),
     )
-    run_source(given, dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)
+    run_request(given, dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)

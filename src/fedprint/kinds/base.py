@@ -18,7 +18,7 @@ from fedprint.lab.versions.dvc_yaml import Plot
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class Request:
     """The request of a user: the ``values`` of a file, ``fast`` and ``assignments`` that change them, and a ``name``.
 
     ``name`` is that of the report: the file's, or a variant's where something differs from the file.
@@ -115,7 +115,7 @@ class Kind(Protocol[Config]):
     def code(self) -> tuple[str, ...]:
         """Return the code besides that of the stages."""
 
-    def load(self, source: Source) -> Any:
+    def load(self, request: Request) -> Any:
         """Return the configuration. Raises FedprintError (one line) for what does not fit."""
 
     def jobs(self, config: Config) -> Sequence[Job]:

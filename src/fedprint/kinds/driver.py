@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedprint.kinds.base import Source
+from fedprint.kinds.base import Request
 from fedprint.kinds.jobs import listed
 from fedprint.kinds.laboratory import conclude, laboratory
 from fedprint.kinds.registry import kind_of
@@ -21,7 +21,7 @@ class SomeFailed(FedprintError):
 
 
 def run(
-    source: Source, *, jobs: int | None = None, keep: bool = False, renew: bool = False, pool: LocalPool | None = None
+    request: Request, *, jobs: int | None = None, keep: bool = False, renew: bool = False, pool: LocalPool | None = None
 ) -> Path:
     """Run an experiment of any kind; return the folder of its report.
 
@@ -29,20 +29,20 @@ def run(
     whose configuration, data and code are the same is done, unless it is to ``renew``. Raises FedprintError where
     nothing could be reported, and :class:`SomeFailed` where a part is missing.
     """
-    kind = kind_of(source.values)
-    config = kind.load(source)
-    folder: Path = source.root / "reports" / config.name
-    if is_shipped(source) and not (renew or keep) and is_published(source, kind, config):
+    kind = kind_of(request.values)
+    config = kind.load(request)
+    folder: Path = request.root / "reports" / config.name
+    if is_shipped(request) and not (renew or keep) and is_published(request, kind, config):
         print(f"{config.name} is published with this configuration, data and code; --renew computes it again")
         return folder
     with (
-        writing(source.root, config.name),
-        laboratory(source.root, kind, config, jobs=jobs, keep=keep, pool=pool) as lab,
+        writing(request.root, config.name),
+        laboratory(request.root, kind, config, jobs=jobs, keep=keep, pool=pool) as lab,
     ):
         findings = kind.carry_out(config, lab, folder)
-        conclude(source.root, kind, config, findings, folder)
-        if is_shipped(source):
-            publish(source, kind, config, findings)
+        conclude(request.root, kind, config, findings, folder)
+        if is_shipped(request):
+            publish(request, kind, config, findings)
     if findings.failures:
         labels = {*findings.failures, *(done.job.label for done in findings.done)}  # an audit that breaks is done too
         count = f"{len(findings.failures)} of {len(labels)} jobs of '{config.name}'"

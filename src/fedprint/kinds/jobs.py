@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from fedprint.component import Component
 from fedprint.errors import FedprintError
-from fedprint.kinds.base import Source
+from fedprint.kinds.base import Request
 from fedprint.kinds.config_files import apply_assignments, as_yaml, merge, one_line
 from fedprint.lab.keys import digest_of
 from fedprint.lab.runner import Done, JobFailed
@@ -37,16 +37,16 @@ class JobSettings(Component):
         return digest_of({key: reduce(getitem, key.split("."), whole) for key in sections})
 
 
-def checked(source: Source, whole: type[Checked]) -> Checked:
+def checked(request: Request, whole: type[Checked]) -> Checked:
     """Return the settings of a file that stands alone, with its ``fast`` section and ``a.b=c`` assignments, checked.
 
     Raises FedprintError, in one line, for what does not fit.
     """
-    values = apply_assignments(file_values(source), source.assignments)
+    values = apply_assignments(file_values(request), request.assignments)
     try:
         return whole.model_validate(values)
     except ValidationError as error:
-        raise FedprintError(one_line(error, str(source.path), whole)) from None
+        raise FedprintError(one_line(error, str(request.path), whole)) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,20 +62,20 @@ class ResolvedFile(Generic[Checked]):
         return as_yaml(self.config.model_dump(mode="json"))
 
 
-def titled(source: Source, config: Checked) -> Checked:
+def titled(request: Request, config: Checked) -> Checked:
     """Return the settings of a file that stands alone with the title of its report (:func:`title_of`)."""
     settings: Any = config
-    title = title_of(source, settings.report.title, file_values(source), settings.data)
+    title = title_of(request, settings.report.title, file_values(request), settings.data)
     return config.model_copy(update={"report": settings.report.model_copy(update={"title": title})})
 
 
-def file_values(source: Source) -> dict[str, Any]:
+def file_values(request: Request) -> dict[str, Any]:
     """Return the settings of a file alone, with its ``fast`` section where asked."""
-    values = {key: value for key, value in source.values.items() if key != "fast"}
-    return merge(values, source.values.get("fast") or {}) if source.fast else values
+    values = {key: value for key, value in request.values.items() if key != "fast"}
+    return merge(values, request.values.get("fast") or {}) if request.fast else values
 
 
-def title_of(source: Source, title: str, values: Mapping[str, Any], used: Component) -> str:
+def title_of(request: Request, title: str, values: Mapping[str, Any], used: Component) -> str:
     """Return the title of a report: that of the file, or one of the data ``used`` where these are not the file's.
 
     ``values`` are the settings of the file, before any assignment. Other settings of the same data change no title, and
@@ -83,11 +83,11 @@ def title_of(source: Source, title: str, values: Mapping[str, Any], used: Compon
     """
     declared, now = values.get("data"), used.model_dump(mode="json")
     before = declared if isinstance(declared, Mapping) else {}
-    asked = any(text.startswith(("report=", "report.")) for text in source.assignments)
+    asked = any(text.startswith(("report=", "report.")) for text in request.assignments)
     if asked or all(before.get(key) == now.get(key) for key in ("name", "path")):
         return title
     called = f"Folder {Path(now['path']).name}" if "path" in now else now["name"]
-    return f"{called} (settings of {source.path.stem})"
+    return f"{called} (settings of {request.path.stem})"
 
 
 def points_of(name: str, measured: Measurement, step: int = 0) -> list[Point]:

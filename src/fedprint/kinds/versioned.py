@@ -20,14 +20,14 @@ from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.prepared import load_meta
 from fedprint.data.sources.registry import folder_names, label_of
 from fedprint.data.sources.texts import joint_sha256
-from fedprint.kinds.base import Findings, Kind, Resolved, Source
+from fedprint.kinds.base import Findings, Kind, Request, Resolved
 from fedprint.kinds.federation.config import Experiment, check_experiment, load_experiment
 from fedprint.kinds.federation.graph import FEDERATION
 from fedprint.kinds.federation.jobs import jobs_of
 from fedprint.kinds.federation.kind import PLOTS, FederationKind, findings_of
 from fedprint.kinds.laboratory import Tracker, conclude, lab_in
 from fedprint.kinds.registry import kind_of
-from fedprint.kinds.sources import is_own, source
+from fedprint.kinds.requests import is_unchanged, request_for
 from fedprint.lab.graph import Job, Stage
 from fedprint.lab.keys import digest_of, source_digest
 from fedprint.lab.project import find_root
@@ -69,25 +69,25 @@ def pipeline_of(config: Experiment) -> Pipeline:
     )
 
 
-def is_shipped(asked: Source) -> bool:
+def is_shipped(request: Request) -> bool:
     """Return whether a file of the project is to run as it is, on data that git knows: versioned where there is DVC."""
-    return (asked.root / ".dvc").is_dir() and is_own(asked) and unknown_data(asked) is None
+    return (request.root / ".dvc").is_dir() and is_unchanged(request) and unknown_data(request) is None
 
 
-def named_by_data(asked: Source) -> Source:
-    """Return the source; the name of a file of the project on data unknown to git ends with their digest.
+def named_by_data(request: Request) -> Request:
+    """Return the request; the name of a file of the project on data unknown to git ends with their digest.
 
     So the report of the published data stays. Raises FedprintError where data are missing.
     """
-    digest = unknown_data(asked) if is_own(asked) else None
-    return replace(asked, name=f"{asked.name}-data-{digest[:8]}") if digest else asked
+    digest = unknown_data(request) if is_unchanged(request) else None
+    return replace(request, name=f"{request.name}-data-{digest[:8]}") if digest else request
 
 
-def unknown_data(asked: Source) -> str | None:
+def unknown_data(request: Request) -> str | None:
     """Return the digest of data whose content differs from the manifest of their name; None without any."""
-    kind = kind_of(asked.values)
-    by_digest = {job.data: job.config for job in kind.jobs(kind.load(asked))}
-    return next((digest for digest, config in by_digest.items() if not _is_known(asked.root, config, digest)), None)
+    kind = kind_of(request.values)
+    by_digest = {job.data: job.config for job in kind.jobs(kind.load(request))}
+    return next((digest for digest, config in by_digest.items() if not _is_known(request.root, config, digest)), None)
 
 
 def _is_known(root: Path, config: Any, digest: str) -> bool:
@@ -111,10 +111,10 @@ def fingerprint(kind: Kind[Any], jobs: Sequence[Job], config: Resolved) -> str:
     return digest_of([config.digest(), work, *beside])
 
 
-def is_published(asked: Source, kind: Kind[Any], config: Resolved) -> bool:
+def is_published(request: Request, kind: Kind[Any], config: Resolved) -> bool:
     """Return whether the experiment was published with this configuration, data and code, and its page is here."""
-    path = asked.root / "experiments" / asked.name / "published.json"
-    page = asked.root / "reports" / asked.name / "index.html"
+    path = request.root / "experiments" / request.name / "published.json"
+    page = request.root / "reports" / request.name / "index.html"
     return (
         page.is_file()
         and path.is_file()
@@ -122,9 +122,9 @@ def is_published(asked: Source, kind: Kind[Any], config: Resolved) -> bool:
     )
 
 
-def publish(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> None:
+def publish(request: Request, kind: Kind[Any], config: Any, findings: Findings) -> None:
     """Write the files that git and DVC keep of a finished experiment, and let DVC record them."""
-    root, name = asked.root, config.name
+    root, name = request.root, config.name
     folder = root / "experiments" / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(config.text(), encoding="utf-8")
@@ -132,13 +132,13 @@ def publish(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> 
     if name == QUICKSTART:
         record_quickstart(root, config, findings)
     else:
-        _record(asked, kind, config, findings)
+        _record(request, kind, config, findings)
     # Last: an experiment that DVC could not record does not count as published.
     write_json(folder / "published.json", {"fingerprint": fingerprint(kind, kind.jobs(config), config)})
 
 
-def _record(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> None:
-    root, name = asked.root, config.name
+def _record(request: Request, kind: Kind[Any], config: Any, findings: Findings) -> None:
+    root, name = request.root, config.name
     folder = root / "experiments" / name
     kept = _keep_updates(folder, findings.done)
     shareable = kind.shareable(config)
@@ -149,7 +149,7 @@ def _record(asked: Source, kind: Kind[Any], config: Any, findings: Findings) -> 
     known = [use.name for use in findings.data if names_these(root, use.name, use.digest)]
     published = Published(
         experiment=name,
-        command=f"fedprint {'tune' if asked.path.parent.name == 'studies' else 'run'} {asked.path.stem}",
+        command=f"fedprint {'tune' if request.path.parent.name == 'studies' else 'run'} {request.path.stem}",
         data=tuple(known),
         updates=kept and shareable,
         report=shareable or not findings.shows_data,
@@ -208,7 +208,7 @@ def run_stage(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]
     that the cache lacks, from the files in the project.
     """
     root, stage, name = Path(call["root"]), call["stage"], call["experiment"]
-    plain = load_experiment(source(root, name))
+    plain = load_experiment(request_for(root, name))
     if stage == "configuration":
         check_configuration(root, name, pipeline_of(plain).configs, REMEDY)
         return
@@ -292,7 +292,7 @@ def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def main() -> None:
     """Write the files of the quickstart that DVC parses, as they follow from configs/ and the stages' declaration."""
     root = find_root()
-    config = load_experiment(source(root, QUICKSTART))
+    config = load_experiment(request_for(root, QUICKSTART))
     folder = root / "experiments" / QUICKSTART
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(config.text(), encoding="utf-8")

@@ -30,7 +30,7 @@ from fedprint.kinds.audit.results import as_values, audit_from, audit_row
 from fedprint.kinds.laboratory import laboratory
 from fedprint.kinds.plane.config import load_plane
 from fedprint.kinds.plane.kind import audit_jobs, audit_rows
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.lab.graph import Job, Task
 from fedprint.lab.runner import Done, Lab
 from fedprint.types import FedprintError, Params
@@ -185,7 +185,7 @@ OWN = {"report": {"title": "Own"}, "experiment": "private", "canaries": 40, "see
 def test_the_file_of_an_audit_is_audited_as_it_says(project: Project) -> None:
     project.write("private", PRIVATE)
     project.write("own", OWN)
-    assert audit_of(project.root, "own") == source(project.root, "own")
+    assert audit_of(project.root, "own") == request_for(project.root, "own")
     changed = audit_of(project.root, "own", {"canaries": 1000})
     assert (changed.name, load_audit(changed).config.audit.canaries) == ("own-canaries=1000", 1000)
     done = CliRunner().invoke(app, ["audit", "own", "--dry-run"])
@@ -308,7 +308,7 @@ def test_private_places_of_a_plane_are_audited_at_every_seed(project: Project) -
         "strategies": [{"name": "dp-fedavg", "defences": [dp], "strengths": [1.0, 0]}],
     }  # fmt: skip
     project.write("sweep", sweep)
-    plane = load_plane(source(project.root, "sweep"))
+    plane = load_plane(request_for(project.root, "sweep"))
     assert {a.name for place in plane.points for a in place.config.analyses} == {"membership"}
     jobs = audit_jobs(plane)
     assert [(job.label, job.seed) for job in jobs] == [
@@ -322,8 +322,8 @@ def test_private_places_of_a_plane_are_audited_at_every_seed(project: Project) -
     assert list(rows) == ["dp-fedavg 1"] and [row["seed"] for row in rows["dp-fedavg 1"]] == [0, 1]
     assert audit_rows(plane, [done[0], FedprintError("full")])["dp-fedavg 1"] == rows["dp-fedavg 1"][:1]
     project.write("sweep", {name: value for name, value in sweep.items() if name != "audit"})
-    assert audit_jobs(load_plane(source(project.root, "sweep"))) == []
+    assert audit_jobs(load_plane(request_for(project.root, "sweep"))) == []
     both = {"name": "signs-too", "defences": [{"name": "sign"}, dp], "strengths": [1.0]}
     project.write("sweep", {**sweep, "strategies": [both]})
     with pytest.raises(FedprintError, match="also has sign, which canaries do not go through"):
-        load_plane(source(project.root, "sweep"))  # and not after hours of training
+        load_plane(request_for(project.root, "sweep"))  # and not after hours of training

@@ -184,8 +184,8 @@ def test_digest_ignores_the_wording_of_the_report_and_nothing_else() -> None:
 def test_digest_is_the_same_in_another_process() -> None:
     code = (
         "from fedprint.kinds.federation.config import load_experiment; from pathlib import Path; "
-        "from fedprint.kinds.sources import source; "
-        f"print(load_experiment(source(Path({str(CHECKOUT)!r}), 'quickstart')).digest())"
+        "from fedprint.kinds.requests import request_for; "
+        f"print(load_experiment(request_for(Path({str(CHECKOUT)!r}), 'quickstart')).digest())"
     )
     env = {**os.environ, "PYTHONHASHSEED": "7"}
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)

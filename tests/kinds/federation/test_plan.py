@@ -20,7 +20,7 @@ from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.federation.config import Experiment, check_experiment
 from fedprint.kinds.federation.plan import Estimate, Sample, costs, costs_of_points, sample
 from fedprint.kinds.plane.config import load_plane
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.lab.graph import Task
 from fedprint.models.networks import build_network
 
@@ -152,7 +152,7 @@ def test_the_plane_of_writers_is_near_what_was_measured(monkeypatch: pytest.Monk
 
     Of 124 for the whole plane, by the times at which points ended.
     """
-    plane = load_plane(source(CHECKOUT, "mnist-writers-plane"))
+    plane = load_plane(request_for(CHECKOUT, "mnist-writers-plane"))
     model = build_network(plane.config.model, (1, 28, 28), 10, False)
     params = {name: p.detach() for name, p in model.public_parameters().items()}
     found = Sample(users=100, background=300, examples=10219, prior=5104, seconds=0.0004, params=params)

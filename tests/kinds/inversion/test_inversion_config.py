@@ -15,7 +15,7 @@ from fedprint.kinds.inversion.jobs import parts_of
 from fedprint.kinds.inversion.kind import InversionKind
 from fedprint.kinds.inversion.results.collect import check_images
 from fedprint.kinds.registry import kind_of
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 
 
 def test_sections_have_digests_of_their_own(small: InversionExperiment) -> None:
@@ -109,7 +109,7 @@ def test_too_few_images_in_the_folder_are_noticed_before_anything_runs(
 
 def test_the_experiments_of_the_spn_paper_have_its_grids() -> None:
     for name in ("spn-cifar10", "spn-mnist", "spn-fashion-mnist"):
-        assert kind_of(source(CHECKOUT, name).values).name == "inversion"
+        assert kind_of(request_for(CHECKOUT, name).values).name == "inversion"
         for fast in (False, True):
             experiment = load(CHECKOUT, name, fast=fast)
             main = [m for m in experiment.config.mechanisms if m.variant == "main"]

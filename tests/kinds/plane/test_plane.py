@@ -21,7 +21,7 @@ from fedprint.kinds.laboratory import laboratory
 from fedprint.kinds.plane.config import Plane, load_plane
 from fedprint.kinds.plane.kind import PlaneKind, make_entries
 from fedprint.kinds.registry import kind_of
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import JobFailed
 from fedprint.types import FedprintError
@@ -47,7 +47,7 @@ def swept(project: Project) -> Project:
 
 
 def plane_of(project: Project, name: str = "sweep", **asked: Any) -> Plane:
-    return load_plane(source(project.root, name, **asked))
+    return load_plane(request_for(project.root, name, **asked))
 
 
 def test_a_sweep_has_every_point_at_every_seed_and_no_defence_first(swept: Project) -> None:
@@ -81,7 +81,7 @@ def test_fast_and_assignments_reach_the_sweep_or_its_experiment(swept: Project) 
 
 
 def test_against_no_defence_the_adversary_learns_off_line_unless_a_file_says_otherwise(swept: Project) -> None:
-    assert load_experiment(source(swept.root, "tiny")).threat.learn_from == "records"
+    assert load_experiment(request_for(swept.root, "tiny")).threat.learn_from == "records"
     plane = plane_of(swept)
     assert {place.config.threat.learn_from for place in plane.points} == {"offline"}
     assert "learn_from: offline" in plane.text()
@@ -114,7 +114,7 @@ def test_a_bad_sweep_is_refused_in_one_line(swept: Project, changed: dict[str, A
 
 
 def test_files_are_told_apart_by_their_own_keys(swept: Project) -> None:
-    kinds = {name: kind_of(source(swept.root, name).values).name for name in ("sweep", "tiny")}
+    kinds = {name: kind_of(request_for(swept.root, name).values).name for name in ("sweep", "tiny")}
     assert kinds == {"sweep": "plane", "tiny": "federation"}
     assert kind_of(read_yaml(CHECKOUT / "configs" / "studies" / "albums.yaml")).name == "study"
     assert kind_of(read_yaml(CHECKOUT / "configs" / "experiments" / "paper-tables.yaml")).name == "suite"
@@ -165,7 +165,7 @@ def test_what_crashed_is_a_failure_and_what_diverged_a_finding(
 
 @pytest.mark.slow
 def test_a_plane_on_tiny_albums_from_end_to_end(swept: Project) -> None:
-    asked = source(swept.root, "sweep", fast=True)
+    asked = request_for(swept.root, "sweep", fast=True)
     folder = driver.run(asked, jobs=2)
     assert folder.name == "sweep-fast" and (folder / "index.html").is_file()
     entries = (swept.root / "work" / "cache").glob("*/[!.]*")
@@ -216,7 +216,7 @@ def test_every_shipped_sweep_resolves() -> None:
     } <= set(names)
     for name in names:
         for fast in (False, True):
-            plane = load_plane(source(CHECKOUT, name, fast=fast))
+            plane = load_plane(request_for(CHECKOUT, name, fast=fast))
             if plane.settings.audit is not None:  # by epsilon, not by strategy
                 assert [analysis.name for analysis in plane.config.analyses] == ["membership"]
                 continue

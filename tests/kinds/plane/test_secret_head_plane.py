@@ -16,7 +16,7 @@ from fedprint.data.formats.describe import write_table
 from fedprint.kinds.laboratory import laboratory
 from fedprint.kinds.plane.config import load_plane
 from fedprint.kinds.plane.kind import PlaneKind
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.types import FedprintError, Params
 
 SPN = {"name": "spn", "defences": [{"name": "spn", "bits": 8, "alpha2": "$strength"}], "strengths": [0.5]}
@@ -49,7 +49,7 @@ def test_a_plane_shows_the_secret_head_before_both_adversaries(
         monkeypatch.setenv("FEDPRINT_DATA", str(Path(digits["path"]).parent))
     project.write("tiny", BASE if task == "multi_label" else {**BASE, "data": digits})
     project.write("sweep", {"report": {"title": "spn"}, "experiment": "tiny", "seeds": [0], "strategies": [SPN]})
-    plane = load_plane(source(project.root, "sweep"))
+    plane = load_plane(request_for(project.root, "sweep"))
     with laboratory(project.root, PlaneKind(), plane, jobs=2) as lab:
         PlaneKind().carry_out(plane, lab, folder := project.root / "reports" / "sweep")
     _, place = json.loads((folder / "plane.json").read_text())["places"]
@@ -82,13 +82,15 @@ def test_a_model_without_classes_is_refused_before_anything_runs(project: Projec
     project.write("sweep", {"report": {"title": "spn"}, "experiment": "tiny", "seeds": [0], "strategies": [SPN]})
     words = f"spn at 0.5: .*spn needs classes with a code each, which '{model}' has not"
     with pytest.raises(FedprintError, match=words) as caught:
-        load_plane(source(project.root, "sweep"))
+        load_plane(request_for(project.root, "sweep"))
     assert "\n" not in str(caught.value) and not (project.root / "work").exists()
 
 
 @pytest.mark.parametrize("name", ["albums-plane", "mnist-writers-plane"])
 def test_shipped_planes_have_it_at_strengths_of_the_papers(project: Project, name: str) -> None:
     (spn,) = [
-        strategy for strategy in load_plane(source(project.root, name)).settings.strategies if strategy.name == "spn"
+        strategy
+        for strategy in load_plane(request_for(project.root, name)).settings.strategies
+        if strategy.name == "spn"
     ]
     assert {0.01, 0.1} <= set(spn.strengths)

@@ -20,7 +20,7 @@ from tiny_study import STUDY, study_of, write_study
 from fedprint.evaluation.rows import read_measurements
 from fedprint.evaluation.tradeoff import Point
 from fedprint.kinds import driver
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.kinds.study import config as study_config
 from fedprint.kinds.study import search as tuning
 from fedprint.kinds.study.config import Study
@@ -341,7 +341,7 @@ def test_a_study_that_is_cut_short_says_so_and_goes_on_where_it_was(home: Projec
 
 @pytest.mark.slow
 def test_a_study_on_tiny_albums_two_points_at_a_time(home: Project) -> None:
-    asked = source(home.root, "demo", fast=True, assignments=["seeds=[0]", "trials=2", "candidates=1"], name="x")
+    asked = request_for(home.root, "demo", fast=True, assignments=["seeds=[0]", "trials=2", "candidates=1"], name="x")
     folder = driver.run(asked, jobs=2)
     trials = json.loads((folder / "trials.json").read_text())
     assert {name: len(found["trials"]) for name, found in trials.items()} == {"noise": 2, "both": 2}

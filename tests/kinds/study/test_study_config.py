@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from fedprint.cli.main import app
 from fedprint.kinds import versioned
-from fedprint.kinds.base import Source
+from fedprint.kinds.base import Request
 from fedprint.kinds.federation.kind import FederationKind
-from fedprint.kinds.sources import is_own
+from fedprint.kinds.requests import is_unchanged
 from fedprint.kinds.study.config import load_study
 from fedprint.kinds.study.kind import StudyKind
 from fedprint.kinds.study.search import make_plans
@@ -84,15 +84,15 @@ def test_one_strategy_is_searched_by_the_same_trials_as_among_others(home: Proje
 def test_a_search_that_is_cut_short_shares_trials_and_has_a_report_of_its_own(
     home: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[Source] = []
-    monkeypatch.setattr("fedprint.cli.run.run_source", lambda source, **options: given.append(source))
+    given: list[Request] = []
+    monkeypatch.setattr("fedprint.cli.run.run_request", lambda request, **options: given.append(request))
     for words in ([], ["--timeout", "30"], ["--timeout", "0.5", "--trials", "1000000"]):
         done = CliRunner().invoke(app, ["tune", "demo", *words])
         assert done.exit_code == 0, done.output
     assert [asked.name for asked in given] == [
         "study-demo", "study-demo-timeout_minutes=30", "study-demo-trials=1000000-timeout_minutes=0.5",
     ]  # fmt: skip
-    assert [is_own(asked) for asked in given] == [True, False, False]
+    assert [is_unchanged(asked) for asked in given] == [True, False, False]
     whole, cut = (load_study(asked) for asked in given[:2])
     assert (whole.settings.timeout_minutes, cut.settings.timeout_minutes) == (None, 30)
     lab, margins = FakeLab(home.root, refuse), {"noise": 0.1, "both": 0.1}

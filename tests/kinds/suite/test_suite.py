@@ -14,7 +14,7 @@ from tiny_project import CHECKOUT, TINY, Project
 from fedprint.kinds import driver
 from fedprint.kinds.config_files import read_yaml
 from fedprint.kinds.registry import kind_of
-from fedprint.kinds.sources import source
+from fedprint.kinds.requests import request_for
 from fedprint.kinds.suite.config import Suite
 from fedprint.kinds.suite.kind import SuiteKind
 from fedprint.lab.graph import Job, Task
@@ -40,7 +40,7 @@ def pair(project: Project) -> Project:
 
 
 def suite_of(root: Path, name: str = "pair", **asked: Any) -> Suite:
-    return SuiteKind(kind_of).load(source(root, name, **asked))
+    return SuiteKind(kind_of).load(request_for(root, name, **asked))
 
 
 # Configuration --------------------------------------------------------------------------------------------------------
@@ -186,12 +186,12 @@ def test_a_suite_costs_what_its_members_do(pair: Project) -> None:
 def test_two_members_end_to_end_and_a_second_run_that_computes_nothing(
     pair: Project, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    folder = driver.run(source(pair.root, "pair", fast=True), jobs=2)
+    folder = driver.run(request_for(pair.root, "pair", fast=True), jobs=2)
     rows = (folder / "measurements.jsonl").read_bytes()
     members = {json.loads(line)["member"] for line in rows.splitlines()}
     assert folder.name == "pair-fast" and members == {"tiny", "plain"}
     assert (folder / "plain" / "index.html").is_file()
     before = {path: path.stat().st_mtime_ns for path in (pair.root / "work" / "cache").glob("*/*")}
-    driver.run(source(pair.root, "pair", fast=True), jobs=2)
+    driver.run(request_for(pair.root, "pair", fast=True), jobs=2)
     assert {path: path.stat().st_mtime_ns for path in (pair.root / "work" / "cache").glob("*/*")} == before
     assert (folder / "measurements.jsonl").read_bytes() == rows

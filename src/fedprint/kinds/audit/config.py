@@ -14,11 +14,11 @@ from fedprint.component import Component
 from fedprint.data.splits import Prior
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation.privacy import private_defence
-from fedprint.kinds.base import Source
+from fedprint.kinds.base import Request
 from fedprint.kinds.config_files import as_yaml, read_yaml
 from fedprint.kinds.federation.config import Experiment, ReportConfig
 from fedprint.kinds.federation.derived import Seeds, derived, file_settings
-from fedprint.kinds.sources import file_of, plain_name, refuse_taken, source, variant
+from fedprint.kinds.requests import file_of, plain_name, refuse_taken, request_for, variant
 from fedprint.lab.keys import digest_of
 from fedprint.types import FedprintError
 
@@ -93,25 +93,25 @@ def audit_of(
     fast: bool = False,
     assignments: Sequence[str] = (),
     name: str | None = None,
-) -> Source:
-    """Return the source of an audit: of an experiment, or the file of an audit, by name or path.
+) -> Request:
+    """Return the request for an audit: of an experiment, or the file of an audit, by name or path.
 
     ``given`` are values of :class:`AuditConfig` (None: not given). Without a ``name`` the audit of an experiment is
     called ``audit-<experiment>``, and after what differs from the experiment's file and from the defaults here. Raises
-    FedprintError as :func:`fedprint.kinds.sources.source` does.
+    FedprintError as :func:`fedprint.kinds.requests.request_for` does.
     """
     path = file_of(root, what)
     options = {key: value for key, value in (given or {}).items() if value is not None}
     if MARK in read_yaml(path):
-        return source(root, what, fast=fast, assignments=[*assignments, *_assigned(options)], name=name)
+        return request_for(root, what, fast=fast, assignments=[*assignments, *_assigned(options)], name=name)
     differing = {key: value for key, value in options.items() if value != AuditConfig.model_fields[key].default}
     changes = [*assignments, *_assigned(differing)]
     named = name or variant(f"audit-{plain_name(root, path)}", fast=fast, assignments=changes)
     values = {"report": {"title": f"Audit of {path.stem}"}, "experiment": str(path)}
     values |= {MARK: AuditConfig.model_fields[MARK].default}
-    asked = replace(source(root, what, fast=fast, assignments=changes, name=named), values=values)
-    refuse_taken(asked)
-    return asked
+    request = replace(request_for(root, what, fast=fast, assignments=changes, name=named), values=values)
+    refuse_taken(request)
+    return request
 
 
 def _assigned(values: Mapping[str, Any]) -> list[str]:
@@ -119,10 +119,10 @@ def _assigned(values: Mapping[str, Any]) -> list[str]:
     return [f"{key}={list(value) if isinstance(value, tuple) else value}" for key, value in values.items()]
 
 
-def load_audit(asked: Source) -> ExperimentAudit:
+def load_audit(request: Request) -> ExperimentAudit:
     """Resolve an audit. Raises FedprintError for an experiment that cannot be audited, or that names no delta."""
-    settings, others = file_settings(asked, AuditConfig)
-    config = derived(asked, settings.experiment, settings.changes, others, settings.report.title)
+    settings, others = file_settings(request, AuditConfig)
+    config = derived(request, settings.experiment, settings.changes, others, settings.report.title)
     auditable(config, Path(settings.experiment).stem)
     setting = AuditSetting(
         delta=delta_of(settings.delta, config, Path(settings.experiment).stem),
@@ -130,7 +130,7 @@ def load_audit(asked: Source) -> ExperimentAudit:
         confidence=settings.confidence,
     )
     prior = settings.prior or config.split.priors[0]
-    return ExperimentAudit(name=asked.name, config=audited(config, setting), prior=prior, seeds=settings.seeds)
+    return ExperimentAudit(name=request.name, config=audited(config, setting), prior=prior, seeds=settings.seeds)
 
 
 def audited(config: Experiment, setting: AuditSetting) -> Audited:

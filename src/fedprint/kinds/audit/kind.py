@@ -11,7 +11,7 @@ from fedprint.kinds.audit.config import MARK, ExperimentAudit, load_audit
 from fedprint.kinds.audit.graph import audit_job
 from fedprint.kinds.audit.results import as_values, audit_from, audit_row, verdict
 from fedprint.kinds.audit.stage import FILE
-from fedprint.kinds.base import Costs, Findings, OnOneSource, Source
+from fedprint.kinds.base import Costs, Findings, OnOneSource, Request
 from fedprint.kinds.federation.plan import costs_of
 from fedprint.kinds.federation.tracked import parameters
 from fedprint.kinds.jobs import all_done
@@ -29,9 +29,9 @@ class AuditKind(OnOneSource):
     name = "audit"
     mark = MARK
 
-    def load(self, source: Source) -> ExperimentAudit:
+    def load(self, request: Request) -> ExperimentAudit:
         """Return the audits of a file, or of an experiment (:func:`fedprint.kinds.audit.config.audit_of`)."""
-        return load_audit(source)
+        return load_audit(request)
 
     def jobs(self, config: ExperimentAudit) -> Sequence[Job]:
         """Return one job for each seed."""

@@ -17,7 +17,7 @@ from fedprint.defences.on_update import Noise, TopK
 from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.secret_head import SecretHead
 from fedprint.defences.strength import single
-from fedprint.kinds.base import Source
+from fedprint.kinds.base import Request
 from fedprint.kinds.federation.config import BACKENDS, ReportConfig, all_differ, names_differ
 from fedprint.kinds.inversion.config import DefenceName, Network
 from fedprint.kinds.jobs import JobSettings, ResolvedFile, checked, titled
@@ -160,7 +160,7 @@ class ClientsExperiment(ResolvedFile[ClientsConfig]):
         return digest_of(self.config.model_dump(mode="json", exclude={"report"}))
 
 
-def load_clients(source: Source) -> ClientsExperiment:
+def load_clients(request: Request) -> ClientsExperiment:
     """Check a file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
-    config = titled(source, checked(source, ClientsConfig))
-    return ClientsExperiment(name=source.name, fast=source.fast, config=config)
+    config = titled(request, checked(request, ClientsConfig))
+    return ClientsExperiment(name=request.name, fast=request.fast, config=config)

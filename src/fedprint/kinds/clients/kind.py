@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row
-from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Source
+from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Request
 from fedprint.kinds.clients.config import ClientsExperiment, SweepSettings, load_clients
 from fedprint.kinds.clients.graph import CLIENTS_WORK
 from fedprint.kinds.clients.page import head_of
@@ -30,9 +30,9 @@ class ClientsKind(OnOneSource):
     name = "clients"
     mark = "methods"
 
-    def load(self, source: Source) -> ClientsExperiment:
+    def load(self, request: Request) -> ClientsExperiment:
         """Return the experiment of a file."""
-        return load_clients(source)
+        return load_clients(request)
 
     def jobs(self, config: ClientsExperiment) -> Sequence[Job]:
         """Return one job for each federation."""

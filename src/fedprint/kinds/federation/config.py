@@ -25,7 +25,7 @@ from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.secret_head import secret_head
 from fedprint.defences.secure_aggregation import secure_aggregation
 from fedprint.federation.cohorts import refused_in_turn
-from fedprint.kinds.base import Source
+from fedprint.kinds.base import Request
 from fedprint.kinds.components import Analysis, Attack, Defence
 from fedprint.kinds.config_files import (
     apply_assignments,
@@ -300,15 +300,15 @@ def _hash(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def load_experiment(source: Source) -> Experiment:
+def load_experiment(request: Request) -> Experiment:
     """Merge shared defaults, the experiment's file, its ``fast`` section where asked, and ``a.b=c`` assignments.
 
     Lists are replaced, mappings merged, and a mapping with another ``name`` replaces the default component. Raises
     FedprintError naming file, key, value and what is allowed.
     """
-    values = resolved_values(source.root, source.values, source.fast, source.assignments)
-    config = check_experiment({**values, "name": source.name, "fast": source.fast}, str(source.path))
-    title = title_of(source, config.report.title, file_values(source), config.data)
+    values = resolved_values(request.root, request.values, request.fast, request.assignments)
+    config = check_experiment({**values, "name": request.name, "fast": request.fast}, str(request.path))
+    title = title_of(request, config.report.title, file_values(request), config.data)
     return config.model_copy(update={"report": ReportConfig(title=title)})
 
 

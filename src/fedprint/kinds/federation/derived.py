@@ -7,11 +7,11 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from fedprint.kinds.base import Source
+from fedprint.kinds.base import Request
 from fedprint.kinds.config_files import apply_assignments, merge, one_line, read_yaml
 from fedprint.kinds.federation.config import Experiment, ReportConfig, all_differ, check_experiment, resolved_values
 from fedprint.kinds.jobs import file_values, title_of
-from fedprint.kinds.sources import file_of
+from fedprint.kinds.requests import file_of
 from fedprint.types import FedprintError
 
 Seeds = Annotated[tuple[int, ...], AfterValidator(all_differ), Field(min_length=1)]
@@ -30,22 +30,22 @@ _LEFT_OUT = {
 FileSettings = TypeVar("FileSettings", bound=BaseModel)
 
 
-def file_settings(source: Source, whole: type[FileSettings]) -> tuple[FileSettings, list[str]]:
+def file_settings(request: Request, whole: type[FileSettings]) -> tuple[FileSettings, list[str]]:
     """Return a file's settings, and the assignments that are about its experiment.
 
     Assignments whose first key is a field of ``whole`` (``seeds=[0]``) change the file. FedprintError is one line.
     """
     keys = {field.alias or name for name, field in whole.model_fields.items()}
-    mine = [text for text in source.assignments if text.partition("=")[0].split(".")[0] in keys]
+    mine = [text for text in request.assignments if text.partition("=")[0].split(".")[0] in keys]
     try:
-        settings = whole.model_validate(apply_assignments(file_values(source), mine))
+        settings = whole.model_validate(apply_assignments(file_values(request), mine))
     except ValidationError as error:
-        raise FedprintError(one_line(error, str(source.path), whole)) from None
-    return settings, [text for text in source.assignments if text not in mine]
+        raise FedprintError(one_line(error, str(request.path), whole)) from None
+    return settings, [text for text in request.assignments if text not in mine]
 
 
 def derived(
-    source: Source,
+    request: Request,
     experiment: str,
     changes: Mapping[str, Any],
     assignments: Sequence[str],
@@ -54,27 +54,27 @@ def derived(
     beneath: Mapping[str, Any] | None = None,
     over: Mapping[str, Any] | None = None,
 ) -> Experiment:
-    """Return an ``experiment`` (name or path) under ``changes`` and assignments, named as ``source`` is.
+    """Return an ``experiment`` (name or path) under ``changes`` and assignments, named as ``request`` is.
 
-    A relative path counts from the folder of ``source``'s file first. Files override ``beneath``, and ``over``
+    A relative path counts from the folder of ``request``'s file first. Files override ``beneath``, and ``over``
     overrides files. The experiment's own ``fast`` section comes before ``changes``. Raises FedprintError (one line)
     for what does not fit.
     """
-    origin = source.path.stem
-    file = read_yaml(file_of(source.root, experiment, beside=source.path.parent))
+    origin = request.path.stem
+    file = read_yaml(file_of(request.root, experiment, beside=request.path.parent))
     if "data" not in file:
         raise FedprintError(f"{origin}: '{experiment}' is no single experiment; name one that is")
     quick = file.pop("fast", None) or {}
-    changed = merge(merge(beneath or {}, merge(file, quick) if source.fast else file), changes)
-    values = resolved_values(source.root, changed, False, assignments)
-    named = {"name": source.name, "fast": source.fast, "report": {"title": title}}
+    changed = merge(merge(beneath or {}, merge(file, quick) if request.fast else file), changes)
+    values = resolved_values(request.root, changed, False, assignments)
+    named = {"name": request.name, "fast": request.fast, "report": {"title": title}}
     config = check_experiment({**values, **named, **(over or {})}, f"{origin}: experiment {experiment}")
-    report = ReportConfig(title=title_of(source, title, changed, config.data))
+    report = ReportConfig(title=title_of(request, title, changed, config.data))
     return config.model_copy(update={"report": report})
 
 
 def undefended(
-    source: Source, experiment: str, changes: Mapping[str, Any], assignments: Sequence[str], title: str
+    request: Request, experiment: str, changes: Mapping[str, Any], assignments: Sequence[str], title: str
 ) -> Experiment:
     """Return :func:`derived` without defences and analyses: strategies defend, and a point needs no analysis.
 
@@ -82,9 +82,9 @@ def undefended(
     """
     for key in [*changes, *(text.partition("=")[0] for text in assignments)]:
         if reason := _LEFT_OUT.get(key.split(".")[0]):
-            raise FedprintError(f"{source.path.stem}: {key}: {reason}")
+            raise FedprintError(f"{request.path.stem}: {key}: {reason}")
     return derived(
-        source, experiment, changes, assignments, title, beneath=COMPARED, over={"defences": [], "analyses": []}
+        request, experiment, changes, assignments, title, beneath=COMPARED, over={"defences": [], "analyses": []}
     )
 
 

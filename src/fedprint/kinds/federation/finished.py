@@ -13,7 +13,7 @@ from fedprint.errors import FedprintError
 from fedprint.kinds.federation.config import Experiment, read_resolved
 from fedprint.kinds.federation.graph import FEDERATION, FEDERATION_WORK, POINT_WORK
 from fedprint.kinds.federation.named_files import named_files
-from fedprint.kinds.sources import report_name
+from fedprint.kinds.requests import report_name
 from fedprint.lab.cache import Cache
 from fedprint.lab.graph import Job, Settings, Work
 from fedprint.lab.versions.cleaning import JOBS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedprint.data.formats.files import read_json
 from fedprint.evaluation.rows import read_measurements
-from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Source
+from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Request
 from fedprint.kinds.federation.config import Experiment, load_experiment
 from fedprint.kinds.federation.jobs import jobs_of
 from fedprint.kinds.federation.plan import costs_of
@@ -39,9 +39,9 @@ class FederationKind(OnOneSource):
     name = "federation"
     mark = None
 
-    def load(self, source: Source) -> Experiment:
+    def load(self, request: Request) -> Experiment:
         """Return the experiment of a file, or of a member of a suite."""
-        return load_experiment(source)
+        return load_experiment(request)
 
     def jobs(self, config: Experiment) -> Sequence[Job]:
         """Return one job for each prior and seed."""

@@ -21,7 +21,7 @@ from fedprint.component import Component
 from fedprint.data.sources.labelled_images import LabelledImages
 from fedprint.defences.on_update import Laplace, Noise, TopK
 from fedprint.defences.secret_head import SecretHead
-from fedprint.kinds.base import Source
+from fedprint.kinds.base import Request
 from fedprint.kinds.federation.config import ReportConfig, all_differ
 from fedprint.kinds.jobs import ResolvedFile, checked, titled
 from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
@@ -322,7 +322,7 @@ class InversionExperiment(ResolvedFile[InversionConfig]):
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def load_inversion(source: Source) -> InversionExperiment:
+def load_inversion(request: Request) -> InversionExperiment:
     """Check a file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
-    config = titled(source, checked(source, InversionConfig))
-    return InversionExperiment(name=source.name, fast=source.fast, config=config)
+    config = titled(request, checked(request, InversionConfig))
+    return InversionExperiment(name=request.name, fast=request.fast, config=config)

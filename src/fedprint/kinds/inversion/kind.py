@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedprint.evaluation.rows import Row
-from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Source
+from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Request
 from fedprint.kinds.inversion.config import InversionExperiment, load_inversion
 from fedprint.kinds.inversion.jobs import job_of, parts_of
 from fedprint.kinds.inversion.page import publish
@@ -27,9 +27,9 @@ class InversionKind(OnOneSource):
     name = "inversion"
     mark = "mechanisms"
 
-    def load(self, source: Source) -> InversionExperiment:
+    def load(self, request: Request) -> InversionExperiment:
         """Return the experiment of a file."""
-        return load_inversion(source)
+        return load_inversion(request)
 
     def jobs(self, config: InversionExperiment) -> Sequence[Job]:
         """Return one job for each federation, and for each adversary of each cell."""

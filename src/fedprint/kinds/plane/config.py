@@ -16,7 +16,7 @@ from fedprint.component import Component
 from fedprint.data.splits import Prior
 from fedprint.federation.privacy import private_defence
 from fedprint.kinds.audit.config import Audited, AuditSetting, auditable, audited
-from fedprint.kinds.base import Source
+from fedprint.kinds.base import Request
 from fedprint.kinds.config_files import as_yaml
 from fedprint.kinds.federation.config import Experiment, ReportConfig, all_differ, check_experiment, names_differ
 from fedprint.kinds.federation.derived import Seeds, defended, file_settings, undefended
@@ -139,23 +139,23 @@ class Plane:
         return as_yaml(content)
 
 
-def load_plane(source: Source) -> Plane:
+def load_plane(request: Request) -> Plane:
     """Resolve every point of a plane.
 
     Assignments whose first key is one of the plane's (``seeds=[0]``) change the plane, others the experiment. Raises
     FedprintError (one line) for settings that do not fit.
     """
-    settings, others = file_settings(source, PlaneConfig)
-    config = undefended(source, settings.experiment, settings.changes, others, settings.report.title)
+    settings, others = file_settings(request, PlaneConfig)
+    config = undefended(request, settings.experiment, settings.changes, others, settings.report.title)
     analyses = {"analyses": list(settings.analyses)}
-    config = check_experiment({**config.model_dump(mode="json"), **analyses}, str(source.path))
+    config = check_experiment({**config.model_dump(mode="json"), **analyses}, str(request.path))
     points = [PlanePoint(strategy=None, strength=None, config=config)]
     for strategy in settings.strategies:
         named = tuple(dict.fromkeys(settings_of(strategy.defences, STRENGTH)))
         for strength in strategy.strengths:
             defences = [filled(defence, {STRENGTH: strength}) for defence in strategy.defences]
-            made = defended(config, defences, f"{source.path.stem}: {strategy.name} at {strength:g}")
+            made = defended(config, defences, f"{request.path.stem}: {strategy.name} at {strength:g}")
             points.append(PlanePoint(strategy=strategy.name, strength=float(strength), config=made, settings=named))
-    plane = Plane(name=source.name, settings=settings, points=tuple(points))
+    plane = Plane(name=request.name, settings=settings, points=tuple(points))
     _ = plane.audits  # raises now for a point that cannot be audited, and not after all have trained
     return plane

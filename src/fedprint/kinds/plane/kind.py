@@ -13,7 +13,7 @@ from fedprint.kinds.audit.graph import AUDIT_WORK, audit_job
 from fedprint.kinds.audit.kind import log_audit
 from fedprint.kinds.audit.results import audit_from, audit_row
 from fedprint.kinds.audit.stage import FILE
-from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Source
+from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Request
 from fedprint.kinds.federation.jobs import point_job
 from fedprint.kinds.federation.plan import costs_of_points
 from fedprint.kinds.federation.points import log_point, point_head, points_of
@@ -37,9 +37,9 @@ class PlaneKind(OnOneSource):
     name = "plane"
     mark = "strategies"
 
-    def load(self, source: Source) -> Plane:
+    def load(self, request: Request) -> Plane:
         """Return the plane of a file."""
-        return load_plane(source)
+        return load_plane(request)
 
     def jobs(self, config: Plane) -> Sequence[Job]:
         """Return one job per point, and one per audit."""

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fedprint.component import Component
 from fedprint.data.splits import Prior
-from fedprint.kinds.base import Source
+from fedprint.kinds.base import Request
 from fedprint.kinds.config_files import as_yaml, merge
 from fedprint.kinds.federation.config import Experiment, ReportConfig, check_experiment, names_differ
 from fedprint.kinds.federation.derived import Seeds, defended, file_settings, undefended
@@ -151,25 +151,25 @@ class Study:
         return as_yaml(content)
 
 
-def load_study(source: Source) -> Study:
+def load_study(request: Request) -> Study:
     """Resolve a study and the experiment it is about.
 
     Assignments whose first key is one of the study's (``trials=10``, ``strategies.0.space.alpha.high=4``) change the
-    study, all others the experiment. ``source.strategies`` names the strategies to search, by default all of them; a
+    study, all others the experiment. ``request.strategies`` names the strategies to search, by default all of them; a
     strategy's trials do not depend on its neighbours. Raises FedprintError (one line) for what does not fit.
     """
-    settings, others = file_settings(source, StudyConfig)
-    settings = _only(settings, source.strategies)
+    settings, others = file_settings(request, StudyConfig)
+    settings = _only(settings, request.strategies)
     config, searched = (
-        undefended(source, settings.experiment, changes, others, settings.report.title)
+        undefended(request, settings.experiment, changes, others, settings.report.title)
         for changes in (settings.changes, merge(settings.changes, settings.search))
     )
     if settings.ceiling.linkage not in config.selection.linkages:
         raise FedprintError(
-            f"{source.path.stem}: ceiling.linkage: '{settings.ceiling.linkage}' is not measured; selection.linkages "
+            f"{request.path.stem}: ceiling.linkage: '{settings.ceiling.linkage}' is not measured; selection.linkages "
             f"has {list(config.selection.linkages)}: add it there"
         )
-    study = Study(name=source.name, file=source.path.stem, settings=settings, config=config, searched=searched)
+    study = Study(name=request.name, file=request.path.stem, settings=settings, config=config, searched=searched)
     for strategy in settings.strategies:
         for end in ("low", "high"):
             ends = {key: getattr(p, end) for key, p in strategy.space.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedprint.data.formats.files import read_json
 from fedprint.data.formats.locate import data_root
 from fedprint.defences.secure_aggregation import server_view
-from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Source
+from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Request
 from fedprint.kinds.federation.plan import costs_of_points
 from fedprint.kinds.federation.points import STAGE, log_point, point_head
 from fedprint.kinds.federation.tracked import data_use, parameters
@@ -36,9 +36,9 @@ class StudyKind(OnOneSource):
     mark = "ceiling"
     code = SEARCH
 
-    def load(self, source: Source) -> Study:
+    def load(self, request: Request) -> Study:
         """Return the study of a file."""
-        return load_study(source)
+        return load_study(request)
 
     def jobs(self, config: Study) -> Sequence[Job]:
         """Return the jobs that are known before the search: without a defence, and at the centre of each space."""

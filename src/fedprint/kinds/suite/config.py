@@ -15,11 +15,11 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from fedprint.component import Component
-from fedprint.kinds.base import Kind, Resolved, Source, data_of
+from fedprint.kinds.base import Kind, Request, Resolved, data_of
 from fedprint.kinds.config_files import as_yaml, merge, one_line, read_yaml
 from fedprint.kinds.federation.config import ReportConfig
 from fedprint.kinds.jobs import title_of
-from fedprint.kinds.sources import file_of
+from fedprint.kinds.requests import file_of
 from fedprint.lab.keys import digest_of
 from fedprint.types import FedprintError
 
@@ -90,72 +90,72 @@ class Suite:
         return as_yaml(content)
 
 
-def load_suite(source: Source, kind_of: KindOf) -> Suite:
+def load_suite(request: Request, kind_of: KindOf) -> Suite:
     """Resolve every member of a suite.
 
     Assignments change all members, or one: ``mnist-writers.federation.rounds=20``. Raises FedprintError (one line) for
     an unknown member, a member that is itself a suite, or settings that a member does not have.
     """
     try:
-        config = SuiteConfig.model_validate(source.values)
+        config = SuiteConfig.model_validate(request.values)
     except ValidationError as error:
-        raise FedprintError(one_line(error, str(source.path), SuiteConfig)) from None
-    members = _members(source, config, source.assignments, kind_of)
+        raise FedprintError(one_line(error, str(request.path), SuiteConfig)) from None
+    members = _members(request, config, request.assignments, kind_of)
     return Suite(
-        name=source.name,
-        title=_title(source, config, members, kind_of),
+        name=request.name,
+        title=_title(request, config, members, kind_of),
         members=tuple(members),
-        fast=source.fast,
+        fast=request.fast,
     )
 
 
-def _title(source: Source, config: SuiteConfig, members: Sequence[Member], kind_of: KindOf) -> str:
+def _title(request: Request, config: SuiteConfig, members: Sequence[Member], kind_of: KindOf) -> str:
     """Return the suite's title, or one of the data that all members were given in place of their own."""
     title = config.report.title
-    if not any(text.startswith(("data=", "data.")) for text in source.assignments):
+    if not any(text.startswith(("data=", "data.")) for text in request.assignments):
         return title
-    plain = _members(source, config, (), kind_of)
+    plain = _members(request, config, (), kind_of)
     titles = (
-        title_of(source, title, {"data": data_of(a.config).model_dump()}, data_of(b.config))
+        title_of(request, title, {"data": data_of(a.config).model_dump()}, data_of(b.config))
         for a, b in zip(plain, members, strict=True)
     )
     return next((each for each in titles if each != title), title)
 
 
-def _members(source: Source, config: SuiteConfig, assignments: Sequence[str], kind_of: KindOf) -> list[Member]:
+def _members(request: Request, config: SuiteConfig, assignments: Sequence[str], kind_of: KindOf) -> list[Member]:
     labels = [member.label for member in config.members]
     return [
-        _resolve(source, config, member, _assignments_of(member.label, labels, assignments), kind_of)
+        _resolve(request, config, member, _assignments_of(member.label, labels, assignments), kind_of)
         for member in config.members
     ]
 
 
 def _resolve(
-    source: Source, config: SuiteConfig, member: MemberConfig, assignments: Sequence[str], kind_of: KindOf
+    request: Request, config: SuiteConfig, member: MemberConfig, assignments: Sequence[str], kind_of: KindOf
 ) -> Member:
-    path = file_of(source.root, member.experiment, beside=source.path.parent)
+    path = file_of(request.root, member.experiment, beside=request.path.parent)
     file = read_yaml(path)
     if "members" in file:
-        raise FedprintError(f"{source.path.stem}: member '{member.label}' is itself a suite; list its members instead")
-    values = _extended(source, merge(merge(file, config.changes), member.changes), member)
+        raise FedprintError(f"{request.path.stem}: member '{member.label}' is itself a suite; list its members instead")
+    values = _extended(request, merge(merge(file, config.changes), member.changes), member)
     kind = kind_of(values)
     asked = replace(
-        source, path=path, values=values, name=f"{source.name}.{member.label}", assignments=tuple(assignments)
+        request, path=path, values=values, name=f"{request.name}.{member.label}", assignments=tuple(assignments)
     )
     try:
         resolved = kind.load(asked)
     except FedprintError as error:
         reason = str(error).removeprefix(f"{path}: ")
-        raise FedprintError(f"{source.path.stem}: member {member.label}: {reason}") from None
+        raise FedprintError(f"{request.path.stem}: member {member.label}: {reason}") from None
     return Member(label=member.label, experiment=path.stem, kind=kind, config=resolved)
 
 
-def _extended(source: Source, settings: Mapping[str, Any], member: MemberConfig) -> dict[str, Any]:
+def _extended(request: Request, settings: Mapping[str, Any], member: MemberConfig) -> dict[str, Any]:
     """Return the settings with the entries of ``plus`` appended to their lists, or to those of the defaults.
 
     A list that the ``fast`` section has in place of another gets them too.
     """
-    base = merge(read_yaml(source.root / "configs" / "defaults.yaml"), settings) if member.plus else {}
+    base = merge(read_yaml(request.root / "configs" / "defaults.yaml"), settings) if member.plus else {}
     extended = {**settings, **{key: [*(base.get(key) or []), *more] for key, more in member.plus.items()}}
     fast = settings.get("fast") or {}
     replaced = {key: [*(fast[key] or []), *more] for key, more in member.plus.items() if key in fast}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedprint.kinds.base import Costs, Drawn, Findings, Source
+from fedprint.kinds.base import Costs, Drawn, Findings, Request
 from fedprint.kinds.jobs import HOW_TO_GO_ON
 from fedprint.kinds.suite.config import KindOf, Member, Suite, load_suite
 from fedprint.lab.graph import Job
@@ -32,9 +32,9 @@ class SuiteKind:
         """Take the function that finds the kind of a member."""
         self._kind_of = kind_of
 
-    def load(self, source: Source) -> Suite:
+    def load(self, request: Request) -> Suite:
         """Return the suite of a file, all members resolved."""
-        return load_suite(source, self._kind_of)
+        return load_suite(request, self._kind_of)
 
     def jobs(self, config: Suite) -> Sequence[Job]:
         """Return the jobs of all members, each under its member's name."""

@@ -10,27 +10,27 @@ import yaml
 from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.errors import FedprintError
-from fedprint.kinds.sources import file_of, report_name, source, variant
+from fedprint.kinds.requests import file_of, report_name, request_for, variant
 from fedprint.lab.project import NAME
 
 
 def test_a_name_and_a_path_mean_the_same_file() -> None:
-    named = source(CHECKOUT, "quickstart")
-    assert named == source(CHECKOUT, str(CHECKOUT / "configs" / "experiments" / "quickstart.yaml"))
+    named = request_for(CHECKOUT, "quickstart")
+    assert named == request_for(CHECKOUT, str(CHECKOUT / "configs" / "experiments" / "quickstart.yaml"))
     assert (named.name, named.path.name) == ("quickstart", "quickstart.yaml")
 
 
 def test_a_study_is_found_by_name_and_by_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CHECKOUT)
-    by_path = source(CHECKOUT, "configs/studies/albums.yaml", folders=("studies",))
-    assert by_path == source(CHECKOUT, "albums", folders=("studies",))
+    by_path = request_for(CHECKOUT, "configs/studies/albums.yaml", folders=("studies",))
+    assert by_path == request_for(CHECKOUT, "albums", folders=("studies",))
     assert by_path.name == "study-albums", "an experiment may have the study's name"
 
 
 def test_a_file_may_lie_outside_the_project(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("elsewhere") / "mine.yaml"
     path.write_text(yaml.safe_dump(dict(TINY)))
-    found = source(project.root, str(path))
+    found = request_for(project.root, str(path))
     assert (found.name, found.path, found.root) == ("mine", path, project.root)
     assert found.values["report"] == TINY["report"]
 
@@ -48,7 +48,7 @@ def test_a_file_may_lie_outside_the_project(project: Project, tmp_path_factory: 
     ],
 )
 def test_a_variant_has_a_name_of_what_differs(changes: dict[str, object], name: str) -> None:
-    assert source(CHECKOUT, "quickstart", **changes).name == name  # type: ignore[arg-type]
+    assert request_for(CHECKOUT, "quickstart", **changes).name == name  # type: ignore[arg-type]
 
 
 DIFFERENT: tuple[tuple[list[str], bool, list[str]], ...] = (
@@ -96,14 +96,14 @@ def test_the_name_of_a_file_of_the_project_is_that_of_the_file_as_it_is(
 ) -> None:
     (project.root / "own.yaml").write_text(yaml.safe_dump(dict(TINY)))
     with pytest.raises(FedprintError, match=r"'quickstart' is the report of .*quickstart\.yaml as it is; give another"):
-        source(project.root, **{"what": "quickstart", "name": "quickstart", **asked})
+        request_for(project.root, **{"what": "quickstart", "name": "quickstart", **asked})
 
 
 def test_a_variant_may_not_be_called_as_another_file(project: Project) -> None:
     project.write("tiny", TINY)
     project.write("tiny-fast", TINY)
     with pytest.raises(FedprintError, match=r"'tiny-fast' is the report of configs/experiments/tiny-fast\.yaml"):
-        source(project.root, "tiny", fast=True)
+        request_for(project.root, "tiny", fast=True)
 
 
 @pytest.mark.parametrize("changes", [{}, {"fast": True}, {"assignments": ["seeds=1"]}], ids=str)
@@ -114,9 +114,9 @@ def test_a_file_from_elsewhere_that_is_called_as_one_of_the_project_needs_a_name
     path = tmp_path_factory.mktemp("elsewhere") / f"{stem}.yaml"
     path.write_text(yaml.safe_dump(dict(TINY)))
     with pytest.raises(FedprintError, match=f"'{stem}' is the report of configs/.*; give another --name") as refused:
-        source(project.root, str(path), **changes)
+        request_for(project.root, str(path), **changes)
     assert "\n" not in str(refused.value)
-    assert source(project.root, str(path), name="own", **changes).name == "own"
+    assert request_for(project.root, str(path), name="own", **changes).name == "own"
 
 
 # Names and paths ------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_only_studies_of_the_project_are_called_studies(tmp_path: Path) -> None:
     path = tmp_path / "studies" / "mine.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(dict(TINY)))
-    assert source(CHECKOUT, str(path)).name == "mine"
+    assert request_for(CHECKOUT, str(path)).name == "mine"
 
 
 @pytest.mark.parametrize("place", ["reports", "experiments"])
@@ -150,8 +150,8 @@ def test_a_report_is_meant_by_its_name_its_folder_and_its_file(
 
 
 def test_a_study_is_found_by_the_name_of_its_report() -> None:
-    assert source(CHECKOUT, "study-albums") == source(CHECKOUT, "study-albums", folders=("studies",))
-    assert source(CHECKOUT, "study-albums").path.name == "albums.yaml"
+    assert request_for(CHECKOUT, "study-albums") == request_for(CHECKOUT, "study-albums", folders=("studies",))
+    assert request_for(CHECKOUT, "study-albums").path.name == "albums.yaml"
 
 
 def test_a_path_counts_from_a_folder_first(project: Project, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -170,10 +170,10 @@ def test_a_path_counts_from_a_folder_first(project: Project, tmp_path_factory: p
 )  # fmt: skip
 def test_what_does_not_exist_is_one_line(what: str, words: str) -> None:
     with pytest.raises(FedprintError, match=words) as refused:
-        source(CHECKOUT, what)
+        request_for(CHECKOUT, what)
     assert "\n" not in str(refused.value)
 
 
 def test_a_name_that_would_leave_the_folder_of_reports_is_refused() -> None:
     with pytest.raises(FedprintError, match="is no name for an experiment"):
-        source(CHECKOUT, "quickstart", name=str(Path("..") / "x"))
+        request_for(CHECKOUT, "quickstart", name=str(Path("..") / "x"))

@@ -1,4 +1,4 @@
-"""Files of settings by name or path, and the names of their reports."""
+"""What a user asks for: files of settings by name or path, and the names of their reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedprint.errors import FedprintError
-from fedprint.kinds.base import Source
+from fedprint.kinds.base import Request
 from fedprint.kinds.config_files import read_yaml
 from fedprint.lab.project import checked_name
 
@@ -18,7 +18,7 @@ _STUDY = "study-"
 _LONGEST = 60
 
 
-def source(
+def request_for(
     root: Path,
     what: str,
     *,
@@ -27,8 +27,8 @@ def source(
     strategies: Sequence[str] = (),
     name: str | None = None,
     folders: Sequence[str] = FOLDERS,
-) -> Source:
-    """Return the source that ``what`` names: a name below configs/ or a path to a file, also outside the project.
+) -> Request:
+    """Return the request for the file ``what``: a name below configs/ or a path to a file, also outside the project.
 
     Without a ``name`` a variant gets one made from what differs (``quickstart-fast``,
     ``quickstart-federation.rounds=5``), so that it never replaces the report of another. Raises FedprintError for an
@@ -37,7 +37,7 @@ def source(
     path = file_of(root, what, folders)
     if name is None:
         name = variant(plain_name(root, path), fast=fast, assignments=assignments, strategies=strategies)
-    asked = Source(
+    request = Request(
         root=root,
         path=path,
         values=read_yaml(path),
@@ -46,8 +46,8 @@ def source(
         assignments=tuple(assignments),
         strategies=tuple(strategies),
     )
-    refuse_taken(asked)
-    return asked
+    refuse_taken(request)
+    return request
 
 
 def file_of(root: Path, what: str, folders: Sequence[str] = FOLDERS, beside: Path | None = None) -> Path:
@@ -95,18 +95,18 @@ def report_name(root: Path, what: str) -> str:
     return plain_name(root, path) if path else what
 
 
-def is_own(asked: Source) -> bool:
+def is_unchanged(request: Request) -> bool:
     """Return whether a file of the project is to run as it is, under its own name."""
-    changed = asked.fast or asked.assignments or asked.strategies or asked.values != read_yaml(asked.path)
-    return not changed and _owner(asked.root, asked.name) == asked.path
+    changed = request.fast or request.assignments or request.strategies or request.values != read_yaml(request.path)
+    return not changed and _owner(request.root, request.name) == request.path
 
 
-def refuse_taken(asked: Source) -> None:
+def refuse_taken(request: Request) -> None:
     """Raise FedprintError where the report would replace that of a file of the project, as it is."""
-    owner = _owner(asked.root, asked.name)
-    if owner is not None and not is_own(asked):
+    owner = _owner(request.root, request.name)
+    if owner is not None and not is_unchanged(request):
         raise FedprintError(
-            f"'{asked.name}' is the report of {_shown(asked.root, owner)} as it is; give another --name"
+            f"'{request.name}' is the report of {_shown(request.root, owner)} as it is; give another --name"
         )
 
 
