@@ -109,8 +109,8 @@ def test_the_condition_is_that_of_the_experiment(tiny_run: Task) -> None:
 def test_obvious_people_are_recognised_and_the_chance_attack_recognises_nobody(tiny_run: Task) -> None:
     ap = {row["attack"]: row for row in _rows(tiny_run) if row["metric"] == "ap" and row["linkage"] == "update"}
     assert ap["ridge"]["lo"] > 2 * ap["ridge"]["chance"]
-    answers = evaluate.Answers.load(tiny_run, "naive")
-    null = permutation_test(answers.scores("update", "chance"), answers.truth["update"], np.random.default_rng(0))
+    scores = evaluate.AttackScores.load(tiny_run, "naive")
+    null = permutation_test(scores.of("update", "chance"), scores.truth["update"], np.random.default_rng(0))
     assert null.p_two_sided > 0.01
 
 
@@ -159,7 +159,7 @@ def test_shuffled_labels_of_the_run_are_at_chance(tiny_run: Task) -> None:
 
 def test_written_scores_have_no_ties(tiny_run: Task) -> None:
     """Three votes among eight users tie everywhere; the random tie-break must survive the file."""
-    scores = evaluate.Answers.load(tiny_run, "naive").scores("update", "knn")
+    scores = evaluate.AttackScores.load(tiny_run, "naive").of("update", "knn")
     assert all(len(np.unique(column)) == len(scores) for column in scores.T)
 
 
@@ -244,12 +244,10 @@ def _null(project: Project, bias: float, seed: int) -> dict[str, PermutationTest
     project.write(name, {**values, "attacks": attacks, "federation": {**TINY["federation"], "rounds": 12}})
     job = project.task(name, seed=seed)
     run_stages(job)
-    answers = evaluate.Answers.load(job, "naive")
+    scores = evaluate.AttackScores.load(job, "naive")
     rng = np.random.default_rng([seed, 5])
     return {
-        f"{attack}/{linkage}/{seed}": permutation_test(
-            answers.scores(linkage, attack), answers.truth[linkage], rng, 9999
-        )
+        f"{attack}/{linkage}/{seed}": permutation_test(scores.of(linkage, attack), scores.truth[linkage], rng, 9999)
         for attack in EVERY_ATTACK
         for linkage in ("update", "device")
     }

@@ -65,7 +65,7 @@ def test_who_attacks_may_open_neither_the_truth_nor_anybodys_data(graph: Graph, 
     for stage in (stage for stage in graph.stages if stage.name == name):
         assert not HIDDEN & set(stage.inputs)
         assert not stage.data, "the data folder holds every user's examples"
-        assert not [path for path in stage.code if "evaluat" in path or "answers" in path]
+        assert not [path for path in stage.code if "evaluat" in path or "scores" in path]
     assert {output for stage in graph.stages for output in stage.outputs} >= HIDDEN, "a new name hides nothing"
 
 

@@ -24,7 +24,7 @@ from fedprint.kinds.federation.graph import FEDERATE
 from fedprint.kinds.federation.jobs import job_of
 from fedprint.kinds.federation.kind import write_page
 from fedprint.kinds.federation.stages import prepare
-from fedprint.kinds.federation.stages.answers import Answers
+from fedprint.kinds.federation.stages.attack_scores import AttackScores
 from fedprint.kinds.federation.stages.evaluate_strengths import group_users
 from fedprint.lab.graph import Task
 from fedprint.lab.keys import stage_key
@@ -182,8 +182,8 @@ def test_the_parts_add_up_to_the_whole(job: Task) -> None:
     rows = [row for row in lines(job.at("evaluation") / "analysis_rows.jsonl") if row["analysis"] == "strengths"]
     parts = [r for r in rows if r["metric"] == "ap" and r["strength"] == "any" and r["linkage"] == "update"]
     selected = read_json(job.at("attack") / "adaptive" / "attack.json")["selected"]
-    answers = Answers.load(job, "adaptive")
-    whole = np.nanmean(average_precision(answers.scores("update", selected), answers.truth["update"]))
+    scores = AttackScores.load(job, "adaptive")
+    whole = np.nanmean(average_precision(scores.of("update", selected), scores.truth["update"]))
     assert sum(row["value"] * row["n_users"] for row in parts) == pytest.approx(
         whole * sum(r["n_users"] for r in parts)
     )

@@ -1,4 +1,4 @@
-"""Stage evaluate: the first place where answers meet the truth."""
+"""Stage evaluate: the first place where the scores meet the truth."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fedprint.evaluation.rows import GUARANTEE, to_row
 from fedprint.evaluation.shuffled import PermutationTest, permutation_test
 from fedprint.evaluation.utility import hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
 from fedprint.kinds.federation.config import Experiment
-from fedprint.kinds.federation.stages.answers import Answers
+from fedprint.kinds.federation.stages.attack_scores import AttackScores
 from fedprint.kinds.federation.stages.evaluate_analyses import write_analyses
 from fedprint.kinds.federation.stages.evaluate_diversity import measure_diversity
 from fedprint.kinds.federation.stages.evaluate_strengths import measure_strengths
@@ -47,16 +47,16 @@ def run(task: Task) -> None:
     meta = load_meta(task.at("meta"))
     adversaries = task.config.adversaries
     attacks = {name: read_json(task.at("attack") / name / "attack.json") for name in adversaries}
-    replies = {name: Answers.load(task, name) for name in adversaries}
-    attack, answers = attacks[adversaries[-1]], replies[adversaries[-1]]
-    measured = (m for name in adversaries for m in _attacks(task, name, attacks[name], replies[name]))
+    all_scores = {name: AttackScores.load(task, name) for name in adversaries}
+    attack, scores = attacks[adversaries[-1]], all_scores[adversaries[-1]]
+    measured = (m for name in adversaries for m in _attacks(task, name, attacks[name], all_scores[name]))
     rows = [to_row(m) for m in (*_utility(task, meta), *measured)]
     (out / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    details = _details(task, meta, attacks, replies)
+    details = _details(task, meta, attacks, all_scores)
     write_json(out / "details.json", details)
-    strengths = (replace(m, keys={**condition(task), **m.keys}) for m in measure_strengths(task, attack, answers))
+    strengths = (replace(m, keys={**condition(task), **m.keys}) for m in measure_strengths(task, attack, scores))
     moved = (replace(m, keys={**condition(task), **m.keys}) for m in measure_diversity(task))
-    added = [*strengths, *_privacy(task), *moved, *_adversaries(task, attacks, replies)]
+    added = [*strengths, *_privacy(task), *moved, *_adversaries(task, attacks, all_scores)]
     write_analyses(
         task, meta, condition(task), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, added
     )
@@ -130,12 +130,12 @@ def _utility_of(
 
 
 def _attacks(
-    task: Task, adversary: AdversaryName, attack: Mapping[str, Any], answers: Answers
+    task: Task, adversary: AdversaryName, attack: Mapping[str, Any], scores: AttackScores
 ) -> Iterator[Measurement]:
     evaluation = task.config.evaluation
     for name, tuned in attack["attacks"].items():
         for linkage in task.config.selection.linkages:
-            truth = answers.truth[linkage]
+            truth = scores.truth[linkage]
             keys = {
                 **condition(task, adversary),
                 "linkage": linkage,
@@ -144,7 +144,7 @@ def _attacks(
                 "selected": name == attack["selected"],
             }
             measured = measure_reidentification(
-                answers.scores(linkage, name),
+                scores.of(linkage, name),
                 truth,
                 truth,
                 seed_for(task.seed, "interval", name, linkage),
@@ -209,20 +209,20 @@ def _privacy(task: Task) -> Iterator[Measurement]:
 
 
 def _adversaries(
-    task: Task, attacks: Mapping[AdversaryName, Mapping[str, Any]], replies: Mapping[AdversaryName, Answers]
+    task: Task, attacks: Mapping[AdversaryName, Mapping[str, Any]], all_scores: Mapping[AdversaryName, AttackScores]
 ) -> Iterator[Measurement]:
     """Yield the selected attack's measurements of each adversary side by side, where there are several."""
     if len(attacks) == 1:
         return
     for name, attack in attacks.items():
         keys = {"analysis": "adversaries", "recipe": attack["recipe"]}
-        for measurement in _attacks(task, name, attack, replies[name]):
+        for measurement in _attacks(task, name, attack, all_scores[name]):
             if measurement.keys["selected"]:
                 yield replace(measurement, keys={**measurement.keys, **keys})
 
 
-def _ap_of_users(answers: Answers, attack: str, options: Sequence[int]) -> dict[str, float]:
-    rows = ap_by_user(answers.scores("update", attack), answers.truth["update"], options)
+def _ap_of_users(scores: AttackScores, attack: str, options: Sequence[int]) -> dict[str, float]:
+    rows = ap_by_user(scores.of("update", attack), scores.truth["update"], options)
     return {str(row.user_id): row.ap for row in rows}
 
 
@@ -230,11 +230,11 @@ def _details(
     task: Task,
     meta: Meta,
     attacks: Mapping[AdversaryName, Mapping[str, Any]],
-    replies: Mapping[AdversaryName, Answers],
+    all_scores: Mapping[AdversaryName, AttackScores],
 ) -> dict[str, Any]:
     """Return what the page needs besides measurements; most is about the last of the adversaries."""
     config, attack = task.config, attacks[task.config.adversaries[-1]]
-    answers = replies[task.config.adversaries[-1]]
+    scores = all_scores[task.config.adversaries[-1]]
     selected = attack["selected"]
     history = read_json(task.at("utility") / "history.json")
     return {
@@ -261,21 +261,23 @@ def _details(
         },
         "chance_log_loss": attack["chance_log_loss"],
         "by_user": {
-            linkage: [asdict(row) for row in ap_by_user(answers.scores(linkage, selected), truth, attack["options"])]
-            for linkage, truth in answers.truth.items()
+            linkage: [asdict(row) for row in ap_by_user(scores.of(linkage, selected), truth, attack["options"])]
+            for linkage, truth in scores.truth.items()
         },
         "ap_by_user": {
-            adversary: {name: _ap_of_users(replies[adversary], name, result["options"]) for name in result["attacks"]}
+            adversary: {
+                name: _ap_of_users(all_scores[adversary], name, result["options"]) for name in result["attacks"]
+            }
             for adversary, result in attacks.items()
         },
-        "by_round": _by_round(task, attack, answers),
+        "by_round": _by_round(task, attack, scores),
         "checks": {
-            f"{name}/{linkage}": _tested(task, answers, name, linkage, shuffled=True)
+            f"{name}/{linkage}": _tested(task, scores, name, linkage, shuffled=True)
             for name in attack["attacks"]
             for linkage in config.selection.linkages
         },
         "null": {
-            linkage: _tested(task, answers, selected, linkage, shuffled=False) for linkage in config.selection.linkages
+            linkage: _tested(task, scores, selected, linkage, shuffled=False) for linkage in config.selection.linkages
         },
         "data": _describe(task, meta),
     }
@@ -292,11 +294,11 @@ def readable_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     return shown
 
 
-def _by_round(task: Task, attack: Mapping[str, Any], answers: Answers) -> list[dict[str, Any]]:
+def _by_round(task: Task, attack: Mapping[str, Any], scores: AttackScores) -> list[dict[str, Any]]:
     evaluation = task.config.evaluation
     bins = ap_by_round(
-        answers.scores("update", attack["selected"]),
-        answers.truth["update"],
+        scores.of("update", attack["selected"]),
+        scores.truth["update"],
         attack["rounds"],
         evaluation.round_bins,
         seed_for(task.seed, "interval", "rounds"),
@@ -313,11 +315,11 @@ def _by_round(task: Task, attack: Mapping[str, Any], answers: Answers) -> list[d
     return rows
 
 
-def _tested(task: Task, answers: Answers, name: str, linkage: str, *, shuffled: bool) -> dict[str, Any]:
+def _tested(task: Task, scores: AttackScores, name: str, linkage: str, *, shuffled: bool) -> dict[str, Any]:
     rng = numpy_rng(task.seed, "permutation-test", task.prior, name, linkage, shuffled)
     permutations = task.config.evaluation.permutations
     test: PermutationTest = permutation_test(
-        answers.scores(linkage, name, shuffled=shuffled), answers.truth[linkage], rng, permutations
+        scores.of(linkage, name, shuffled=shuffled), scores.truth[linkage], rng, permutations
     )
     return {**asdict(test), "p_two_sided": test.p_two_sided}
 

@@ -12,7 +12,7 @@ from fedprint.data.formats.files import read_json
 from fedprint.evaluation.measure import measure_outcomes
 from fedprint.evaluation.outcomes import outcomes, outcomes_of
 from fedprint.kinds.federation.config import Experiment
-from fedprint.kinds.federation.stages.answers import Answers
+from fedprint.kinds.federation.stages.attack_scores import AttackScores
 from fedprint.lab.graph import Task
 from fedprint.rng import seed_for
 from fedprint.store.index import read_truth
@@ -32,7 +32,7 @@ class Group:
     columns: tuple[int, ...]
 
 
-def measure_strengths(task: Task, attack: Mapping[str, Any], answers: Answers) -> Iterator[Measurement]:
+def measure_strengths(task: Task, attack: Mapping[str, Any], scores: AttackScores) -> Iterator[Measurement]:
     """Yield the selected attack's measurements by chosen strength, and of all protected and unprotected devices.
 
     Nothing where all devices are defended alike. A user's questions are ranked among everybody's, as in the total.
@@ -45,8 +45,8 @@ def measure_strengths(task: Task, attack: Mapping[str, Any], answers: Answers) -
     name, evaluation = attack["selected"], task.config.evaluation
     layers = attack["attacks"][name]["layers"]
     for linkage in task.config.selection.linkages:
-        truth = answers.truth[linkage]
-        everyone = outcomes(answers.scores(linkage, name), truth, truth)
+        truth = scores.truth[linkage]
+        everyone = outcomes(scores.of(linkage, name), truth, truth)
         for group in groups:
             keys = {"analysis": ANALYSIS, "strength": group.strength, "protected": group.protected}
             keys |= {"linkage": linkage, "attack": name, "layers": ",".join(layers) if layers else "all"}

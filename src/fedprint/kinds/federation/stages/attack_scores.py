@@ -1,4 +1,4 @@
-"""The answers of the attack beside the truth: opened by the stages that judge."""
+"""The scores of the attack beside the truth: opened by the stages that judge."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fedprint.store.index import read_truth
 from fedprint.types import AdversaryName, Ints
 
 
-class Answers:
+class AttackScores:
     """Scores (q, m) with the true column (q,), per linkage."""
 
     def __init__(self, scores: Mapping[str, NDArray[Any]], truth: Mapping[str, Ints]) -> None:
         self._scores, self.truth = scores, truth
 
     @classmethod
-    def load(cls, task: Task, adversary: AdversaryName) -> Answers:
-        """Join an adversary's answers with the truth."""
+    def load(cls, task: Task, adversary: AdversaryName) -> AttackScores:
+        """Join an adversary's scores with the truth."""
         folder = task.at("attack") / adversary
         attack = read_json(folder / "attack.json")
         with np.load(folder / "scores.npz", allow_pickle=False) as archive:
@@ -35,6 +35,6 @@ class Answers:
         per_device = np.array([of_device[name] for name in attack["devices"]], dtype=np.int64)
         return cls(scores, {"update": per_update, "device": per_device})
 
-    def scores(self, linkage: str, attack: str, *, shuffled: bool = False) -> NDArray[Any]:
+    def of(self, linkage: str, attack: str, *, shuffled: bool = False) -> NDArray[Any]:
         """Return the scores (q, m) of an attack."""
         return self._scores[f"{linkage}/{attack}{'.shuffled' if shuffled else ''}"]
