@@ -22,7 +22,7 @@ from fedprint.evaluation.rows import NUMBERS, POOLED, Row, read_measurements
 from fedprint.lab.project import find_root
 from fedprint.reports.figures.drawing import INK, MARKERS, SERIES, finish, percent_axis, style
 from fedprint.reports.numbers.plane import NO_DEFENCE
-from fedprint.reports.wording import LINKAGES, METRIC_TITLES, estimate, interval, people, with_unit
+from fedprint.reports.wording import LINKAGES, METRIC_TITLES, people, shown, with_unit
 from fedprint.types import FedprintError
 
 PICTURE = Path("docs/images/recognition.png")
@@ -124,7 +124,7 @@ def _plane(one: Published) -> str:
     rows.append((NO_DEFENCE, "", "", _against(single), _against(pooled)))
     for point in one.points():
         use = one.number(metric="normalised_utility", **point)
-        rows.append((point["strategy"], f"{point['strength']:g}", _number(use), *map(_against, one.ap(**point))))
+        rows.append((point["strategy"], f"{point['strength']:g}", shown(use), *map(_against, one.ap(**point))))
     return f"**{one.name}** ({one.source(single)}; the better adversary in each seed):\n\n{_table(rows)}"
 
 
@@ -145,8 +145,8 @@ def _plane_line(one: Published) -> str:
     left, use = one.ap(**best), one.number(metric="normalised_utility", **best)
     return (
         f"Result: without a defence AP of one update is {_against(single)}, of all updates of a device "
-        f"{_against(pooled)}. {best['strategy']} {best['strength']:g} leaves the least: {_number(left[0])} and "
-        f"{_number(left[1])}, at {_number(use)} the utility. ({one.source(single)}.)"
+        f"{_against(pooled)}. {best['strategy']} {best['strength']:g} leaves the least: {shown(left[0])} and "
+        f"{shown(left[1])}, at {shown(use)} the utility. ({one.source(single)}.)"
     )
 
 
@@ -186,12 +186,8 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (rows[0], ["---"] * len(rows[0]), *rows[1:]))
 
 
-def _number(row: Row) -> str:
-    return f"{with_unit(row['value'], row['unit'])} {interval(estimate(row))}"
-
-
 def _against(row: Row) -> str:
-    return f"{_number(row)} (chance {with_unit(row['chance'], row['unit'])})"
+    return f"{shown(row)} (chance {with_unit(row['chance'], row['unit'])})"
 
 
 KINDS: Mapping[str, Callable[[Sequence[Published]], str]] = {

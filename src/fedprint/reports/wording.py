@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fedprint.evaluation.rows import Row
 
@@ -142,6 +144,30 @@ def interval(estimate: Estimate, digits: int | None = None) -> str:
     return f"[{number(estimate.lo, estimate.unit, places)}, {number(estimate.hi, estimate.unit, places)}]"
 
 
+def valued(estimate: Estimate) -> str:
+    """Return ``84.2 % [79.1, 88.0]``."""
+    return f"{with_unit(estimate.value, estimate.unit)} {interval(estimate)}"
+
+
+def shown(row: Row) -> str:
+    """Return a row as :func:`valued`."""
+    return valued(estimate(row))
+
+
+def ranged(row: Mapping[str, Any] | None, spec: str = ".2f", factor: float = 1.0, sign: str = "") -> str:
+    """Return ``0.57 [0.50, 0.66]`` in the format ``spec``; a dash for None and for what is not finite."""
+    if row is None or row["value"] is None:
+        return MISSING
+    numbers = [row[end] for end in ("value", "lo", "hi")]
+    value, lo, hi = (MISSING if x is None or not math.isfinite(x) else f"{factor * x:{spec}}" for x in numbers)
+    return f"{value}{sign} [{lo}, {hi}]"
+
+
+def percent(row: Mapping[str, Any] | None, spec: str = ".0f") -> str:
+    """Return a fraction as ``62 % [41, 80]``."""
+    return ranged(row, spec, 100.0, " %")
+
+
 def times(estimate: Estimate) -> str:
     """Return value over chance as a ratio, ``49``; a dash without a positive chance."""
     if estimate.value is None or not estimate.chance:
@@ -184,8 +210,7 @@ def verdict_pooled(ap: Estimate, null: NoLink | None = None) -> str:
 
 
 def _against(ap: Estimate) -> str:
-    value = f"{with_unit(ap.value, 'fraction', 1)} {interval(ap, 1)}"
-    return f"average precision {value}; random guessing gets {with_unit(ap.chance, 'fraction', 1)}"
+    return f"average precision {valued(ap)}; random guessing gets {with_unit(ap.chance, 'fraction', 1)}"
 
 
 def _why_not(ap: Estimate, null: NoLink | None) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.evidence import above, shown, together
+from fedprint.reports.claims.evidence import above, together
 from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, State, Verdict, count, verdict_on
 from fedprint.reports.numbers.clients import ALONE, ClientsHead, accuracy_of, gains, growth, points
+from fedprint.reports.wording import shown
 
 Judge = Callable[[ClientsHead, Sequence[Row], str], Finding]
 PAR = 0.03

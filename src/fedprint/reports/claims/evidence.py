@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import Any, Literal
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.verdict import UNTESTED, Finding, State
+from fedprint.reports.claims.verdict import UNTESTED, Finding, State, side
 from fedprint.reports.numbers.evaluations import CONTROL, final_analyses, final_rows, prior_rank
 from fedprint.reports.numbers.paired import PAIRED
-from fedprint.reports.wording import estimate as read
-from fedprint.reports.wording import interval, number, with_unit
+from fedprint.reports.wording import number, shown
 
 Modality = Literal["image", "language", "stars"]
 
@@ -97,9 +96,9 @@ def above(row: Row | None, what: str, level: float | None = None) -> Finding:
     bound = row["chance"] if level is None else level
     if bound is None or row.get("value") is None:
         return UNTESTED
-    state: State = "holds" if row["lo"] > bound else "unclear" if row["value"] > bound else "fails"
-    beside = f"chance {number(bound, row['unit'])}" if level is None else f"limit {number(bound, row['unit'])}"
-    return Finding(state=state, numbers=f"{what} {shown(row)}, {beside}")
+    state = side([(row["value"] - bound, row["lo"] - bound)])
+    beside = "chance" if level is None else "limit"
+    return Finding(state=state, numbers=f"{what} {shown(row)}, {beside} {number(bound, row['unit'])}")
 
 
 def below(row: Row | None, what: str, level: float) -> Finding:
@@ -118,9 +117,7 @@ def larger(a: Row | None, b: Row | None, names: tuple[str, str]) -> Finding:
     """
     if a is None or b is None or a.get("value") is None or b.get("value") is None:
         return UNTESTED
-    gap, lo = difference(a, b)
-    state: State = "holds" if lo > 0 else "unclear" if gap > 0 else "fails"
-    return Finding(state=state, numbers=f"{names[0]} {shown(a)}, {names[1]} {shown(b)}")
+    return Finding(state=side([difference(a, b)]), numbers=f"{names[0]} {shown(a)}, {names[1]} {shown(b)}")
 
 
 def difference(a: Row, b: Row) -> tuple[float, float]:
@@ -137,9 +134,3 @@ def together(findings: Iterable[Finding]) -> Finding:
     order: tuple[State, ...] = ("fails", "unclear", "holds")
     state = min((finding.state for finding in tested), key=order.index)
     return Finding(state=state, numbers="; ".join(finding.numbers for finding in tested))
-
-
-def shown(row: Row) -> str:
-    """Return ``84.2 % [79.1, 88.0]``."""
-    found = read(row)
-    return f"{with_unit(found.value, found.unit)} {interval(found)}"

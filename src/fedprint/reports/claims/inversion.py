@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from fedprint.evaluation.inversion.capability import LEAKED
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, State, Verdict, by_claim, verdict_on
+from fedprint.reports.claims.evidence import together
+from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, State, Verdict, by_claim, side, verdict_on
 from fedprint.reports.numbers.inversion import (
     ALIGNMENT,
     CUT,
@@ -21,12 +22,11 @@ from fedprint.reports.numbers.inversion import (
     RAW,
     READING,
     InversionHead,
-    numbers,
-    percent,
     rows_where,
     scored,
     views,
 )
+from fedprint.reports.wording import percent, ranged
 
 Judge = Callable[[InversionHead, Sequence[Row], str], Finding]
 ALIKE = 0.05
@@ -65,7 +65,7 @@ def spn_leads(metric: str, reading: Mapping[str, str] | None = None) -> Judge:
 
     def judge(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
         attack, _, batches = head.attacks[0]
-        parts, states = [], []
+        findings = []
         for batch in batches:
             found = scored(rows, metric, attack, batch, adversary, keys)
             if "spn" not in found or len(found) < 3:
@@ -73,20 +73,25 @@ def spn_leads(metric: str, reading: Mapping[str, str] | None = None) -> Judge:
             others = {name: row for name, row in found.items() if name in DEFENCES and name != "spn"}
             best = max(others.values(), key=lambda row: float(row["value"]))
             place = {"attack": attack, "attack_batch": batch, "adversary": adversary, **keys}
-            states.append(_side(_gaps(rows, place, found["spn"], best)))
-            shown = ", ".join(f"{name} {numbers(row)}" for name, row in {"spn": found["spn"], **others}.items())
-            parts.append(f"batch {batch}: {shown}")
-        return Finding(state=_worst(states), numbers="; ".join(parts)) if states else UNTESTED
+            shown = ", ".join(f"{name} {ranged(row)}" for name, row in {"spn": found["spn"], **others}.items())
+            state = side(_leads(rows, place, found["spn"], best))
+            findings.append(Finding(state=state, numbers=f"batch {batch}: {shown}"))
+        return together(findings)
 
     return judge
 
 
-def _gaps(rows: Sequence[Row], place: Mapping[str, object], spn: Row, best: Row) -> list[tuple[float, float, float]]:
-    """Return (value, lo, hi) of how far spn leads: paired where images allow, else from both intervals."""
+def _leads(rows: Sequence[Row], place: Mapping[str, object], spn: Row, best: Row) -> list[tuple[float, float]]:
+    """Return value and lower end of how far spn leads: paired where images allow, else from both intervals."""
     if spn["metric"] == "cap_reconstruction":
         paired = rows_where(rows, metric="cap_difference", defence="spn", variant=MAIN, **place)
-        return [(row["value"], row["lo"], row["hi"]) for row in paired]
-    return [(spn["value"] - best["value"], spn["lo"] - best["hi"], spn["hi"] - best["lo"])]
+        return [(row["value"], row["lo"]) for row in paired]
+    return [_apart(spn, best)]
+
+
+def _apart(a: Row, b: Row) -> tuple[float, float]:
+    """Return ``a - b`` and its lower end, as if both intervals erred at once."""
+    return a["value"] - b["value"], a["lo"] - b["hi"]
 
 
 def labels_leak(names: Sequence[str], *, safe: bool) -> Judge:
@@ -122,9 +127,9 @@ def labels_by_batch(head: InversionHead, rows: Sequence[Row], adversary: str) ->
     if len(set(batches)) < 2 or not names:
         return UNTESTED
     pairs = [(ends[0][name], ends[1][name]) for name in names]
-    gaps = [(b["value"] - a["value"], b["lo"] - a["hi"], b["hi"] - a["lo"]) for a, b in pairs]
-    shown = "; ".join(f"{name} {numbers(a)} to {numbers(b)}" for name, (a, b) in zip(names, pairs, strict=True))
-    return Finding(state=_side(gaps), numbers=f"CAP from batch {min(batches)} to {max(batches)}: {shown}")
+    shown = "; ".join(f"{name} {ranged(a)} to {ranged(b)}" for name, (a, b) in zip(names, pairs, strict=True))
+    state = side(_apart(b, a) for a, b in pairs)
+    return Finding(state=state, numbers=f"CAP from batch {min(batches)} to {max(batches)}: {shown}")
 
 
 def percent_of(row: Row) -> str:
@@ -169,11 +174,10 @@ def green_costs(head: InversionHead, rows: Sequence[Row], adversary: str) -> Fin
             if not r.get("region")
         ]
         if row["defence"] in ("dp", "ppdl_0.05", "ppdl_0.3") and ratios and ratios[0]["value"] < 1:
-            lost.append((plain[0]["value"] - row["value"], plain[0]["lo"] - row["hi"], row))
+            lost.append((*_apart(plain[0], row), row))
     if not lost:
         return UNTESTED
-    least = min(lost, key=lambda one: one[0])
-    state: State = "holds" if all(low > drop for _, low, _ in lost) else "unclear" if least[0] > drop else "fails"
+    state = side((value - drop, low - drop) for value, low, _ in lost)
     shown = "; ".join(
         f"{row['defence']} at {row['strength']:g} loses {100 * value:.1f} points" for value, _, row in lost
     )
@@ -191,9 +195,8 @@ def spn_keeps_accuracy(head: InversionHead, rows: Sequence[Row], adversary: str)
     if any(len(found) < head.strengths.get(name, 0) for name, found in (("spn", own), ("dp", others))):
         return UNTESTED  # the worst strength may be one that diverged
     worst, noisy = (min(found, key=lambda row: float(row["value"])) for found in (own, others))
-    gap = (worst["value"] - noisy["value"], worst["lo"] - noisy["hi"], worst["hi"] - noisy["lo"])
     shown = f"worst of spn {percent(worst)}, worst of dp {percent(noisy)}, no mechanism {percent(plain[0])}"
-    return Finding(state=_side([gap]), numbers=shown)
+    return Finding(state=side([_apart(worst, noisy)]), numbers=shown)
 
 
 def more_bits(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
@@ -208,10 +211,9 @@ def more_bits(head: InversionHead, rows: Sequence[Row], adversary: str) -> Findi
         if beside is None or _bits(row) == _bits(beside):
             continue
         more = _bits(row) > _bits(beside)
-        value, low, high = (float(row[end]) for end in ("value", "lo", "hi"))
-        gaps.append((value, low, high) if more else (-value, -high, -low))
-        parts.append(f"{_bits(row)} bits: rMSE {numbers(row)} above that of {_bits(beside)} bits, {numbers(beside)}")
-    return Finding(state=_side(gaps), numbers="; ".join(parts)) if gaps else UNTESTED
+        gaps.append((row["value"], row["lo"]) if more else (-row["value"], -row["hi"]))
+        parts.append(f"{_bits(row)} bits: rMSE {ranged(row)} above that of {_bits(beside)} bits, {ranged(beside)}")
+    return Finding(state=side(gaps), numbers="; ".join(parts))
 
 
 def laplace_alike(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
@@ -223,7 +225,7 @@ def laplace_alike(head: InversionHead, rows: Sequence[Row], adversary: str) -> F
     (row,) = found
     inside, outside = -ALIKE < row["lo"] <= row["hi"] < ALIKE, row["lo"] > ALIKE or row["hi"] < -ALIKE
     state: State = "holds" if inside else "fails" if outside else "unclear"
-    return Finding(state=state, numbers=f"CAP of Laplacian above Gaussian noise {numbers(row, 3)}, margin {ALIKE:g}")
+    return Finding(state=state, numbers=f"CAP of Laplacian above Gaussian noise {ranged(row, '.3f')}, margin {ALIKE:g}")
 
 
 def tracing_by_participants(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
@@ -237,31 +239,16 @@ def tracing_by_participants(head: InversionHead, rows: Sequence[Row], adversary:
     means = []
     for count in counts:
         own = [row for row in found if row["participants"] == count]
-        means.append([sum(float(row[end]) for row in own) / len(own) for end in ("value", "lo", "hi")])
-    fewest, most = means[0], means[-1]
-    gap = (fewest[0] - most[0], fewest[1] - most[2], fewest[2] - most[1])
-    shown = ", ".join(f"{n} participants {100 * m[0]:.0f} %" for n, m in zip(counts, means, strict=True))
-    return Finding(state=_side([gap]), numbers=f"traced among {shown} (dp, mean of strengths)")
+        means.append({end: sum(float(row[end]) for row in own) / len(own) for end in ("value", "lo", "hi")})
+    shown = ", ".join(f"{n} participants {100 * m['value']:.0f} %" for n, m in zip(counts, means, strict=True))
+    state = side([_apart(means[0], means[-1])])
+    return Finding(state=state, numbers=f"traced among {shown} (dp, mean of strengths)")
 
 
 def _bits(row: Row) -> int:
     import json
 
     return int(next(one["bits"] for one in json.loads(str(row["defence_params"])) if one["name"] == "spn"))
-
-
-def _side(gaps: Sequence[tuple[float, float, float]]) -> State:
-    """Return holds when every gap's interval is above 0, unclear when every value is, else fails."""
-    if not gaps:
-        return "untested"
-    if all(low > 0 for _, low, _ in gaps):
-        return "holds"
-    return "unclear" if all(value > 0 for value, _, _ in gaps) else "fails"
-
-
-def _worst(states: Sequence[State]) -> State:
-    order: tuple[State, ...] = ("fails", "unclear", "holds")
-    return next((state for state in order if state in states), "untested")
 
 
 CONCLUSIONS: tuple[Claim[Judge], ...] = (
@@ -368,11 +355,11 @@ def _members(head: InversionHead, rows: Sequence[Row]) -> list[str]:
     defended = [row for row in aucs if row["defence"] in DEFENCES]
     if not defended:
         return []
-    bare = next((f" {numbers(row)} without a defence and" for row in aucs if row["defence"] == "none"), "")
+    bare = next((f" {ranged(row)} without a defence and" for row in aucs if row["defence"] == "none"), "")
     best = min(defended, key=lambda row: float(row["value"]))
     return [
         f"Whether an image that it holds is in a gradient, the {head.headline} adversary tells with an AUC of{bare} "
-        f"{numbers(best)} under the best defence, {best['defence']} at strength {best['strength']:g} (guessing: 0.50)."
+        f"{ranged(best)} under the best defence, {best['defence']} at strength {best['strength']:g} (guessing: 0.50)."
     ]
 
 

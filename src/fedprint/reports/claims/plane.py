@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, State, Verdict, verdict_on
+from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, State, Verdict, side, verdict_on
 from fedprint.reports.numbers.plane import Entry, measured
+from fedprint.reports.wording import percent, ranged
 
 CUT = 0.75
 """What mm-aug at alpha = 0.5 took from the AP on OpenImages."""
@@ -108,13 +109,11 @@ def less_at_equal_strength(own: str) -> Judge:
         if not known:
             return UNTESTED
         said = "; ".join(
-            f"{mine.name}: {_cut(row)} less AP, utility {_ratio(found.utility(mine))} and "
-            f"{_ratio(found.utility(other))} of mm-aug"
+            f"{mine.name}: {_cut(row)} less AP, utility {ranged(found.utility(mine))} and "
+            f"{ranged(found.utility(other))} of mm-aug"
             for mine, other, row in known
         )
-        rows = [row for _, _, row in known]
-        clear, order = all(row["lo"] > 0 for row in rows), all(row["value"] > 0 for row in rows)
-        return Finding(state="holds" if clear else "unclear" if order else "fails", numbers=said)
+        return Finding(state=side((row["value"], row["lo"]) for _, _, row in known), numbers=said)
 
     return judge
 
@@ -182,7 +181,7 @@ def noise_loses(found: Sweep) -> Finding:
     if not known:
         return UNTESTED
     both = [
-        f"{entry.name}: {_cut(cut)} of AP gone at utility {_ratio(utility)}"
+        f"{entry.name}: {_cut(cut)} of AP gone at utility {ranged(utility)}"
         for entry, cut, utility in known
         if cut["value"] > LITTLE and utility["value"] > MUCH
     ]
@@ -202,7 +201,7 @@ def replacement_costs(found: Sweep) -> Finding:
         return UNTESTED
     kept = [row for _, row in rows if row["value"] >= MUCH]
     state: State = "fails" if kept else "holds" if all(row["hi"] < MUCH for _, row in rows) else "unclear"
-    return Finding(state=state, numbers="; ".join(f"{entry.name}: utility {_ratio(row)}" for entry, row in rows))
+    return Finding(state=state, numbers="; ".join(f"{entry.name}: utility {ranged(row)}" for entry, row in rows))
 
 
 def exceeds_one(found: Sweep) -> Finding:
@@ -211,8 +210,7 @@ def exceeds_one(found: Sweep) -> Finding:
     if not rows:
         return UNTESTED
     entry, row = max(rows, key=lambda each: each[1]["value"])
-    state: State = "holds" if row["lo"] > 1 else "unclear" if row["value"] > 1 else "fails"
-    return Finding(state=state, numbers=f"{entry.name}: utility {_ratio(row)}")
+    return Finding(state=side([(row["value"] - 1, row["lo"] - 1)]), numbers=f"{entry.name}: utility {ranged(row)}")
 
 
 CLAIMS: tuple[Claim[Judge], ...] = (
@@ -252,8 +250,4 @@ def _at_least(row: Row, share: float, name: str) -> Finding:
 
 
 def _cut(row: Row) -> str:
-    return f"{100 * row['value']:z.0f} % [{100 * row['lo']:z.0f}, {100 * row['hi']:z.0f}]"
-
-
-def _ratio(row: Row) -> str:
-    return f"{row['value']:.2f} [{row['lo']:.2f}, {row['hi']:.2f}]"
+    return percent(row, "z.0f")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -52,6 +52,16 @@ class Verdict:
     state: str
     result: str
     numbers: str
+
+
+def side(gaps: Iterable[tuple[float, float]]) -> State:
+    """Return the state of "all are above 0" by (value, lower end of its interval): see :data:`STATES`."""
+    known = list(gaps)
+    if not known:
+        return "untested"
+    if all(low > 0 for _, low in known):
+        return "holds"
+    return "unclear" if all(value > 0 for value, _ in known) else "fails"
 
 
 def verdict_on(claim: Claim[Any], finding: Finding, member: str, dataset: str) -> Verdict:

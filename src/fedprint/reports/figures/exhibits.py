@@ -9,7 +9,7 @@ from fedprint.reports.figures.drawing import GRID, MARKERS, MUTED, PEOPLE, SERIE
 from fedprint.reports.figures.panels import WIDTH, blank_figure, heat_map
 from fedprint.reports.numbers.evaluations import CONTROL, Evaluation, Exhibit, exhibits_of
 from fedprint.reports.numbers.order import prior_title
-from fedprint.reports.wording import number, people
+from fedprint.reports.wording import number, people, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -173,7 +173,4 @@ def _user(row: Mapping[str, Any]) -> str:
 
 
 def _share(found: Mapping[str, float] | None) -> str:
-    if not found:
-        return "unknown"
-    value, lo, hi = (number(found[key], "fraction", 0) for key in ("value", "lo", "hi"))
-    return f"{value} % [{lo}, {hi}]"
+    return percent(found) if found else "unknown"

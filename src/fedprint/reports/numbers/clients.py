@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedprint.evaluation.rows import POOLED, Row
+from fedprint.reports.wording import ranged
 
 ALONE = "standalone"
 
@@ -58,8 +59,7 @@ def growth(rows: Sequence[Row], partition: str, better: str, worse: str) -> Row 
 
 def points(row: Row) -> str:
     """Return a difference of accuracies in points: ``+5.0 [+3.9, +6.1]``."""
-    value, lo, hi = (100 * float(row[key]) for key in ("value", "lo", "hi"))
-    return f"{value:+.1f} [{lo:+.1f}, {hi:+.1f}]"
+    return ranged(row, "+.1f", 100.0)
 
 
 def _versus(rows: Sequence[Row], metric: str, partition: str, better: str, worse: str) -> list[Row]:

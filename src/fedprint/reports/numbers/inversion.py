@@ -197,21 +197,6 @@ def row_where(rows: Sequence[Row], **keys: Any) -> Row | None:
     return found[0] if len(found) == 1 else None
 
 
-def numbers(row: Row | None, digits: int = 2, factor: float = 1.0) -> str:
-    """Return ``0.57 [0.50, 0.66]``; a dash for None, for an end that is not finite too."""
-    if row is None or row["value"] is None:
-        return "–"
-    shown = [_number(row[end], digits, factor) for end in ("value", "lo", "hi")]
-    return f"{shown[0]} [{shown[1]}, {shown[2]}]"
-
-
-def percent(row: Row | None) -> str:
-    """Return a fraction as ``62 % [41, 80]``."""
-    if row is None or row["value"] is None:
-        return "–"
-    return f"{100 * row['value']:.0f} % [{_number(row['lo'], 0, 100)}, {_number(row['hi'], 0, 100)}]"
-
-
 def scored(
     rows: Sequence[Row],
     metric: str,
@@ -255,7 +240,3 @@ def attacker(attack: str, variant: str, network: str) -> str:
 def named(row: Row) -> str:
     """Return the mechanism, with its variant where it is an ablation."""
     return str(row["defence"]) if row["variant"] == MAIN else f"{row['defence']} ({row['variant']})"
-
-
-def _number(value: float | None, digits: int, factor: float) -> str:
-    return "–" if value is None or not np.isfinite(value) else f"{factor * value:.{digits}f}"

@@ -22,6 +22,7 @@ from fedprint.evaluation.planes import (
 from fedprint.evaluation.rows import NUMBERS, POOLED, Row, pool_seeds
 from fedprint.evaluation.tradeoff import Point, pareto_front
 from fedprint.reports.numbers.evaluations import CHOSEN
+from fedprint.reports.wording import MISSING
 
 NO_DEFENCE = "no defence"
 POOLED_METRICS = ("ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5")
@@ -44,6 +45,11 @@ class Entry:
     def label(self) -> str:
         """The strategy's name in words."""
         return self.strategy or NO_DEFENCE
+
+    @property
+    def amount(self) -> str:
+        """The strength in words."""
+        return MISSING if self.strength is None else f"{self.strength:g}"
 
     @property
     def name(self) -> str:

@@ -22,8 +22,8 @@ from fedprint.reports.pages.plane_privacy import (
     privacy_table,
     privacy_words,
 )
-from fedprint.reports.tables.analyses import ResultTable, TableLine
-from fedprint.reports.wording import MISSING, estimate, with_unit
+from fedprint.reports.tables.analyses import ResultTable, TableLine, cell
+from fedprint.reports.wording import MISSING, percent, ranged, with_unit
 
 CENTRAL = "dp-fedavg"
 USEFUL = 0.9
@@ -126,16 +126,13 @@ def plane_table(head: PlaneHead, entries: Sequence[Entry]) -> ResultTable:
     """Return every point with its utility, and AP, AP over chance and reduction per adversary."""
     plain, lines = entries[0], []
     for entry in measured(entries):
-        cells: list[Any] = [estimate(entry.utility(plain))]
+        rows: list[Row | None] = [entry.utility(plain)]
         for name in head.adversaries:
             reduction = entry.reduction(plain, name) if entry.strategy else None
-            linked = entry.linked(name)
-            cells += [estimate(entry.attack(name)), estimate(entry.over_chance(name))]
-            cells += [estimate(row) if row else None for row in (reduction, linked)]
-        cells += [estimate(entry.attack(name)) for name in head.readings if name == BEST]
-        strength = MISSING if entry.strength is None else f"{entry.strength:g}"
-        labels = (entry.label, strength, entry.view(head.readings[-1]))
-        lines.append(TableLine(labels=labels, cells=tuple(cells)))
+            rows += [entry.attack(name), entry.over_chance(name), reduction, entry.linked(name)]
+        rows += [entry.attack(name) for name in head.readings if name == BEST]
+        labels = (entry.label, entry.amount, entry.view(head.readings[-1]))
+        lines.append(TableLine(labels=labels, cells=tuple(map(cell, rows))))
     heads = [f"{name}: {what}" for name in head.adversaries for what in COLUMNS]
     heads += [f"{name}: AP" for name in head.readings if name == BEST]
     return ResultTable(
@@ -164,8 +161,7 @@ def overhead_table(entries: Sequence[Entry]) -> ResultTable:
             _milliseconds(costs["update_seconds_per_device"]),
             MISSING if costs["cluster_seconds"] is None else f"{costs['cluster_seconds']:.2f} s",
         )
-        strength = MISSING if entry.strength is None else f"{entry.strength:g}"
-        lines.append(TableLine(labels=(entry.label, strength), cells=cells))
+        lines.append(TableLine(labels=(entry.label, entry.amount), cells=cells))
     return ResultTable(
         name="overhead",
         title="Overhead",
@@ -197,7 +193,7 @@ def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
     base, seeds = plain.attack(BEST), len(plain.points)
     said = [
         f"Without a defence an anonymous update of {head.dataset} identifies its sender with average precision "
-        f"{_interval(base)}; random guessing gets {with_unit(base['chance'], 'fraction')} "
+        f"{percent(base, '.1f')}; random guessing gets {with_unit(base['chance'], 'fraction')} "
         f"({head.setting(plain.view(BEST))}; {seeds} {'seed' if seeds == 1 else 'seeds'})."
     ]
     useful = [entry for entry in measured(entries) if entry.strategy and entry.utility(plain)["value"] >= USEFUL]
@@ -205,8 +201,8 @@ def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
         best = min(useful, key=lambda entry: float(entry.attack(BEST)["value"]))
         said.append(
             f"Of the defences that keep {100 * USEFUL:.0f} % of the utility, {best.name} leaves the least: average "
-            f"precision {_interval(best.attack(BEST))} against the better of the adversaries, at utility "
-            f"{_ratio(best.utility(plain))} of no defence (view {best.view(BEST)})."
+            f"precision {percent(best.attack(BEST), '.1f')} against the better of the adversaries, at utility "
+            f"{ranged(best.utility(plain))} of no defence (view {best.view(BEST)})."
         )
     for entry in measured(entries):
         if (entry.strategy, entry.strength) != ("mm-aug", 0.5):
@@ -216,7 +212,7 @@ def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
         if cuts:
             said.append(
                 f"mm-aug at alpha = 0.5 changes that average precision by {changes} (published: 75 % less), at utility "
-                f"{_ratio(entry.utility(plain))} of no defence."
+                f"{ranged(entry.utility(plain))} of no defence."
             )
     return said
 
@@ -227,10 +223,6 @@ def _change(cut: Row) -> str:
     return f"{value:+.0f} % [{lo:+.0f}, {hi:+.0f}]"
 
 
-def _ratio(row: Row) -> str:
-    return f"{row['value']:.2f} [{row['lo']:.2f}, {row['hi']:.2f}]"
-
-
 def central_words(head: PlaneHead, entries: Sequence[Entry]) -> str | None:
     """Say, with the numbers, that central differential privacy does not protect from who sees updates."""
     found = [entry for entry in measured(entries) if entry.strategy == CENTRAL and entry.strength is not None]
@@ -238,7 +230,7 @@ def central_words(head: PlaneHead, entries: Sequence[Entry]) -> str | None:
         return None
     strongest = max(found, key=lambda entry: entry.strength or 0.0)
     name = head.adversaries[-1]
-    row, base = _interval(strongest.attack(name)), _interval(entries[0].attack(name))
+    row, base = (percent(entry.attack(name), ".1f") for entry in (strongest, entries[0]))
     return (
         f"Central differential privacy does not protect against a server that sees updates: {CENTRAL} clips on the "
         "device and adds its noise on the server, after the server has seen each clipped update. At its largest noise "
@@ -246,10 +238,6 @@ def central_words(head: PlaneHead, entries: Sequence[Entry]) -> str | None:
         f"({head.setting(strongest.view(name))}). What remains of a reduction comes from the clipping and from the "
         "worse global model, not from the guarantee, which is about released models (view central)."
     )
-
-
-def _interval(row: Row) -> str:
-    return f"{100 * row['value']:.1f} % [{100 * row['lo']:.1f}, {100 * row['hi']:.1f}]"
 
 
 def _shown(row: Row | None) -> Mapping[str, Any] | None:

@@ -8,8 +8,7 @@ from fedprint.evaluation.planes import over_seeds
 from fedprint.evaluation.rows import Row
 from fedprint.reports.numbers.evaluations import CHOSEN
 from fedprint.reports.numbers.plane import Entry, measured
-from fedprint.reports.tables.analyses import ResultTable, TableLine
-from fedprint.reports.wording import estimate
+from fedprint.reports.tables.analyses import ResultTable, TableLine, cell
 
 KINDS = {True: "protected", False: "not protected"}
 
@@ -19,7 +18,7 @@ def choices_table(entries: Sequence[Entry]) -> ResultTable | None:
     lines = [
         TableLine(
             labels=(entry.name, row["adversary"], row["view"]),
-            cells=tuple(estimate(found) if (found := recognised(entry, kind)) else None for kind in KINDS),
+            cells=tuple(cell(recognised(entry, kind)) for kind in KINDS),
         )
         for entry in measured(entries)
         if (row := recognised(entry, True) or recognised(entry, False))

@@ -15,8 +15,8 @@ from fedprint.reports.figures.drawing import MARKERS, MUTED, SERIES, Drawing, fi
 from fedprint.reports.figures.panels import WIDTH, blank_figure, shared_legend
 from fedprint.reports.numbers.evaluations import CHOSEN
 from fedprint.reports.numbers.plane import Entry, measured
-from fedprint.reports.tables.analyses import ResultTable, TableLine
-from fedprint.reports.wording import MISSING, Estimate, estimate, for_a_user
+from fedprint.reports.tables.analyses import ResultTable, TableLine, cell
+from fedprint.reports.wording import for_a_user, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,8 +104,8 @@ def privacy_table(entries: Sequence[Entry]) -> ResultTable:
     }
     lines = [
         TableLine(
-            labels=(entry.label, MISSING if entry.strength is None else f"{entry.strength:g}", epsilon_words(entry)),
-            cells=tuple(_cell(read(entry)) for read in heads.values()),
+            labels=(entry.label, entry.amount, epsilon_words(entry)),
+            cells=tuple(cell(read(entry)) for read in heads.values()),
         )
         for entry in measured(entries)
     ]
@@ -125,10 +125,6 @@ def privacy_table(entries: Sequence[Entry]) -> ResultTable:
 
 def _reader(metric: str, view: str, attack: str | None = None) -> Reader:
     return lambda entry: attack_row(entry, metric, view, attack)
-
-
-def _cell(row: Row | None) -> Estimate | None:
-    return None if row is None else estimate(row)
 
 
 def _knowing_words(entries: Sequence[Entry]) -> str:
@@ -166,12 +162,13 @@ def privacy_words(entries: Sequence[Entry]) -> list[str]:
         return []
     _, strongest = min(private, key=lambda pair: pair[0])
     plain = entries[0]
+    ap, plain_ap = (percent(entry.attack("adaptive"), ".1f") for entry in (strongest, plain))
     said = [
         f"The smallest promise here is epsilon = {epsilon_words(strongest)} ({strongest.name})."
         f"{_silent_words(entries)} It does not hold against a server that sees updates: the "
         "noise comes after them. Under view local that server tells members from others with "
         f"{_auc(strongest, 'local')}, without a defence {_auc(plain, 'local')}, and names the sender of an update with "
-        f"AP {_percent(strongest.attack('adaptive'))}, without a defence {_percent(plain.attack('adaptive'))}.",
+        f"AP {ap}, without a defence {plain_ap}.",
         f"Nor does it hold for sums before the noise (view aggregate): {_auc(strongest, 'aggregate')}, without a "
         f"defence {_auc(plain, 'aggregate')}. It is about released models (view central): "
         f"{_auc(strongest, 'central')}, without a defence {_auc(plain, 'central')}.{_knowing_words(entries)}",
@@ -196,11 +193,7 @@ def broken(entries: Sequence[Entry]) -> list[str]:
 
 def _auc(entry: Entry, view: str) -> str:
     row = attack_row(entry, AUC, view)
-    return f"an AUC of {_percent(row)}" if row else "an AUC that was not measured"
-
-
-def _percent(row: Row) -> str:
-    return f"{100 * row['value']:.1f} % [{100 * row['lo']:.1f}, {100 * row['hi']:.1f}]"
+    return f"an AUC of {percent(row, '.1f')}" if row else "an AUC that was not measured"
 
 
 # ---- the figure ----------------------------------------------------------------------------------------------------

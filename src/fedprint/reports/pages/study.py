@@ -11,7 +11,7 @@ from fedprint.reports.figures.study import draw_study
 from fedprint.reports.pages.html import Page, write_page
 from fedprint.reports.pages.study_privacy import guarantee_words, guarantees_table, search_note
 from fedprint.reports.tables.analyses import ResultTable, TableLine
-from fedprint.reports.wording import MISSING, Estimate, number
+from fedprint.reports.wording import MISSING, Estimate, number, percent
 from fedprint.tuning.result import OperatingPoint, SearchResult
 
 LINKED: Mapping[str, str] = {"update": "AP of an update", "device": "linked AP"}
@@ -209,7 +209,7 @@ def _estimate(point: OperatingPoint, name: str, value: float | None, chance: flo
 
 def _of_adversary(point: OperatingPoint, name: str) -> str | None:
     found = point.by_adversary.get(name)
-    return f"{_percent(found['value'])} [{_bare(found['lo'])}, {_bare(found['hi'])}]" if found else None
+    return percent(found, ".1f") if found else None
 
 
 def _ends(point: OperatingPoint, name: str) -> str:

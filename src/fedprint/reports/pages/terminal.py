@@ -5,21 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
 
 from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.reports.numbers.clients import accuracy_of, final
 from fedprint.reports.numbers.evaluations import CHOSEN, final_rows
-from fedprint.reports.numbers.inversion import DEFENCES, MAIN, numbers, of_variant, percent, scored
+from fedprint.reports.numbers.inversion import DEFENCES, MAIN, of_variant, scored
 from fedprint.reports.pages.html import read_summary
 from fedprint.reports.tables.federation import AttackLine, AttackTable, attack_tables, utility_lines
-from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, TRAININGS, Estimate, interval, with_unit
+from fedprint.reports.wording import (
+    LINKAGES,
+    METRIC_TITLES,
+    MISSING,
+    TRAININGS,
+    interval,
+    percent,
+    ranged,
+    valued,
+    with_unit,
+)
 
-if TYPE_CHECKING:
-    from rich.console import JustifyMethod
-    from rich.table import Table
-
-COLUMNS = ("prior", "linkage", "attacker", "AP", "95 %", "chance", "×", "n", "users")
+NUMBERS = ("AP", "95 %", "chance", "×", "n", "users")
 
 
 def summary_table(report_folder: Path) -> Table:
@@ -28,8 +38,6 @@ def summary_table(report_folder: Path) -> Table:
     Raises:
         FedprintError: the folder holds no report.
     """
-    from rich.markup import escape
-
     folder = Path(report_folder)
     summary = read_summary(folder)
     for mark, make in TABLES.items():
@@ -38,16 +46,15 @@ def summary_table(report_folder: Path) -> Table:
     rows = final_rows(read_measurements(folder / "measurements.jsonl"))
     table = _table(folder, summary, [*summary["verdict"], *_utilities(summary["prior"], rows)])
     table.collapse_padding, table.pad_edge = True, False
-    for column in COLUMNS:
+    for column in ("prior", "linkage", "attacker", *NUMBERS):
         table.add_column(
-            column, justify="left" if column in COLUMNS[:3] else "right", overflow="fold", no_wrap=column == "95 %"
+            column, justify="right" if column in NUMBERS else "left", overflow="fold", no_wrap=column == "95 %"
         )
-    for found in attack_tables(rows):
+    for attacks in attack_tables(rows):
         for linkage in LINKAGES:
-            for line, note in _lines(found, linkage):
-                style = "bold" if line.chosen else "dim"
-                cells = _cells(found.prior, linkage, f"{line.attack}{note}", line)
-                table.add_row(*(escape(cell) for cell in cells), style=style)
+            for line, note in _lines(attacks, linkage):
+                cells = (attacks.prior, linkage, f"{line.attack}{note}", *_numbers(line, linkage))
+                table.add_row(*map(escape, cells), style="bold" if line.chosen else "dim")
         table.add_section()
     return table
 
@@ -58,8 +65,6 @@ def published_table(folder: Path) -> Table:
     Raises:
         FedprintError: the folder holds no measurements.
     """
-    from rich.table import Table
-
     rows = read_measurements(folder / "measurements.jsonl")
     file = folder / "metrics.json"
     metrics = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -72,29 +77,24 @@ def published_table(folder: Path) -> Table:
 
 def suite_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return the chosen attacker of every member and prior on single updates."""
-    from rich.markup import escape
-
-    notes = [f"{name} failed: {reason}" for name, reason in summary["failures"].items()]
-    table = _table(folder, summary, notes)
+    table = _table(folder, summary, [f"{name} failed: {reason}" for name, reason in summary["failures"].items()])
     table.padding, table.pad_edge = 0, False  # so that 80 columns hold it
-    for column in ("member", "prior", "attacker", *COLUMNS[3:]):
-        justify: JustifyMethod = "left" if column in ("member", "prior", "attacker") else "right"
-        table.add_column(column, justify=justify, no_wrap=column != "attacker", overflow="fold")
+    for column in ("member", "prior", "attacker", *NUMBERS):
+        table.add_column(
+            column, justify="right" if column in NUMBERS else "left", overflow="fold", no_wrap=column != "attacker"
+        )
     rows = read_measurements(folder / "measurements.jsonl")
     for member in summary["members"]:
-        own = final_rows([row for row in rows if row["member"] == member["name"]])
-        for found in attack_tables(own):
-            for line in (line for line in found.lines if line.chosen and _value(line, "update") is not None):
-                prior, _, *numbers = _cells(found.prior, "update", line.attack, line)
-                table.add_row(escape(member["name"]), prior, *map(escape, numbers))
+        for attacks in attack_tables(final_rows([row for row in rows if row["member"] == member["name"]])):
+            if (line := attacks.best) is not None and _ap(line, "update") is not None:
+                cells = (member["name"], attacks.prior, line.attack, *_numbers(line, "update"))
+                table.add_row(*map(escape, cells))
         table.add_section()
     return table
 
 
 def plane_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return every point of a sweep: utility, and AP over chance for each adversary; the front is marked."""
-    from rich.markup import escape
-
     plane = json.loads((folder / "plane.json").read_text(encoding="utf-8"))
     names = summary["adversaries"]
     columns = ("strategy", "strength", "utility", *(f"{name}: AP / chance" for name in names))
@@ -103,18 +103,15 @@ def plane_table(folder: Path, summary: Mapping[str, Any]) -> Table:
         strength = MISSING if point["strength"] is None else f"{point['strength']:g}"
         cells = [point["error"] or MISSING] if "utility" not in point else [f"{point['utility']['value']:.2f}"]
         for name in names if "utility" in point else ():
-            found = point["adversaries"][name]
-            ratio = found["ap_over_chance"]
-            mark = "  on the front" if found["on_front"] else ""
-            cells.append(f"{ratio['value']:.1f} [{ratio['lo']:.1f}, {ratio['hi']:.1f}]{mark}")
-        table.add_row(*(escape(cell) for cell in (point["strategy"], strength, *cells)))
+            numbers = point["adversaries"][name]
+            mark = "  on the front" if numbers["on_front"] else ""
+            cells.append(f"{ranged(numbers['ap_over_chance'], '.1f')}{mark}")
+        table.add_row(*map(escape, (point["strategy"], strength, *cells)))
     return table
 
 
 def study_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return the operating point of every strategy, and why one does not keep below the ceiling."""
-    from rich.markup import escape
-
     points = json.loads((folder / "operating_points.json").read_text(encoding="utf-8"))
     notes = [f"{point['strategy']}: {point['note']}" for point in points if not point["feasible"]]
     columns = ("strategy", "parameters", "keeps below", "utility", "AP, %", "linked AP, %", "ceiling, %")
@@ -123,32 +120,27 @@ def study_table(folder: Path, summary: Mapping[str, Any]) -> Table:
         utility = MISSING if point["utility"] is None else f"{point['utility']:.3f}"
         shares = [point[name] for name in ("attack_ap", "linked_ap", "ceiling")]
         cells = [utility, *(MISSING if share is None else f"{100 * share:.1f}" for share in shares)]
-        found = ", ".join(f"{name} = {value:.4g}" for name, value in point["parameters"].items()) or MISSING
-        table.add_row(escape(point["strategy"]), escape(found), "yes" if point["feasible"] else "no", *cells)
+        settings = ", ".join(f"{name} = {value:.4g}" for name, value in point["parameters"].items()) or MISSING
+        table.add_row(escape(point["strategy"]), escape(settings), "yes" if point["feasible"] else "no", *cells)
     return table
 
 
 def audit_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return both epsilons of every audit."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    verdicts = dict.fromkeys(found["verdict"] for found in summary["audits"])
     columns = ("epsilon, at least", "confidence", "accounted for", "delta", "rounds", "guesses", "right ones")
+    verdicts = dict.fromkeys(audit["verdict"] for audit in summary["audits"])
     table = Table(*columns, title=escape(summary["title"]), caption="\n".join(verdicts), caption_justify="left")
-    for found in summary["audits"]:
-        promised = found["accounted"]["value"]
-        accounted = "infinite" if promised is None else f"{promised:.3f} ({found['accounted']['accountant']})"
-        counts = (str(found[name]) for name in ("rounds", "guesses", "correct"))
-        delta = f"{found['accounted']['delta']:g}"
-        table.add_row(f"{found['bound']:.3f}", f"{100 * found['confidence']:g} %", accounted, delta, *counts)
+    for audit in summary["audits"]:
+        promise = audit["accounted"]
+        accounted = "infinite" if promise["value"] is None else f"{promise['value']:.3f} ({promise['accountant']})"
+        counts = (str(audit[name]) for name in ("rounds", "guesses", "correct"))
+        confidence = f"{100 * audit['confidence']:g} %"
+        table.add_row(f"{audit['bound']:.3f}", confidence, accounted, f"{promise['delta']:g}", *counts)
     return table
 
 
 def inversion_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return the CAP scores against reconstruction of the papers' grid, by attack, batch and adversary."""
-    from rich.markup import escape
-
     rows = of_variant(read_measurements(folder / "measurements.jsonl"), MAIN)
     names = ("none", *DEFENCES)
     columns = ("attack", "batch", "adversary", *(f"CAP {name}" for name in names))
@@ -156,50 +148,43 @@ def inversion_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     for attack, _, batches in summary["attacks"]:
         for batch in batches:
             for adversary in summary["adversaries"]:
-                found = scored(rows, "cap_reconstruction", attack, batch, adversary)
-                cells = [attack, str(batch), adversary, *(numbers(found.get(name)) for name in names)]
-                table.add_row(*map(escape, cells))
+                caps = scored(rows, "cap_reconstruction", attack, batch, adversary)
+                table.add_row(escape(attack), str(batch), adversary, *(ranged(caps.get(name)) for name in names))
     return table
 
 
 def clients_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return every method's accuracy by partition and number of clients."""
-    from rich.markup import escape
-
     rows = final(read_measurements(folder / "measurements.jsonl"))
     diverged = [f"{label}: {reason}" for label, reason in summary["failures"].items()]
     columns = ("partition", "clients", *summary["methods"])
     table = _table(folder, summary, [*summary["verdict"], *diverged], columns)
     for partition in summary["partitions"]:
         for clients in summary["clients"]:
-            found = [accuracy_of(rows, partition, method, clients) for method in summary["methods"]]
-            cells = [partition, str(clients), *(percent(row) for row in found)]
-            table.add_row(*map(escape, cells))
+            cells = [percent(accuracy_of(rows, partition, method, clients)) for method in summary["methods"]]
+            table.add_row(*map(escape, (partition, str(clients), *cells)))
     return table
 
 
 def _lines(table: AttackTable, linkage: str) -> list[tuple[AttackLine, str]]:
     """Return the chosen line and, where another attack did better on test data, that one as well."""
-    known = [line for line in table.lines if _value(line, linkage) is not None]
-    best = max(
-        (line for line in known if line.attack != CHOSEN), key=lambda line: _value(line, linkage) or 0.0, default=None
-    )
-    found = [(line, "") for line in known if line.chosen]
-    return found if best is None or best.chosen else [*found, (best, " (best on test data)")]
+    known = [line for line in table.lines if _ap(line, linkage) is not None]
+    others = (line for line in known if line.attack != CHOSEN)
+    best = max(others, key=lambda line: _ap(line, linkage) or 0.0, default=None)
+    chosen = [(line, "") for line in known if line.chosen]
+    return chosen if best is None or best.chosen else [*chosen, (best, " (best on test data)")]
 
 
-def _value(line: AttackLine, linkage: str) -> float | None:
-    found = line.by_linkage.get(linkage, {}).get("ap")
-    return found.value if found else None
+def _ap(line: AttackLine, linkage: str) -> float | None:
+    numbers = line.by_linkage.get(linkage, {})
+    return numbers["ap"].value if "ap" in numbers else None
 
 
-def _cells(prior: str, linkage: str, name: str, line: AttackLine) -> list[str]:
-    found = line.by_linkage[linkage]
-    ap, ratio = found["ap"], found.get("ap_over_chance")
+def _numbers(line: AttackLine, linkage: str) -> list[str]:
+    """Return a cell for each of :data:`NUMBERS`."""
+    numbers = line.by_linkage[linkage]
+    ap, ratio = numbers["ap"], numbers.get("ap_over_chance")
     return [
-        prior,
-        linkage,
-        name,
         with_unit(ap.value, ap.unit),
         interval(ap),
         with_unit(ap.chance, ap.unit),
@@ -211,10 +196,6 @@ def _cells(prior: str, linkage: str, name: str, line: AttackLine) -> list[str]:
 
 def _table(folder: Path, summary: Mapping[str, Any], notes: Sequence[str], columns: Sequence[str] = ()) -> Table:
     """Return an empty table with the report's title, the notes below it, and where the page is."""
-    from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
     caption = "\n".join([*notes, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"])
     table = Table(title=escape(summary["title"]), caption=escape(caption), caption_justify="left", box=SIMPLE_HEAD)
     for column in columns:
@@ -227,14 +208,10 @@ def _utilities(prior: str, rows: Sequence[Row]) -> list[str]:
     utility = [line for line in utility_lines(rows) if line.prior == prior]
     return [
         f"utility ({METRIC_TITLES.get(metric, metric)}, {prior} prior): "
-        + ", ".join(f"{TRAININGS.get(line.training, line.training)} {_utility(line.estimate)}" for line in same)
+        + ", ".join(f"{TRAININGS.get(line.training, line.training)} {valued(line.estimate)}" for line in same)
         for metric in dict.fromkeys(line.estimate.metric for line in utility)
         if (same := [line for line in utility if line.estimate.metric == metric])
     ]
-
-
-def _utility(found: Estimate) -> str:
-    return f"{with_unit(found.value, found.unit)} {interval(found)}"
 
 
 TABLES: Mapping[str, Callable[[Path, Mapping[str, Any]], Table]] = {

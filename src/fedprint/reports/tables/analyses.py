@@ -96,6 +96,11 @@ class ResultTable:
     folded: bool = False
 
 
+def cell(row: Row | None) -> Estimate | None:
+    """Return what a table shows of a row; nothing for None."""
+    return None if row is None else estimate(row)
+
+
 def result_table(
     rows: Sequence[Row], name: str, title: str, note: str = "", folded: bool = False, shown: Sequence[str] = ()
 ) -> ResultTable | None:

@@ -18,9 +18,7 @@ from fedprint.reports.numbers.inversion import (
     attacked,
     attacker,
     named,
-    numbers,
     of_variant,
-    percent,
     places,
     row_where,
     rows_where,
@@ -37,7 +35,7 @@ from fedprint.reports.tables.inversion_details import (
     sought_table,
     tracing_table,
 )
-from fedprint.reports.wording import MISSING
+from fedprint.reports.wording import MISSING, number, percent, ranged
 
 SCORES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
     ("reconstruction", "cap_reconstruction", RAW, "reconstruction"),
@@ -78,8 +76,8 @@ def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
             found = scored(own, metric, attack, batch, adversary, reading)
             if found:
                 some = next(iter(found.values()))
-                cells = [numbers(found.get(name)) for name in ("none", *DEFENCES)]
-                chance = numbers_of_chance(found.get("spn", some))
+                cells = [ranged(found.get(name)) for name in ("none", *DEFENCES)]
+                chance = number(found.get("spn", some)["chance"], "", 2)
                 ours = variant == MAIN and attack == "gradient-matching" and (attack, network, batch) not in theirs
                 published = published_cap(head.dataset, published_as, batch) if ours or variant == PAPERS else MISSING
                 n = f"{some['n_questions']} images, {some['n_users']} gradients"
@@ -113,11 +111,6 @@ def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
     )  # fmt: skip
 
 
-def numbers_of_chance(row: Row) -> str:
-    """Return a row's chance."""
-    return MISSING if row["chance"] is None else f"{row['chance']:.2f}"
-
-
 def published_cap(dataset: str, score: str, batch: int) -> str:
     """Return the papers' four scores, in the order of :data:`DEFENCES`."""
     wanted = (PUBLISHED.get(dataset), score, str(batch))
@@ -137,7 +130,7 @@ def accuracy_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
             TableLine(
                 labels=labels,
                 cells=(
-                    percent_fine(row),
+                    ranged(row, ".1f", 100.0),
                     f"{100 * row['chance']:.0f}",
                     str(row["n_questions"]),
                     str(row["runs"]),
@@ -155,11 +148,6 @@ def accuracy_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
         heads=("accuracy, %", "chance", "test images", "runs", "published"),
         lines=tuple(lines),
     )  # fmt: skip
-
-
-def percent_fine(row: Row) -> str:
-    """Return an accuracy in per cent with a decimal."""
-    return numbers(row, 1, 100.0)
 
 
 def published_accuracy(dataset: str, row: Row) -> str:
@@ -195,7 +183,7 @@ def region_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
                 ratio = row_where(rows, metric="perturbation_ratio", **place)
                 success = row_where(rows, metric="reconstruction_success", **place)
                 n = f"{raw['n_questions']}, {raw['n_users']} victims"
-                cells = (numbers(ratio), numbers(raw), numbers(cut), percent(success), n)
+                cells = (ranged(ratio), ranged(raw), ranged(cut), percent(success), n)
                 labels = (f"{attack}, {network}", str(batch), adversary, defence, region)
                 lines.append(TableLine(labels=labels, cells=cells))
     return ResultTable(

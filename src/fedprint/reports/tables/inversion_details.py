@@ -18,15 +18,13 @@ from fedprint.reports.numbers.inversion import (
     attacked,
     attacker,
     named,
-    numbers,
-    percent,
     places,
     row_where,
     rows_where,
     seen_places,
 )
 from fedprint.reports.tables.analyses import ResultTable, TableLine
-from fedprint.reports.wording import MISSING
+from fedprint.reports.wording import MISSING, percent, ranged
 
 PUBLISHED_COSINES = (-0.0033, 0.1760, 0.0243, 0.1861)
 """Between the gradients of cross-entropy and polarization, four layers that the paper does not name (spn, 4.2)."""
@@ -88,7 +86,7 @@ def _sought_line(rows: Sequence[Row], auc: Row) -> TableLine:
     return TableLine(
         labels=(network, *setting, by),
         cells=(
-            numbers(auc, 3),
+            ranged(auc, ".3f"),
             percent(tpr),
             fine_percent(tpr["chance"]),
             fine_percent(tpr["fpr_bound"]),
@@ -146,7 +144,7 @@ def ablation_table(rows: Sequence[Row]) -> ResultTable:
         against = {"against": AGAINST} if row.get("local_steps") else {}
         varies = row["variant"] != MAIN or against
         apart = row_where(rows, metric="cap_difference", **CUT, **here, **against) if varies else None
-        cells = (str(row["strengths"]), numbers(row), numbers(apart, 3), _strengths(apart), numbers(labels))
+        cells = (str(row["strengths"]), ranged(row), ranged(apart, ".3f"), _strengths(apart), ranged(labels))
         attack = str(row["attack"]) + (f", {row['local_steps']} local steps" if row.get("local_steps") else "")
         lines.append(
             TableLine(labels=(attack, str(row["attack_batch"]), str(row["adversary"]), named(row)), cells=cells)
@@ -178,17 +176,17 @@ def image_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
             alike = rows_where(here, defence=error["defence"], variant=error["variant"], strength=error["strength"])
             success = [percent(row_where(alike, metric="reconstruction_success", threshold=at)) for at in (0.1, 0.2)]
             others = [
-                numbers(row_where(alike, metric=metric, **pixels), digits)
-                for metric, digits, pixels in (
-                    ("reconstruction_rmse", 2, CUT),
-                    ("reconstruction_relative_mse", 2, RAW),
-                    ("psnr", 1, CUT),
-                    ("ssim", 2, CUT),
+                ranged(row_where(alike, metric=metric, **pixels), spec)
+                for metric, spec, pixels in (
+                    ("reconstruction_rmse", ".2f", CUT),
+                    ("reconstruction_relative_mse", ".2f", RAW),
+                    ("psnr", ".1f", CUT),
+                    ("ssim", ".2f", CUT),
                 )
             ]
             labels = (attacker(attack, variant, network), str(batch), adversary, named(error), f"{error['strength']:g}")
             n = f"{error['n_questions']}, {error['n_users']} victims"
-            lines.append(TableLine(labels=labels, cells=(*success, numbers(error), *others, n)))
+            lines.append(TableLine(labels=labels, cells=(*success, ranged(error), *others, n)))
     return ResultTable(
         name="images",
         title="Reconstructed images, setting by setting",
@@ -208,7 +206,7 @@ def layer_table(rows: Sequence[Row]) -> ResultTable:
         place = {key: cosine[key] for key in ("network", "attack_batch", "strength", "layers", "defence")}
         ratio = row_where(rows, metric="perturbation_ratio", variant=MAIN, **place)
         labels = (str(cosine["network"]), str(cosine["attack_batch"]), f"{cosine['strength']:g}", str(cosine["layers"]))
-        lines.append(TableLine(labels=labels, cells=(numbers(ratio), numbers(cosine, 3), str(cosine["n_users"]))))
+        lines.append(TableLine(labels=labels, cells=(ranged(ratio), ranged(cosine, ".3f"), str(cosine["n_users"]))))
     shown = ", ".join(f"{value:.4f}" for value in PUBLISHED_COSINES)
     return ResultTable(
         name="layers",
