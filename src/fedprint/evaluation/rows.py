@@ -107,9 +107,7 @@ def plain_value(value: Any) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def pool_seeds(
-    rows: Sequence[Mapping[str, Any]], *, varying: Collection[str] = (), confidence: float = 0.95, least: int = 2
-) -> list[Row]:
+def pool_seeds(rows: Sequence[Mapping[str, Any]], *, varying: Collection[str] = (), least: int = 2) -> list[Row]:
     """Return ``rows`` and, after them, one row of ``seed: "all"`` per condition that has ``least`` seeds or more.
 
     Rows belong together when they agree in everything but the seed, the numbers, and the extra keys in ``varying`` (a
@@ -126,17 +124,17 @@ def pool_seeds(
         same = {key: plain_value(value) for key, value in row.items() if key not in {*_VARYING, *varying}}
         groups.setdefault(json.dumps(same, sort_keys=True), []).append(row)
     several = [group for group in groups.values() if len({row.get("seed") for row in group}) >= least]
-    return single + [_pooled(group, varying, confidence) for group in several]
+    return single + [_pooled(group, varying) for group in several]
 
 
-def _pooled(group: Sequence[Row], varying: Collection[str], confidence: float) -> Row:
+def _pooled(group: Sequence[Row], varying: Collection[str]) -> Row:
     if len({row["seed"] for row in group}) < len(group):
         raise FedprintError(f"two rows of {group[0]['metric']} have the same condition and seed; add the missing key")
     shared = {key: None if key in varying else item for key, item in group[0].items()}
     if len(group) == 1:
         return {**shared, "seed": POOLED, "n_seeds": 1}
     value, lo, hi = (np.array([_number(row[name]) for row in group]) for name in ("value", "lo", "hi"))
-    between = student_half_width(value, confidence)
+    between = student_half_width(value)
     mean = float(value.mean())
     info = METRICS.get(group[0]["metric"])
     low, high = (info.low, info.high) if info else (-math.inf, math.inf)

@@ -23,6 +23,9 @@ from fedprint.evaluation.outcomes import check_ranking
 from fedprint.ranking import cross_average_precision
 from fedprint.types import Doubles
 
+ALPHA = 0.05
+"""The rate at which a clean bench may fail."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PermutationTest:
@@ -54,7 +57,7 @@ class PermutationTest:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """``passed`` unless a check's Bonferroni-adjusted two-sided p is below ``alpha``; ``text`` is for the report.
+    """``passed`` unless a check's Bonferroni-adjusted two-sided p is below ALPHA; ``text`` is for the report.
 
     ``adjusted`` maps each check to its adjusted p. ``failed`` lists the checks that failed, ``powerless`` those that
     could not have failed (too few permutations or users).
@@ -62,7 +65,6 @@ class Verdict:
 
     passed: bool
     text: str
-    alpha: float
     adjusted: Mapping[str, float]
     failed: tuple[str, ...]
     powerless: tuple[str, ...]
@@ -107,19 +109,18 @@ def null_means(table: Doubles, rng: np.random.Generator, permutations: int) -> D
     return np.concatenate(parts)
 
 
-def judge_jointly(checks: Mapping[str, PermutationTest], alpha: float = 0.05) -> Verdict:
-    """Judge all checks (attacks x linkages x seeds) at once, Bonferroni: a clean bench fails at most at rate ``alpha``.
+def judge_jointly(checks: Mapping[str, PermutationTest]) -> Verdict:
+    """Judge all checks (attacks x linkages x seeds) at once, Bonferroni: a clean bench fails at most at rate ALPHA.
 
     Two-sided: an AP far *below* chance is a leak too, since only knowledge of the truth can avoid the right answer (a
     flipped sign, or a fold that left the answer out). Without any check the result is not passed.
     """
     adjusted = {name: min(1.0, len(checks) * test.p_two_sided) for name, test in checks.items()}
-    failed = tuple(name for name, p in adjusted.items() if p < alpha)
-    powerless = tuple(name for name, test in checks.items() if len(checks) * test.smallest_p >= alpha)
+    failed = tuple(name for name, p in adjusted.items() if p < ALPHA)
+    powerless = tuple(name for name, test in checks.items() if len(checks) * test.smallest_p >= ALPHA)
     return Verdict(
         passed=bool(checks) and not failed,
-        text=_sentence(checks, adjusted, failed, powerless, alpha),
-        alpha=alpha,
+        text=_sentence(checks, adjusted, failed, powerless),
         adjusted=adjusted,
         failed=failed,
         powerless=powerless,
@@ -131,7 +132,6 @@ def _sentence(
     adjusted: Mapping[str, float],
     failed: tuple[str, ...],
     powerless: tuple[str, ...],
-    alpha: float,
 ) -> str:
     if not checks:
         return "No sanity check was run, so nothing is known about leaks in the bench."
@@ -141,7 +141,7 @@ def _sentence(
     passes = f"passes its sanity check: none of {len(checks)} checks differs from chance"
     extreme = (
         f" (most extreme: {worst}, mean AP {100 * test.value:.1f} % where no link gives {100 * test.null_lo:.1f} to "
-        f"{100 * test.null_hi:.1f} %; adjusted two-sided p = {adjusted[worst]:.3g}, limit {alpha:g})."
+        f"{100 * test.null_hi:.1f} %; adjusted two-sided p = {adjusted[worst]:.3g}, limit {ALPHA:g})."
     )
     weak = f" {len(powerless)} of them had too few permutations or users to be able to fail." if powerless else ""
     return f"The bench {fails if failed else passes}{extreme}{weak}"

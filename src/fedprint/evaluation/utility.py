@@ -93,20 +93,13 @@ def absolute_errors(predictions: ArrayLike, targets: ArrayLike, scale: tuple[flo
 
 
 def mean_ap(
-    scores: ArrayLike,
-    labels: ArrayLike,
-    user_ids: ArrayLike,
-    seed: int,
-    *,
-    confidence: float = 0.95,
-    resamples: int = 200,
+    scores: ArrayLike, labels: ArrayLike, user_ids: ArrayLike, seed: int, *, confidence: float = 0.95
 ) -> Measurement:
     """Return per-class AP averaged over the classes with a positive; ``scores`` and 0/1 ``labels`` are (n, C)."""
     table, truth, users = np.asarray(scores, float), np.asarray(labels).astype(bool), np.asarray(user_ids)
     statistic = mean_ap_statistic(table, truth)
     positives = truth.sum(0)
     chance = float(expected_ap(positives[positives > 0], len(truth)).mean())
-    interval = cluster_bootstrap_interval(
-        statistic, users, numpy_rng(seed, "interval", "mean_ap"), confidence=confidence, resamples=resamples
-    )
+    rng = numpy_rng(seed, "interval", "mean_ap")
+    interval = cluster_bootstrap_interval(statistic, users, rng, confidence=confidence)
     return measurement("mean_ap", interval, chance, users)

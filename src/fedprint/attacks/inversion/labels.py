@@ -32,18 +32,16 @@ class Expected:
     mass: Tensor
 
 
-def expected_from(gradients: Params, layer: str = "head") -> Expected:
+def expected_from(gradients: Params) -> Expected:
     """Return the outputs of a model, computed from its gradients (v, ...) of images of class 0."""
-    weight, bias = gradients[f"{layer}.weight"], gradients[f"{layer}.bias"]
+    weight, bias = gradients["head.weight"], gradients["head.bias"]
     target = torch.zeros_like(bias)
     target[:, 0] = 1
     return Expected(probabilities=bias + target, mass=layer_input(weight, bias).sum(1))
 
 
-def labels_from(
-    rule: Rule, descents: Params, count: int, expected: Expected | None = None, layer: str = "head"
-) -> Tensor:
-    """Return ``count`` labels (v, count) of every victim, in rising order, from the gradients of its ``layer``.
+def labels_from(rule: Rule, descents: Params, count: int, expected: Expected | None = None) -> Tensor:
+    """Return ``count`` labels (v, count) of every victim, in rising order, from the gradients of its head.
 
     ``descents`` are stacked (v, ...) as simulate.py has them. row-sum: the rows with the smallest sums, for inputs that
     are not negative (ReLU, sigmoid). bias: the smallest entries of the bias. sign: the row that points against all
@@ -51,7 +49,7 @@ def labels_from(
     row sums and the ``expected`` outputs of the model (ours), for inputs as in row-sum. ``descents`` do not show
     whether inputs are signed: see :func:`check_rule`. Raises FedprintError where a rule cannot work.
     """
-    name = f"{layer}.bias" if rule == "bias" else f"{layer}.weight"
+    name = "head.bias" if rule == "bias" else "head.weight"
     if name not in descents:
         raise FedprintError(f"labels: the update holds no '{name}'; choose one of {', '.join(descents)}")
     rows = descents[name]

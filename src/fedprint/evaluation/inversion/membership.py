@@ -44,13 +44,7 @@ class MembershipOutcome:
 
 
 def membership_outcome(
-    scores: ArrayLike,
-    member: ArrayLike,
-    clusters: ArrayLike,
-    rng: np.random.Generator,
-    *,
-    fpr: float = FALSE_POSITIVES,
-    confidence: float = 0.95,
+    scores: ArrayLike, member: ArrayLike, clusters: ArrayLike, rng: np.random.Generator
 ) -> MembershipOutcome:
     """Return the outcome of ``scores`` (n,), higher for members, against the truth ``member`` (n,).
 
@@ -66,15 +60,15 @@ def membership_outcome(
         raise FedprintError("membership: a score is not finite; check the attack's statistic")
 
     others = np.sort(score[~truth])[::-1]
-    allowed = math.floor(fpr * len(others) + 1e-9)
+    allowed = math.floor(FALSE_POSITIVES * len(others) + 1e-9)
     threshold = others[allowed]
     wrong = int((others > threshold).sum())
     return MembershipOutcome(
-        auc=cluster_bootstrap_interval(weighted_auroc(score, truth), clusters, rng, confidence=confidence),
-        tpr=hit_interval(score[truth] > threshold, np.asarray(clusters)[truth], rng, confidence=confidence),
+        auc=cluster_bootstrap_interval(weighted_auroc(score, truth), clusters, rng),
+        tpr=hit_interval(score[truth] > threshold, np.asarray(clusters)[truth], rng),
         tpr_chance=(allowed + 1) / (len(others) + 1),
-        fpr=fpr,
-        fpr_bound=proportion_interval(wrong, len(others), confidence=confidence).hi,
+        fpr=FALSE_POSITIVES,
+        fpr_bound=proportion_interval(wrong, len(others)).hi,
         resolved=allowed > 0,
         members=int(truth.sum()),
         others=len(others),

@@ -73,7 +73,7 @@ def findings_of(config: Experiment, evaluations: Sequence[Path], out: Path, done
     return Findings(
         metrics=headline(summary),
         done=done,
-        data=(data_use(config, details),),
+        data=(data_use(details),),
         plots=(_attacks_plot(out), _utility_plot(evaluations)),
     )
 

@@ -66,7 +66,7 @@ def log_point(base: Experiment, done: Done, run: Run) -> None:
     """Track a point: utility and AP under short names, for charts over many runs, and all numbers behind them."""
     folder = done.outputs[STAGE]
     details = read_json(folder / "details.json")
-    data = data_use(base, details)
+    data = data_use(details)
     run.log_data([data])
     model = None
     if (weights := done.outputs.get("model")) is not None:

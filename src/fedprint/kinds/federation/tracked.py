@@ -39,7 +39,7 @@ def parameters(config: Experiment) -> dict[str, Any]:
     return {**dict(flat(config.model_dump(mode="json"))), "config_hash": config.digest()}
 
 
-def data_use(config: Experiment, details: Mapping[str, Any]) -> DataUse:
+def data_use(details: Mapping[str, Any]) -> DataUse:
     """Return which data a run used: its name, digest and counts."""
     data = details["data"]
     counts = {name: data[name] for name in ("users", "examples", "per_user_min", "per_user_median", "per_user_max")}
@@ -50,7 +50,7 @@ def log_federation(config: Experiment, done: Done, run: Run) -> None:
     """Track the results of a finished federation and of the attacks on it."""
     out = done.outputs["evaluation"]
     details = read_json(out / "details.json")
-    data = data_use(config, details)
+    data = data_use(details)
     run.log_data([data])
     model = run.log_model(done.outputs["model"], name=config.model.name, params={"dataset": data.name})
     run.log_metrics(list(_measured(config, out, details)), model=model, data=data)

@@ -61,7 +61,7 @@ class PlaneKind(OnOneSource):
             metrics=metrics_of(entries),
             done=done,
             failures=failures_of(jobs, ended, count),
-            data=(data_use(config.config, details),),
+            data=(data_use(details),),
             plots=(_plane_plot(entries),),
             compared=("utility", "ap_update", "ap_device"),
         )

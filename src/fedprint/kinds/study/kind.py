@@ -52,7 +52,7 @@ class StudyKind(OnOneSource):
         return Findings(
             metrics=dict(_headline(tuned)),
             done=tuned.done,
-            data=(data_use(config.config, read_json(tuned.done[0].outputs[STAGE] / "details.json")),),
+            data=(data_use(read_json(tuned.done[0].outputs[STAGE] / "details.json")),),
             plots=(_operating_points(tuned),),
             compared=("utility", "ap_update", "ap_device"),
         )

@@ -9,13 +9,14 @@ from fedprint.attacks.inversion.optimisers.minimise import Endings, Function, Li
 
 DROPS = (3 / 8, 5 / 8, 7 / 8)
 """Shares of the evaluations after which the rate falls to a tenth (Geiping et al. 2020, appendix)."""
+BETAS = (0.9, 0.999)
 
 
 class Adam:
     """Adam of rate ``lr``; ``signed`` takes the signs of the gradients. Returns the lowest point of the search."""
 
-    def __init__(self, lr: float = 0.1, *, signed: bool = False, betas: tuple[float, float] = (0.9, 0.999)) -> None:
-        self.lr, self.signed, self.betas = lr, signed, betas
+    def __init__(self, lr: float = 0.1, *, signed: bool = False) -> None:
+        self.lr, self.signed = lr, signed
 
     def minimise(self, function: Function, start: Tensor, limits: Limits, watch: Watch | None = None) -> Minimum:
         """Minimise from ``start`` (v, d)."""
@@ -34,11 +35,11 @@ class Adam:
                 watch(count, now, values)
             endings.after(count, lowest)
             g = g.sign() if self.signed else g
-            first = first.lerp(g, 1 - self.betas[0])
-            second = second.lerp(g.square(), 1 - self.betas[1])
+            first = first.lerp(g, 1 - BETAS[0])
+            second = second.lerp(g.square(), 1 - BETAS[1])
             rate = self.lr * 0.1 ** sum(count > drop * limits.evaluations for drop in DROPS)
-            unbiased = (second / (1 - self.betas[1] ** count)).sqrt() + 1e-8
-            x = x - rate * first / (1 - self.betas[0] ** count) / unbiased
+            unbiased = (second / (1 - BETAS[1] ** count)).sqrt() + 1e-8
+            x = x - rate * first / (1 - BETAS[0] ** count) / unbiased
             on = ~endings.ended[problems]
             if not bool(on.all()):
                 problems, x, first, second = problems[on], x[on], first[on], second[on]
