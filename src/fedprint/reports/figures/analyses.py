@@ -8,16 +8,16 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.figures.drawing import MARKERS, MUTED, PAPER, SERIES, Drawing, finish, percent_axis, style
+from fedprint.reports.figures.drawing import MUTED, PAPER, SERIES, Drawing, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import (
     WIDTH,
+    attack_lines,
     attacks_of,
     blank_figure,
     chance_line,
     counts,
     finish_panels,
     heat_map,
-    interval_line,
     number_axis,
     of_prior,
     points_of,
@@ -25,9 +25,10 @@ from fedprint.reports.figures.panels import (
     priors_of,
     reading,
     shared_legend,
+    span_of_levels,
 )
 from fedprint.reports.numbers.order import prior_title
-from fedprint.reports.wording import number, people
+from fedprint.reports.wording import people
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,16 +82,17 @@ CURVES = (
 
 def draw_rows(rows: Sequence[Row]) -> dict[str, tuple[Drawing, ...]]:
     """Return the figures of every analysis that has rows, by analysis; ``rows`` are final rows of analyses."""
-    found: dict[str, tuple[Drawing, ...]] = {}
+    opened = _of(rows, "open-world")
     with style():
-        for curve in CURVES:
-            found[curve.analysis] = _present(ap_curve(_of(rows, curve.analysis), curve))
-        found["data-space"] = _present(data_space(_of(rows, "data-space")))
-        found["layers"] = _present(layer_bubbles(_of(rows, "layers")))
-        found["epochs"] = _present(epoch_matrix(_of(rows, "epochs")))
-        opened = _of(rows, "open-world")
-        found["open-world"] = _present(*(open_world(of_prior(opened, prior), prior) for prior in priors_of(opened)))
-    return {name: drawings for name, drawings in found.items() if drawings}
+        drawn: dict[str, list[Drawing | None]] = {
+            **{curve.analysis: [ap_curve(_of(rows, curve.analysis), curve)] for curve in CURVES},
+            "data-space": [data_space(_of(rows, "data-space"))],
+            "layers": [layer_bubbles(_of(rows, "layers"))],
+            "epochs": [epoch_matrix(_of(rows, "epochs"))],
+            "open-world": [open_world(of_prior(opened, prior), prior) for prior in priors_of(opened)],
+        }
+    present = {name: tuple(each for each in drawings if each is not None) for name, drawings in drawn.items()}
+    return {name: drawings for name, drawings in present.items() if drawings}
 
 
 def ap_curve(rows: Sequence[Row], curve: Curve) -> Drawing | None:
@@ -101,9 +103,7 @@ def ap_curve(rows: Sequence[Row], curve: Curve) -> Drawing | None:
     figure, panels = prior_panels(rows)
     for prior, axes in panels.items():
         here = of_prior(rows, prior)
-        for position, attack in enumerate(attacks_of(rows)):
-            points = points_of([row for row in here if row.get("attack") == attack], curve.key)
-            interval_line(axes, points, attack, position)
+        attack_lines(axes, here, attacks_of(rows), curve.key)
         chance_line(axes, points_of(here, curve.key))
         number_axis(axes, sorted({float(row[curve.key]) for row in here}), curve.log)
         axes.set_xlabel(curve.label)
@@ -120,9 +120,7 @@ def data_space(rows: Sequence[Row]) -> Drawing | None:
     figure, panels = prior_panels(sets)
     for prior, axes in panels.items():
         here = of_prior(sets, prior)
-        for position, attack in enumerate(attacks_of(sets)):
-            points = points_of([row for row in here if row.get("attack") == attack], "set_size")
-            interval_line(axes, points, f"examples, {attack}", position)
+        attack_lines(axes, here, attacks_of(sets), "set_size", before="examples, ")
         updates = [row for row in of_prior(rows, prior) if row.get("space") == "update"]
         for position, row in enumerate(updates):
             colour = SERIES[(len(attacks_of(sets)) + position) % len(SERIES)]
@@ -152,10 +150,8 @@ def layer_bubbles(rows: Sequence[Row]) -> Drawing | None:
     largest = max(float(row["parameters"]) for row in rows)
     for prior, axes in panels.items():
         for position, attack in enumerate(attacks_of(rows)):
-            found = sorted(
-                (row for row in of_prior(rows, prior) if row.get("attack") == attack), key=lambda r: int(r["depth"])
-            )
-            _bubbles(axes, found, attack, position, largest)
+            here = [row for row in of_prior(rows, prior) if row.get("attack") == attack]
+            _bubbles(axes, sorted(here, key=lambda row: int(row["depth"])), attack, position, largest)
         chance = [row["chance"] for row in of_prior(rows, prior) if row.get("chance") is not None]
         if chance:
             axes.axhline(fmean(chance), color=MUTED, ls=":", lw=1.4, label="chance")
@@ -197,6 +193,7 @@ def epoch_matrix(rows: Sequence[Row]) -> Drawing | None:
     bar = figure.colorbar(meshes[0], ax=list(panels), shrink=0.7, pad=0.02)
     percent_axis(bar.ax, "y", "average precision")
     bar.outline.set_visible(False)
+    levels = [row["chance"] for row in rows if row.get("chance") is not None]
     return finish(
         figure,
         "epochs",
@@ -204,8 +201,8 @@ def epoch_matrix(rows: Sequence[Row]) -> Drawing | None:
         "Look at the corners off the diagonal: as bright as the diagonal means that old updates betray later ones.",
         f"Average precision in per cent when the attack learns from one of {size} parts of training and names the "
         f"updates of another ({people(max(int(row['n_users']) for row in rows))}, {counts(rows)} "
-        f"updates per cell; chance {_levels(rows)}, which depends on how many users sent updates in a part). The "
-        "intervals stand in the table.",
+        f"updates per cell; chance {span_of_levels(levels)}, which depends on how many users sent updates in a part). "
+        "The intervals stand in the table.",
     )
 
 
@@ -222,8 +219,8 @@ def open_world(rows: Sequence[Row], prior: str) -> Drawing | None:
     ]
     matching = [row for row in rows if row["metric"] == "matching_ap"]
     for subset in sorted({str(row.get("subset")) for row in matching}, reverse=True):
-        found = [row for row in matching if str(row.get("subset")) == subset]
-        parts.append((f"matching AP ({subset} users)", found, "matching_ap"))
+        asked = [row for row in matching if str(row.get("subset")) == subset]
+        parts.append((f"matching AP ({subset} users)", asked, "matching_ap"))
     parts = [part for part in parts if part[1]]
     if not parts:
         return None
@@ -256,27 +253,19 @@ def _matrix(rows: Sequence[Row], size: int) -> list[list[float | None]]:
     return table
 
 
-def _levels(rows: Sequence[Row]) -> str:
-    levels = [row["chance"] for row in rows if row.get("chance") is not None]
-    few, most = (number(pick(levels), "fraction") for pick in (min, max))
-    return f"{few} %" if few == most else f"{few} to {most} %"
-
-
 def _bubbles(axes: Axes, rows: Sequence[Row], attack: str, position: int, largest: float) -> None:
-    colour = SERIES[position % len(SERIES)]
+    colour, marker = mark(position)
     x = [int(row["depth"]) + 0.08 * (position - 0.5) for row in rows]
     y = [float(row["value"]) for row in rows]
     sizes = [12 + 500 * float(row["parameters"]) / largest for row in rows]
     axes.plot(x, y, color=colour, lw=0.9, alpha=0.6, zorder=2)
     axes.vlines(x, [row["lo"] for row in rows], [row["hi"] for row in rows], color=colour, lw=1.5, zorder=3)
     axes.scatter(x, y, s=sizes, color=colour, alpha=0.28, lw=0, zorder=2)
-    axes.plot(x, y, MARKERS[position % len(MARKERS)], color=colour, mfc=PAPER, ms=4, zorder=4, label=attack)
+    axes.plot(x, y, marker, color=colour, mfc=PAPER, ms=4, zorder=4, label=attack)
 
 
 def _open_panel(axes: Axes, rows: Sequence[Row], attacks: Sequence[str], metric: str) -> None:
-    for position, attack in enumerate(attacks):
-        points = points_of([row for row in rows if row.get("attack") == attack], "seen_share")
-        interval_line(axes, points, attack, position)
+    attack_lines(axes, rows, attacks, "seen_share")
     chance_line(axes, points_of(rows, "seen_share"))
     axes.set_xlim(-0.04, 1.04)
     percent_axis(axes, "x", "seen users")
@@ -291,7 +280,3 @@ def _open_panel(axes: Axes, rows: Sequence[Row], attacks: Sequence[str], metric:
 
 def _of(rows: Sequence[Row], analysis: str) -> list[Row]:
     return [row for row in rows if row["analysis"] == analysis]
-
-
-def _present(*drawings: Drawing | None) -> tuple[Drawing, ...]:
-    return tuple(drawing for drawing in drawings if drawing is not None)

@@ -95,6 +95,16 @@ class Drawing:
         return themed(self.svg.decode(), self.name)
 
 
+def mark(position: int) -> tuple[str, str]:
+    """Return colour and marker of a position in the legend."""
+    return SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)]
+
+
+def person(position: int) -> tuple[str, str]:
+    """Return colour and marker of a user in a scatter plot."""
+    return PEOPLE[position % len(PEOPLE)], MARKERS[(position // 4) % len(MARKERS)]
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """Draw in the report's style whatever the user's matplotlibrc says; restores the settings."""

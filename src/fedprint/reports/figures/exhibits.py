@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedprint.reports.figures.drawing import GRID, MARKERS, MUTED, PEOPLE, SERIES, Drawing, finish, percent_axis, style
+from fedprint.reports.figures.drawing import GRID, MARKERS, MUTED, SERIES, Drawing, finish, percent_axis, person, style
 from fedprint.reports.figures.panels import WIDTH, blank_figure, heat_map
 from fedprint.reports.numbers.evaluations import CONTROL, Evaluation, Exhibit, exhibits_of
 from fedprint.reports.numbers.order import prior_title
@@ -25,13 +25,13 @@ def draw_exhibits(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Drawing,
         "recognisable": reasons,
         "raw-features": raw_features,
     }
-    found = {}
+    drawn = {}
     with style():
         for name, paint in painters.items():
             exhibits = exhibits_of(evaluations, name)
             if exhibits and (drawings := paint(exhibits)):
-                found[name] = drawings
-    return found
+                drawn[name] = drawings
+    return drawn
 
 
 def distances(exhibits: ByPrior) -> tuple[Drawing, ...]:
@@ -50,7 +50,7 @@ def distances(exhibits: ByPrior) -> tuple[Drawing, ...]:
         axes.set_title(prior_title(prior))
         axes.set_xlabel("among the user's own examples")
     panels[0].set_ylabel("to other users' examples")
-    closer = "; ".join(f"{prior_title(prior)}: {_share(shown.get('share_closer'))}" for prior, shown in known.items())
+    closer = "; ".join(f"{prior_title(prior)}: {_closer(shown)}" for prior, shown in known.items())
     first = next(iter(known.values()))
     look = "Look at how many dots lie above the dotted line: these users differ from others in their data already."
     caption = (
@@ -98,7 +98,7 @@ def _class_bias(shown: Exhibit, prior: str, name: str) -> Drawing:
 
 def reasons(exhibits: ByPrior) -> tuple[Drawing, ...]:
     """Draw Spearman's correlation of users' AP with what may explain it, and AP by label divergence."""
-    shown = next((found for prior, found in exhibits.items() if prior != CONTROL and found.get("reasons")), None)
+    shown = next((one for prior, one in exhibits.items() if prior != CONTROL and one.get("reasons")), None)
     if shown is None:
         return ()
     known = {name: entry for name, entry in shown["reasons"].items() if entry.get("correlation") is not None}
@@ -131,7 +131,7 @@ def reasons(exhibits: ByPrior) -> tuple[Drawing, ...]:
 
 def raw_features(exhibits: ByPrior) -> tuple[Drawing, ...]:
     """Draw a t-SNE of raw examples beside one of updates, of the same users in the same colours."""
-    shown = next((found for found in exhibits.values() if found.get("raw") and found.get("updates")), None)
+    shown = next((one for one in exhibits.values() if one.get("raw") and one.get("updates")), None)
     if shown is None:
         return ()
     users = sorted({int(point["user_id"]) for panel in ("raw", "updates") for point in shown[panel]})
@@ -152,7 +152,7 @@ def raw_features(exhibits: ByPrior) -> tuple[Drawing, ...]:
 
 def _scatter(axes: Axes, points: Sequence[Mapping[str, Any]], users: Sequence[int]) -> None:
     for position, user in enumerate(users):
-        colour, marker = PEOPLE[position % len(PEOPLE)], MARKERS[(position // 4) % len(MARKERS)]
+        colour, marker = person(position)
         for role, face in (("prior", colour), ("private", "none")):
             own = [point for point in points if point["user_id"] == user and point["role"] == role]
             x, y = [point["x"] for point in own], [point["y"] for point in own]
@@ -172,5 +172,5 @@ def _user(row: Mapping[str, Any]) -> str:
     return f"user {row['user_id']} ({number(row['ap'], 'fraction', 0)})"
 
 
-def _share(found: Mapping[str, float] | None) -> str:
-    return percent(found) if found else "unknown"
+def _closer(shown: Exhibit) -> str:
+    return percent(shown["share_closer"]) if shown.get("share_closer") else "unknown"

@@ -10,16 +10,17 @@ from fedprint.evaluation.rows import POOLED, Row, pool_seeds
 from fedprint.reports.figures.drawing import (
     GRID,
     INK,
-    MARKERS,
     MUTED,
     PAPER,
-    PEOPLE,
     SERIES,
     Drawing,
     finish,
+    mark,
     percent_axis,
+    person,
     style,
 )
+from fedprint.reports.figures.panels import WIDTH, blank_figure, counts
 from fedprint.reports.figures.privacy import budget_note, diversity_curves
 from fedprint.reports.numbers.evaluations import CONTROL, Evaluation, Scatter, read_scatter
 from fedprint.reports.tables.federation import AttackTable, UtilityLine
@@ -27,10 +28,6 @@ from fedprint.reports.wording import LINKAGES, METRIC_TITLES, number, people
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-WIDTH = 9.2
-"""Inches of a full-width figure."""
 
 UserRow = tuple[int, float, float]
 """User id, AP, chance: fractions."""
@@ -40,15 +37,15 @@ def draw_all(
     tables: Sequence[AttackTable], utility: Sequence[UtilityLine], evaluations: Sequence[Evaluation], prior: str
 ) -> tuple[Drawing, ...]:
     """Return every figure that the input has data for, in page order; ``prior`` is the headline's."""
-    found = [item for item in evaluations if item.prior == prior]
+    own = [item for item in evaluations if item.prior == prior]
     scatters = {item.prior: read_scatter(item) for item in reversed(evaluations)}
     with style():
         drawings = (
             ap_by_attacker(tables),
             utility_curves(evaluations, utility),
-            diversity_curves(found),
-            ap_by_user({linkage: pooled_users(found, linkage) for linkage in LINKAGES}, prior),
-            ap_by_round(pooled_rounds(found), prior),
+            diversity_curves(own),
+            ap_by_user({linkage: pooled_users(own, linkage) for linkage in LINKAGES}, prior),
+            ap_by_round(pooled_rounds(own), prior),
             scatter_plots({name: scatters[name] for name in reversed(scatters)}),
         )
     return tuple(drawing for drawing in drawings if drawing is not None)
@@ -59,7 +56,7 @@ def ap_by_attacker(tables: Sequence[AttackTable]) -> Drawing | None:
     attacks = list(dict.fromkeys(line.attack for table in tables for line in table.lines))
     if not attacks:
         return None
-    figure = _figure(WIDTH, 1.3 + 0.15 * len(attacks) * (1 + len(tables)))
+    figure = blank_figure(WIDTH, 1.3 + 0.15 * len(attacks) * (1 + len(tables)))
     panels = figure.subplots(1, 2, sharey=True)
     for axes, linkage in zip(panels, LINKAGES, strict=True):
         for position, table in enumerate(tables):
@@ -92,7 +89,7 @@ def utility_curves(evaluations: Sequence[Evaluation], lines: Sequence[UtilityLin
     key = "utility" if any(_series(item, "utility") for item in evaluations) else "loss"
     if not any(_series(item, key) for item in evaluations):
         return None
-    figure = _figure(WIDTH, 2.9 if len(priors) > 1 else 3.3)
+    figure = blank_figure(WIDTH, 2.9 if len(priors) > 1 else 3.3)
     panels = figure.subplots(1, len(priors), sharey=True, squeeze=False)[0]
     for axes, prior in zip(panels, priors, strict=True):
         curves = [points for item in evaluations if item.prior == prior and (points := _series(item, key))]
@@ -129,7 +126,7 @@ def ap_by_user(users: Mapping[str, Sequence[UserRow]], prior: str) -> Drawing | 
     known = {linkage: sorted(rows, key=lambda row: -row[1]) for linkage, rows in users.items() if rows}
     if not known:
         return None
-    figure = _figure(WIDTH, 2.7)
+    figure = blank_figure(WIDTH, 2.7)
     panels = figure.subplots(1, len(known), sharey=True, squeeze=False)[0]
     for axes, (linkage, rows) in zip(panels, known.items(), strict=True):
         _user_bars(axes, rows)
@@ -151,7 +148,7 @@ def ap_by_round(bins: Sequence[Row], prior: str) -> Drawing | None:
     """Draw AP among the updates of each bin of rounds with its interval, and chance in that bin."""
     if not bins:
         return None
-    figure = _figure(WIDTH, 2.7)
+    figure = blank_figure(WIDTH, 2.7)
     axes = figure.subplots()
     middle = [(row["first"] + row["last"]) / 2 for row in bins]
     axes.fill_between(middle, [r["lo"] for r in bins], [r["hi"] for r in bins], color=SERIES[0], alpha=0.18, lw=0)
@@ -163,14 +160,13 @@ def ap_by_round(bins: Sequence[Row], prior: str) -> Drawing | None:
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("round of the update")
     percent_axis(axes, "y", "average precision")
-    few, most = (pick(int(row["n_questions"]) for row in bins) for pick in (min, max))
     return finish(
         figure,
         "ap-by-round",
         "When in training users are recognised",
         "Look at whether the line falls: it says whether late updates hide their sender better than early ones.",
         f"Average precision among the updates of {len(bins)} ranges of rounds ({prior} prior, chosen attacker, one "
-        f"update at a time, {few if few == most else f'{few} to {most}'} updates each); band: 95 % interval over "
+        f"update at a time, {counts(bins)} updates each); band: 95 % interval over "
         "users. A range with fewer updates has a higher chance.",
     )
 
@@ -180,7 +176,7 @@ def scatter_plots(scatters: Mapping[str, Scatter | None]) -> Drawing | None:
     known = {prior: scatter for prior, scatter in scatters.items() if scatter is not None and len(scatter.xy)}
     if not known:
         return None
-    figure = _figure(WIDTH, 0.6 + WIDTH / max(len(known), 2))
+    figure = blank_figure(WIDTH, 0.6 + WIDTH / max(len(known), 2))
     panels = figure.subplots(1, len(known), squeeze=False)[0]
     for axes, (prior, scatter) in zip(panels, known.items(), strict=True):
         _scatter(axes, scatter)
@@ -198,11 +194,11 @@ def scatter_plots(scatters: Mapping[str, Scatter | None]) -> Drawing | None:
 
 def pooled_users(evaluations: Sequence[Evaluation], linkage: str) -> list[UserRow]:
     """Return each user's AP and chance, averaged over the seeds that asked about the user."""
-    found: dict[int, list[Mapping[str, Any]]] = {}
+    by_user: dict[int, list[Mapping[str, Any]]] = {}
     for item in evaluations:
         for row in item.details.get("by_user", {}).get(linkage, []):
-            found.setdefault(int(row["user_id"]), []).append(row)
-    return [(user, fmean(r["ap"] for r in rows), fmean(r["chance"] for r in rows)) for user, rows in found.items()]
+            by_user.setdefault(int(row["user_id"]), []).append(row)
+    return [(user, fmean(r["ap"] for r in rows), fmean(r["chance"] for r in rows)) for user, rows in by_user.items()]
 
 
 def pooled_rounds(evaluations: Sequence[Evaluation]) -> list[Row]:
@@ -218,26 +214,20 @@ def pooled_rounds(evaluations: Sequence[Evaluation]) -> list[Row]:
     return sorted(pooled or rows, key=lambda row: row["first"])
 
 
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
 def _attack_dots(
     axes: Axes, table: AttackTable, attacks: Sequence[str], linkage: str, position: int, priors: int
 ) -> None:
     shift = 0.62 * ((position + 0.5) / priors - 0.5)
-    colour, marker = SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)]
+    colour, marker = mark(position)
     for line in table.lines:
-        found = line.by_linkage.get(linkage, {}).get("ap")
-        if found is None or found.value is None or found.lo is None or found.hi is None:
+        ap = line.by_linkage.get(linkage, {}).get("ap")
+        if ap is None or ap.value is None or ap.lo is None or ap.hi is None:
             continue
         y = attacks.index(line.attack) + shift
-        axes.plot([found.lo, found.hi], [y, y], color=colour, lw=1.6, solid_capstyle="round")
-        axes.plot(found.value, y, marker, color=colour, mfc=colour if line.chosen else PAPER, ms=5.5, mew=1.4)
-        if found.chance is not None:
-            axes.plot([found.chance] * 2, [y - 0.1, y + 0.1], color=INK, lw=1.2, zorder=1.5)
+        axes.plot([ap.lo, ap.hi], [y, y], color=colour, lw=1.6, solid_capstyle="round")
+        axes.plot(ap.value, y, marker, color=colour, mfc=colour if line.chosen else PAPER, ms=5.5, mew=1.4)
+        if ap.chance is not None:
+            axes.plot([ap.chance] * 2, [y - 0.1, y + 0.1], color=INK, lw=1.2, zorder=1.5)
     axes.plot([], [], marker, color=colour, ms=5.5, label=_prior_title(table.prior))
     if position == priors - 1:
         axes.plot([], [], "|", color=INK, ms=8, mew=1.2, label="chance")
@@ -251,15 +241,15 @@ def _baselines(axes: Axes, lines: Sequence[UtilityLine], last: float) -> None:
         "chance": ("chance", MUTED, ":", 4),
     }
     for line in lines:
-        found = line.estimate
-        if found.metric == "mae_gain_over_median" or (found.metric, line.training) == ("mae", "chance"):
+        utility = line.estimate
+        if utility.metric == "mae_gain_over_median" or (utility.metric, line.training) == ("mae", "chance"):
             continue  # uniform guesses err so much that their line would flatten the curve; the table has them
-        if found.value is not None and line.training in looks:
+        if utility.value is not None and line.training in looks:
             label, colour, dash, shift = looks[line.training]
-            axes.axhline(found.value, color=colour, ls=dash, lw=1.2)
+            axes.axhline(utility.value, color=colour, ls=dash, lw=1.2)
             axes.annotate(
                 label,
-                (0.98, found.value),
+                (0.98, utility.value),
                 (0, shift),
                 xycoords=("axes fraction", "data"),
                 textcoords="offset points",
@@ -267,8 +257,8 @@ def _baselines(axes: Axes, lines: Sequence[UtilityLine], last: float) -> None:
                 color=colour,
                 fontsize=8,
             )
-        elif line.training == "federated" and found.lo is not None and found.hi is not None:
-            axes.plot([last, last], [found.lo, found.hi], color=SERIES[0], lw=4, solid_capstyle="round", zorder=4)
+        elif line.training == "federated" and utility.lo is not None and utility.hi is not None:
+            axes.plot([last, last], [utility.lo, utility.hi], color=SERIES[0], lw=4, solid_capstyle="round", zorder=4)
 
 
 def _user_bars(axes: Axes, rows: Sequence[UserRow]) -> None:
@@ -287,8 +277,7 @@ def _user_bars(axes: Axes, rows: Sequence[UserRow]) -> None:
 def _scatter(axes: Axes, scatter: Scatter) -> None:
     users = sorted(set(scatter.user.tolist()))
     for position, user in enumerate(users):
-        colour = PEOPLE[position % len(PEOPLE)]
-        marker = MARKERS[(position // 4) % len(MARKERS)]
+        colour, marker = person(position)
         for role, face in ((1, colour), (0, "none")):
             x, y = scatter.xy[(scatter.user == user) & (scatter.role == role)].T
             # Thousands of vector markers make a page slow; pixels are enough there.

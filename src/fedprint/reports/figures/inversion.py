@@ -12,7 +12,7 @@ from fedprint.evaluation.inversion.capability import LEAKED, Region, calibration
 from fedprint.evaluation.rows import Row
 from fedprint.reports.figures.drawing import INK, MARKERS, MUTED, SERIES, Drawing, finish, percent_axis, style
 from fedprint.reports.figures.layers import layer_distributions
-from fedprint.reports.figures.panels import WIDTH, blank_figure, shared_legend
+from fedprint.reports.figures.panels import WIDTH, blank_figure, shared_legend, show_image
 from fedprint.reports.numbers.inversion import (
     ALIGNMENT,
     CUT,
@@ -58,12 +58,14 @@ def draw_inversion(
 ) -> list[Drawing]:
     """Return the figures, in the order of the page."""
     with style():
-        found = [ppc(head, rows, place) for place in _places(head)]
-        found += [drawing for place in _places(head) if (drawing := region_images(head, samples, place)) is not None]
-        found.append(tracing(head, rows))
-        found += [layer_distributions(layers)] if layers and layers.quantiles else []
-        found += [drawing for place in _places(head)[:1] if (drawing := searches(head, trails, place)) is not None]
-    return found
+        drawings = [
+            *(ppc(head, rows, place) for place in _places(head)),
+            *(region_images(head, samples, place) for place in _places(head)),
+            tracing(head, rows),
+            layer_distributions(layers) if layers and layers.quantiles else None,
+            *(searches(head, trails, place) for place in _places(head)[:1]),
+        ]
+    return [drawing for drawing in drawings if drawing is not None]
 
 
 def _places(head: InversionHead) -> list[tuple[str, str, int]]:
@@ -118,27 +120,18 @@ def _curve(
 ) -> tuple[list[float], list[float], list[float]]:
     """Return x, accuracy and distance of a mechanism's strengths, from large perturbations to small ones."""
     attack, network, batch = place
-    found = []
+    points = []
     where = {"defence": defence, "variant": MAIN, "network": network}
     for acc in rows_where(rows, metric="accuracy", **where):
-        here = {**where, "strength": acc["strength"], "attack_batch": batch}
-        ratio = [r for r in rows_where(rows, metric="perturbation_ratio", layers=None, **here) if not r.get("region")]
-        hit = [
-            r
-            for r in rows_where(rows, metric=metric, attack=attack, adversary=adversary, **here, **keys)
-            if not r.get("region")
-        ]
+        here = {**where, "strength": acc["strength"], "attack_batch": batch, "region": None}
+        ratio = rows_where(rows, metric="perturbation_ratio", layers=None, **here)
+        hit = rows_where(rows, metric=metric, attack=attack, adversary=adversary, **here, **keys)
         if ratio and hit:
             value = float(hit[0]["value"])
-            found.append(
-                (
-                    calibration(float(ratio[0]["value"])),
-                    float(acc["value"]),
-                    value if metric == "reconstruction_rmse" else 1 - value,
-                )
-            )
-    found.sort()
-    return [f[0] for f in found], [f[1] for f in found], [f[2] for f in found]
+            distance = value if metric == "reconstruction_rmse" else 1 - value
+            points.append((calibration(float(ratio[0]["value"])), float(acc["value"]), distance))
+    points.sort()
+    return [x for x, _, _ in points], [y for _, y, _ in points], [distance for _, _, distance in points]
 
 
 def bands(x: Sequence[float], errors: Sequence[float]) -> list[tuple[float, float, Region]]:
@@ -150,10 +143,8 @@ def bands(x: Sequence[float], errors: Sequence[float]) -> list[tuple[float, floa
     beyond = [(at, error) for at, error in zip(x, errors, strict=True) if at >= edge]
     places = [at for at, _ in beyond]
     ends = [edge, *((low + high) / 2 for low, high in pairwise(places)), *(1.05 * at for at in places[-1:])]
-    found: list[tuple[float, float, Region]] = [(0.0, edge, "green")]
-    for (low, high), (_, error) in zip(pairwise(ends), beyond, strict=False):
-        found.append((low, high, region(np.inf, error)))
-    return found
+    red_or_white = [(*ends, region(np.inf, error)) for ends, (_, error) in zip(pairwise(ends), beyond, strict=False)]
+    return [(0.0, edge, "green"), *red_or_white]
 
 
 def _panel(axes: Axes, curves: Sequence[tuple[list[float], list[float], list[float]]], names: Sequence[str]) -> None:
@@ -177,8 +168,8 @@ def region_images(head: InversionHead, samples: Sequence[Sample], place: tuple[s
     for line, name in enumerate(REGIONS):
         for column, sample in enumerate(examples(groups[name])):
             upper, lower = panels[2 * line][column], panels[2 * line + 1][column]
-            _show(upper, sample.truth)
-            _show(lower, sample.found)
+            show_image(upper, sample.truth, 255)
+            show_image(lower, sample.found, 255)
             ratio = "∞" if np.isinf(sample.ratio) else f"{sample.ratio:.3g}"
             upper.set_title(
                 f"{name}: {sample.error:.2f} ({ratio})\n{sample.defence} {sample.strength:g}", fontsize=7, color=INK
@@ -195,25 +186,20 @@ def region_images(head: InversionHead, samples: Sequence[Sample], place: tuple[s
     )
 
 
-def examples(found: Sequence[Sample]) -> list[Sample]:
+def examples(samples: Sequence[Sample]) -> list[Sample]:
     """Return up to :data:`EXAMPLES` samples, evenly from the smallest error to the largest."""
-    ordered = sorted(found, key=lambda sample: sample.error)
+    ordered = sorted(samples, key=lambda sample: sample.error)
     if len(ordered) <= EXAMPLES:
         return ordered
     return [ordered[round(i * (len(ordered) - 1) / (EXAMPLES - 1))] for i in range(EXAMPLES)]
 
 
-def _mean_words(name: str, found: Sequence[Sample]) -> str:
-    if not found:
+def _mean_words(name: str, samples: Sequence[Sample]) -> str:
+    if not samples:
         return f"{name}: no image"
-    ratios = [sample.ratio for sample in found if np.isfinite(sample.ratio)]
+    ratios = [sample.ratio for sample in samples if np.isfinite(sample.ratio)]
     ratio = f"{np.mean(ratios):.3g}" if ratios else "∞"
-    return f"{name}: rMSE {np.mean([sample.error for sample in found]):.2f}, ratio {ratio}, {len(found)} images"
-
-
-def _show(axes: Axes, picture: Any) -> None:
-    image = picture.transpose(1, 2, 0)
-    axes.imshow(image[..., 0] if image.shape[2] == 1 else image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    return f"{name}: rMSE {np.mean([sample.error for sample in samples]):.2f}, ratio {ratio}, {len(samples)} images"
 
 
 def tracing(head: InversionHead, rows: Sequence[Row]) -> Drawing:
@@ -244,14 +230,14 @@ def tracing(head: InversionHead, rows: Sequence[Row]) -> Drawing:
     )
 
 
-def _traced(axes: Axes, found: Sequence[Row]) -> None:
+def _traced(axes: Axes, rows: Sequence[Row]) -> None:
     for position, defence in enumerate(("none", *DEFENCES)):
-        own = [row for row in found if row["defence"] == defence]
+        own = [row for row in rows if row["defence"] == defence]
         counts = sorted({int(row["participants"]) for row in own})
         means = [np.mean([float(r["value"]) for r in own if r["participants"] == n]) for n in counts]
         colour = (INK, *SERIES)[position % (1 + len(SERIES))]
         axes.plot(counts, means, color=colour, marker=MARKERS[position % len(MARKERS)], ms=4, lw=1.2, label=defence)
-    chance = {int(row["participants"]): float(row["chance"]) for row in found}
+    chance = {int(row["participants"]): float(row["chance"]) for row in rows}
     axes.plot(sorted(chance), [chance[n] for n in sorted(chance)], ":", color=MUTED, lw=1.2, label="chance")
 
 

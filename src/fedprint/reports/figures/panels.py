@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.figures.drawing import MARKERS, MUTED, SERIES, percent_axis
+from fedprint.reports.figures.drawing import MUTED, SERIES, mark, percent_axis
 from fedprint.reports.numbers.evaluations import prior_rank
 from fedprint.reports.numbers.order import attack_rank, prior_title
 from fedprint.reports.wording import number, people
@@ -79,14 +79,14 @@ def points_of(rows: Sequence[Row], key: str) -> list[Point]:
     return [
         Point(
             x=x,
-            value=fmean(row["value"] for row in found),
-            lo=fmean(row["lo"] if row["lo"] is not None else row["value"] for row in found),
-            hi=fmean(row["hi"] if row["hi"] is not None else row["value"] for row in found),
-            chance=_mean([row["chance"] for row in found if row.get("chance") is not None]),
-            n_questions=sum(int(row["n_questions"]) for row in found),
-            n_users=max(int(row["n_users"]) for row in found),
+            value=fmean(row["value"] for row in same),
+            lo=fmean(row["lo"] if row["lo"] is not None else row["value"] for row in same),
+            hi=fmean(row["hi"] if row["hi"] is not None else row["value"] for row in same),
+            chance=_mean([row["chance"] for row in same if row.get("chance") is not None]),
+            n_questions=sum(int(row["n_questions"]) for row in same),
+            n_users=max(int(row["n_users"]) for row in same),
         )
-        for x, found in sorted(places.items())
+        for x, same in sorted(places.items())
     ]
 
 
@@ -94,11 +94,18 @@ def interval_line(axes: Axes, points: Sequence[Point], label: str, position: int
     """Draw a line with interval bars in the look of its position in the legend."""
     if not points:
         return
-    colour, marker = SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)]
+    colour, marker = mark(position)
     dash = "-" if position < len(SERIES) else "--"
     x = [point.x for point in points]
     axes.vlines(x, [p.lo for p in points], [p.hi for p in points], color=colour, lw=1.4, alpha=0.75, zorder=2)
     axes.plot(x, [p.value for p in points], dash, color=colour, marker=marker, ms=4, lw=1.5, label=label, zorder=3)
+
+
+def attack_lines(axes: Axes, rows: Sequence[Row], attacks: Sequence[str], key: str, before: str = "") -> None:
+    """Draw a line over ``key`` per attack; ``before`` stands before their names."""
+    for position, attack in enumerate(attacks):
+        points = points_of([row for row in rows if row.get("attack") == attack], key)
+        interval_line(axes, points, f"{before}{attack}", position)
 
 
 def chance_line(axes: Axes, points: Sequence[Point]) -> None:
@@ -145,17 +152,31 @@ def reading(rows: Sequence[Row]) -> str:
     users = sorted({int(row["n_users"]) for row in rows})
     who = people(users[0]) if len(users) == 1 else f"{users[0]} to {people(users[-1])}"
     chance = [row["chance"] for row in rows if row.get("chance") is not None and row["unit"] == "fraction"]
-    level = ""
-    if chance:
-        few, most = number(min(chance), "fraction"), number(max(chance), "fraction")
-        level = f" ({few} %)" if few == most else f" ({few} to {most} %)"
+    level = f" ({span_of_levels(chance)})" if chance else ""
     return f"Bars: 95 % intervals over users; dotted: chance{level}; {counts(rows)} questions, {who}."
 
 
 def counts(rows: Sequence[Row]) -> str:
     """Return the number of questions, or from least to most."""
-    found = sorted({int(row["n_questions"]) for row in rows})
-    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    return span([int(row["n_questions"]) for row in rows])
+
+
+def span_of_levels(levels: Sequence[float]) -> str:
+    """Return fractions from least to most in per cent."""
+    return f"{span(levels, lambda level: number(level, 'fraction'))} %"
+
+
+def span(values: Sequence[float], shown: Callable[[float], str] = str) -> str:
+    """Return ``3 to 12``, or ``3`` where least and most look the same."""
+    least, most = shown(min(values)), shown(max(values))
+    return least if least == most else f"{least} to {most}"
+
+
+def show_image(axes: Axes, picture: Any, highest: float) -> None:
+    """Draw an image (c, h, w) with values from 0 to ``highest``; one channel is grey."""
+    image = picture.transpose(1, 2, 0)
+    grey = image[..., 0] if image.shape[2] == 1 else image
+    axes.imshow(grey, cmap="gray", vmin=0, vmax=highest, interpolation="nearest")
 
 
 def attacks_of(rows: Sequence[Row]) -> list[str]:

@@ -49,8 +49,8 @@ def _panel(axes: Axes, adversary: str, entries: Sequence[Entry]) -> None:
     corners = [(entry.over_chance(adversary)["value"], entry.utility(plain)["value"]) for entry in best]
     axes.step(*zip(*corners, strict=True), where="post", color=MUTED, lw=5, alpha=0.3, zorder=1)
     for position, strategy in enumerate(dict.fromkeys(e.strategy for e in entries if e.strategy)):
-        found = [entry for entry in measured(entries) if entry.strategy == strategy]
-        _curve(axes, sorted(found, key=lambda e: e.strength or 0.0), plain, adversary, str(strategy), look(position))
+        curve = [entry for entry in measured(entries) if entry.strategy == strategy]
+        _curve(axes, sorted(curve, key=lambda e: e.strength or 0.0), plain, adversary, str(strategy), look(position))
     _curve(axes, [plain], plain, adversary, "no defence", (INK, "h", "-"))
     axes.axvline(1.0, color=MUTED, lw=1.2, ls=":")
     axes.set_xlim(left=0)
@@ -64,12 +64,12 @@ def look(position: int) -> Look:
     return COLOURS[position % len(COLOURS)], MARKERS[position % len(MARKERS)], line
 
 
-def _curve(axes: Axes, found: Sequence[Entry], plain: Entry, adversary: str, label: str, shown: Look) -> None:
-    if not found:
+def _curve(axes: Axes, entries: Sequence[Entry], plain: Entry, adversary: str, label: str, shown: Look) -> None:
+    if not entries:
         return
     colour, marker, line = shown
-    across = [entry.over_chance(adversary) for entry in found]
-    up = [entry.utility(plain) for entry in found]
+    across = [entry.over_chance(adversary) for entry in entries]
+    up = [entry.utility(plain) for entry in entries]
     x, y = [row["value"] for row in across], [row["value"] for row in up]
     axes.hlines(y, [r["lo"] for r in across], [r["hi"] for r in across], color=colour, lw=1.0, alpha=0.5, zorder=2)
     axes.vlines(x, [r["lo"] for r in up], [r["hi"] for r in up], color=colour, lw=1.0, alpha=0.5, zorder=2)

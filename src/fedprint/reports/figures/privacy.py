@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedprint.reports.figures.drawing import SERIES, Drawing, finish
+from fedprint.reports.figures.panels import WIDTH, blank_figure
 from fedprint.reports.numbers.evaluations import Evaluation
 from fedprint.reports.wording import for_a_user
 
@@ -21,13 +22,11 @@ CURVES: Mapping[str, tuple[str, str]] = {
 
 def diversity_curves(evaluations: Sequence[Evaluation]) -> Drawing | None:
     """Draw V_c and U_s by round, a line per seed, on a log scale; None where no round recorded them."""
-    from matplotlib.figure import Figure
-
-    found = {metric: [line for item in evaluations if (line := _line(item, metric))] for metric in CURVES}
-    if not any(found.values()):
+    curves = {metric: [line for item in evaluations if (line := _line(item, metric))] for metric in CURVES}
+    if not any(curves.values()):
         return None
-    figure = Figure(figsize=(9.2, 2.7), layout="constrained")
-    for axes, (metric, lines) in zip(figure.subplots(1, len(CURVES)), found.items(), strict=True):
+    figure = blank_figure(WIDTH, 2.7)
+    for axes, (metric, lines) in zip(figure.subplots(1, len(CURVES)), curves.items(), strict=True):
         _panel(axes, metric, lines)
     return finish(
         figure,

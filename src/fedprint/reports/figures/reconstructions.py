@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
 from fedprint.reports.figures.drawing import INK, Drawing, finish, style
-from fedprint.reports.figures.panels import blank_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from fedprint.reports.figures.panels import blank_figure, show_image
 
 MOST_DEVICES, MOST_IMAGES = 6, 10
 
@@ -39,7 +36,7 @@ def draw_reconstructions(pictures: Sequence[Picture]) -> Drawing:
             for axes in line:
                 axes.set_axis_off()
             for axes, image in zip(line, images, strict=False):
-                _show(axes, image)
+                show_image(axes, image, 1)
             words = f"truth, 1 of {picture.images}" if name == "truth" else name
             line[0].set_title(words, fontsize=7, color=INK, loc="left")
         return finish(
@@ -50,9 +47,3 @@ def draw_reconstructions(pictures: Sequence[Picture]) -> Drawing:
             f"The first {MOST_IMAGES} images of up to {MOST_DEVICES} devices; below, the reconstruction that fits each "
             "best.",
         )
-
-
-def _show(axes: Axes, image: NDArray[Any]) -> None:
-    picture = image.transpose(1, 2, 0)
-    grey = picture.shape[2] == 1
-    axes.imshow(picture[..., 0] if grey else picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedprint.evaluation.tradeoff import pareto_front
-from fedprint.reports.figures.drawing import INK, MARKERS, MUTED, PAPER, SERIES, Drawing, finish, percent_axis, style
+from fedprint.reports.figures.drawing import INK, MUTED, PAPER, Drawing, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import WIDTH, blank_figure, shared_legend
 from fedprint.tuning.result import OperatingPoint, SearchResult
 from fedprint.tuning.score import Finished
@@ -30,7 +30,7 @@ def pareto(ceiling: float, searches: Sequence[SearchResult], points: Sequence[Op
     axes = figure.subplots()
     axes.axvline(ceiling, color=INK, lw=1.2, ls="--", label="ceiling")
     for position, search in enumerate(searches):
-        colour, marker = _look(position)
+        colour, marker = mark(position)
         places = [place for trial in search.trials if (place := _place(trial)) is not None]
         if places:
             x, y = zip(*places, strict=True)
@@ -39,7 +39,7 @@ def pareto(ceiling: float, searches: Sequence[SearchResult], points: Sequence[Op
             axes.step(*zip(*best, strict=True), where="post", color=colour, lw=1.1, label=search.strategy)
     for position, search in enumerate(searches):
         for point in (point for point in points if point.strategy == search.strategy):
-            _operating_point(axes, point, *_look(position))
+            _operating_point(axes, point, *mark(position))
     axes.set_ylabel("utility, normalised to no defence")
     linked = any(point.linkage == "device" for point in points)
     percent_axis(axes, "x", f"{'linked ' if linked else ''}AP of the strongest adversary")
@@ -60,7 +60,7 @@ def history(searches: Sequence[SearchResult]) -> Drawing:
     figure = blank_figure(WIDTH, 3.0)
     axes = figure.subplots()
     for position, search in enumerate(searches):
-        colour, marker = _look(position)
+        colour, marker = mark(position)
         best: list[Place] = []
         for place, trial in enumerate(search.trials, 1):
             if trial.utility is None:
@@ -100,7 +100,3 @@ def _place(trial: Finished) -> Place | None:
     if trial.attack_ap is None or trial.utility is None or trial.state != "complete":
         return None
     return trial.attack_ap, trial.utility
-
-
-def _look(position: int) -> tuple[str, str]:
-    return SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.figures.analyses import CURVES, Curve
-from fedprint.reports.figures.drawing import INK, MARKERS, PAPER, SERIES, Drawing, finish, percent_axis, style
+from fedprint.reports.figures.drawing import INK, PAPER, Drawing, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import (
     WIDTH,
     attacks_of,
@@ -38,6 +38,14 @@ SEEN = Curve(
     caption="Average precision of naming seen users, by their share.",
     log=False,
 )
+LAYERS = Curve(
+    analysis="layers",
+    key="depth",
+    title="Which layer gives users away",
+    label="",
+    look="Look at which layer is highest in each panel, and how few parameters it may have.",
+    caption="Average precision from one layer alone, with the layer's number of parameters.",
+)
 PER_LINE = 4
 
 
@@ -46,9 +54,8 @@ def draw_suite(rows: Sequence[Row]) -> tuple[Drawing, ...]:
     main, analyses = _by_member(rows, final_rows), _by_member(rows, final_analyses)
     with style():
         drawings = [recognition(main)]
-        for curve in (*CURVES, SEEN):
+        for curve in (*CURVES, SEEN, LAYERS):
             drawings.append(member_curves([row for row in analyses if row["analysis"] == curve.analysis], curve))
-        drawings.append(member_layers([row for row in analyses if row["analysis"] == "layers"]))
     return tuple(drawing for drawing in drawings if drawing is not None)
 
 
@@ -85,48 +92,31 @@ def member_curves(rows: Sequence[Row], curve: Curve) -> Drawing | None:
     rows = [row for member in _members(rows) for row in strongest(r for r in rows if r["member"] == member)]
     if not rows:
         return None
-    figure, panels = _member_panels(rows, 2.6)
+    figure, panels = _member_panels(rows, 3.1 if curve is LAYERS else 2.6)
     for member, axes in panels.items():
         here = [row for row in rows if row["member"] == member]
         for prior in priors_of(here):
             position = priors_of(rows).index(prior)
             interval_line(axes, points_of(of_prior(here, prior), curve.key), prior_title(prior), position)
         chance_line(axes, points_of(here, curve.key))
-        number_axis(axes, sorted({float(row[curve.key]) for row in here}), curve.log)
-        axes.set_xlabel(curve.label)
+        if curve is LAYERS:
+            _name_layers(axes, here)
+        else:
+            number_axis(axes, sorted({float(row[curve.key]) for row in here}), curve.log)
+            axes.set_xlabel(curve.label)
         axes.set_title(f"{member}: {here[0]['attack']}")
     finish_panels(figure, list(panels.values()), "average precision")
     return finish(figure, curve.analysis, curve.title, curve.look, f"{curve.caption} {reading(rows)}")
 
 
-def member_layers(rows: Sequence[Row]) -> Drawing | None:
-    """Draw AP by layer of each member's strongest attack, one line per prior; layers by name, input on the left."""
-    rows = [row for row in rows if row["metric"] == "ap" and row.get("depth") is not None]
-    rows = [row for member in _members(rows) for row in strongest(r for r in rows if r["member"] == member)]
-    if not rows:
-        return None
-    figure, panels = _member_panels(rows, 3.1)
-    for member, axes in panels.items():
-        here = [row for row in rows if row["member"] == member]
-        for prior in priors_of(here):
-            position = priors_of(rows).index(prior)
-            interval_line(axes, points_of(of_prior(here, prior), "depth"), prior_title(prior), position)
-        chance_line(axes, points_of(here, "depth"))
-        names = {int(row["depth"]): f"{row['layer']}\n{int(row['parameters']):,}" for row in here}
-        axes.set_xticks(sorted(names), [names[depth] for depth in sorted(names)], fontsize=7, rotation=45)
-        axes.set_title(f"{member}: {here[0]['attack']}")
-    finish_panels(figure, list(panels.values()), "average precision")
-    return finish(
-        figure,
-        "layers",
-        "Which layer gives users away",
-        "Look at which layer is highest in each panel, and how few parameters it may have.",
-        f"Average precision from one layer alone, with the layer's number of parameters. {reading(rows)}",
-    )
+def _name_layers(axes: Axes, rows: Sequence[Row]) -> None:
+    """Name the layers on the horizontal axis, the input on the left."""
+    names = {int(row["depth"]): f"{row['layer']}\n{int(row['parameters']):,}" for row in rows}
+    axes.set_xticks(sorted(names), [names[depth] for depth in sorted(names)], fontsize=7, rotation=45)
 
 
 def _dots(axes: Axes, rows: Sequence[Row], attacks: Sequence[str], position: int, priors: int) -> None:
-    colour, marker = SERIES[position % len(SERIES)], MARKERS[position % len(MARKERS)]
+    colour, marker = mark(position)
     shift = 0.62 * ((position + 0.5) / priors - 0.5)
     for row in rows:
         y = attacks.index(row["attack"]) + shift
