@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
 
+from fedprint.errors import FedprintError
+
 if TYPE_CHECKING:
     from fedprint.kinds.base import Request
+    from fedprint.lab.workers.pool import LocalPool
+    from fedprint.lab.workers.ray_pool import RayPool
 
 DataDir = Annotated[
     Optional[Path], typer.Option("--data-dir", envvar="FEDPRINT_DATA", help="Folder that holds the data sets.")
@@ -24,6 +28,16 @@ Name = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of jobs, time, memory and disk, and stop.")]
 Jobs = Annotated[Optional[int], typer.Option("--jobs", min=1, help="Jobs that run at a time (default: one per core).")]
+Where = Annotated[
+    Literal["local", "ray"],
+    typer.Option(
+        "--pool", help="Where jobs run: processes of this machine, or a Ray cluster (pip install 'fedprint[ray]')."
+    ),
+]
+Address = Annotated[
+    Optional[str],
+    typer.Option("--address", help="Of the Ray cluster; auto is the one of this machine (default: start one here)."),
+]
 KeepUpdates = Annotated[
     bool,
     typer.Option(
@@ -58,6 +72,17 @@ def use_data(folder: Path | None) -> None:
     """Make ``--data-dir`` hold everywhere, in the stages' processes too."""
     if folder is not None:
         os.environ["FEDPRINT_DATA"] = str(folder.resolve())
+
+
+def pool_of(where: str, address: str | None) -> LocalPool | RayPool:
+    """Return the pool that ``--pool`` and ``--address`` name, still closed."""
+    from fedprint.kinds import PRELOADED
+    from fedprint.lab.workers.pool import LocalPool
+    from fedprint.lab.workers.ray_pool import RayPool
+
+    if address and where != "ray":
+        raise FedprintError(f"--address {address} needs --pool ray")
+    return RayPool(PRELOADED, address) if where == "ray" else LocalPool(PRELOADED)
 
 
 def data_folder() -> Path | None:

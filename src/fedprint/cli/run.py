@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedprint.cli.options import (
+    Address,
     Assignments,
     DataDir,
     DryRun,
@@ -14,6 +15,8 @@ from fedprint.cli.options import (
     Name,
     Renew,
     What,
+    Where,
+    pool_of,
     request_of,
     use_data,
 )
@@ -36,6 +39,8 @@ def run(
     jobs: Jobs = None,
     keep: KeepUpdates = False,
     renew: Renew = False,
+    pool: Where = "local",
+    address: Address = None,
     data_dir: DataDir = None,
 ) -> None:
     """Run an experiment of any kind end to end and write its report to reports/<name>/.
@@ -43,25 +48,26 @@ def run(
     Finished work is kept: a repeated command resumes where it was stopped.
     """
     use_data(data_dir)
-    run_request(request_of(what, fast, assign, name), dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)
+    given = request_of(what, fast, assign, name)
+    run_request(given, dry_run=dry_run, jobs=jobs, keep=keep, renew=renew, pool=pool, address=address)
 
 
-def run_request(request: Request, *, dry_run: bool, jobs: int | None, keep: bool, renew: bool) -> None:
+def run_request(
+    request: Request, *, dry_run: bool, jobs: int | None, keep: bool, renew: bool, pool: str, address: str | None
+) -> None:
     """Run and print the summary, also of the finished part where jobs failed; or print the costs."""
     from fedprint.cli.summary import show_summary
-    from fedprint.kinds import PRELOADED
-    from fedprint.lab.workers.pool import LocalPool
 
     if dry_run:
         show_costs(request, jobs)
         return
-    with LocalPool(PRELOADED) as pool:  # first: it imports while this process does
+    with pool_of(pool, address) as open_pool:  # first: it imports while this process does
         from fedprint.kinds import driver
         from fedprint.kinds.versioned import named_by_data
 
         request = named_by_data(request)
         try:
-            driver.run(request, jobs=jobs, keep=keep, renew=renew, pool=pool)
+            driver.run(request, jobs=jobs, keep=keep, renew=renew, pool=open_pool)
         except driver.SomeFailed:
             show_summary(request.root, request.name)
             raise

@@ -6,7 +6,19 @@ from typing import Annotated, Optional
 
 import typer
 
-from fedprint.cli.options import Assignments, DataDir, DryRun, Fast, Jobs, KeepUpdates, Name, Renew, use_data
+from fedprint.cli.options import (
+    Address,
+    Assignments,
+    DataDir,
+    DryRun,
+    Fast,
+    Jobs,
+    KeepUpdates,
+    Name,
+    Renew,
+    Where,
+    use_data,
+)
 
 EPILOG = (
     "Examples: fedprint tune albums --strategy mm-aug --trials 10 | "
@@ -30,6 +42,8 @@ def tune(
     jobs: Jobs = None,
     keep: KeepUpdates = False,
     renew: Renew = False,
+    pool: Where = "local",
+    address: Address = None,
     data_dir: DataDir = None,
 ) -> None:
     """Find the highest utility under a ceiling on the attack; a repeated command resumes where it was stopped."""
@@ -49,4 +63,4 @@ def tune(
         name=name,
         folders=("studies",),
     )
-    run_request(given, dry_run=dry_run, jobs=jobs, keep=keep, renew=renew)
+    run_request(given, dry_run=dry_run, jobs=jobs, keep=keep, renew=renew, pool=pool, address=address)

@@ -10,7 +10,7 @@ from fedprint.kinds.laboratory import conclude, laboratory
 from fedprint.kinds.registry import kind_of
 from fedprint.kinds.versioned import is_published, is_shipped, publish
 from fedprint.lab.project import writing
-from fedprint.lab.workers.pool import LocalPool
+from fedprint.lab.workers.pool import Pool
 from fedprint.types import FedprintError
 
 
@@ -21,7 +21,7 @@ class SomeFailed(FedprintError):
 
 
 def run(
-    request: Request, *, jobs: int | None = None, keep: bool = False, renew: bool = False, pool: LocalPool | None = None
+    request: Request, *, jobs: int | None = None, keep: bool = False, renew: bool = False, pool: Pool | None = None
 ) -> Path:
     """Run an experiment of any kind; return the folder of its report.
 

@@ -22,6 +22,7 @@ from fedprint.lab.tracking.runs import Run, RunHead, is_finished, open_run
 from fedprint.lab.tracking.views import View, save_view
 from fedprint.lab.versions.cleaning import JOBS
 from fedprint.lab.workers.pool import LocalPool, Pool
+from fedprint.lab.workers.ray_pool import RayPool
 from fedprint.types import FedprintError
 
 
@@ -33,7 +34,7 @@ def laboratory(
     *,
     jobs: int | None = None,
     keep: bool = False,
-    pool: LocalPool | None = None,
+    pool: Pool | None = None,
 ) -> Iterator[Lab]:
     """Open a lab on this machine's cores, in an open ``pool`` or one of its own, which tracks its jobs."""
     tracker = Tracker(root=root, kind=kind, config=config)
@@ -46,9 +47,10 @@ def laboratory(
 
 
 def lab_in(root: Path, pool: Pool, *, jobs: int | None = None, keep: bool = False, tracker: Tracker | None) -> Lab:
-    """Return a lab in a pool."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Lab(root=root, pool=pool, jobs=jobs or cores(), keep=keep, watcher=tracker, device=device)
+    """Return a lab in a pool: by default with as many jobs at a time as the pool has places."""
+    gpus, places = (pool.gpus, pool.places) if isinstance(pool, RayPool) else (torch.cuda.device_count(), cores())
+    device = "cuda" if gpus else "cpu"
+    return Lab(root=root, pool=pool, jobs=jobs or places, keep=keep, watcher=tracker, device=device)
 
 
 def conclude(root: Path, kind: Kind[Any], config: Resolved, findings: Findings, folder: Path) -> None:

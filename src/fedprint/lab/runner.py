@@ -23,10 +23,12 @@ from fedprint.lab.cache import Cache, Entry
 from fedprint.lab.graph import Job, Stage, Task, Work
 from fedprint.lab.keys import content_digest, stage_key
 from fedprint.lab.progress import Board, send_progress
-from fedprint.lab.workers.pool import Crashed, Pool, Stopped
+from fedprint.lab.workers.pool import Crashed, Lost, Pool, Stopped
 from fedprint.lab.workers.sandbox import confine, refuse_exposed
 
 RETRY_S = 0.05
+LOST_AT_MOST = 3
+"""How often a stage is run again because its machine was lost."""
 
 
 class JobFailed(FedprintError):
@@ -301,7 +303,7 @@ class _Run:
             raise self._failure(stage, known, log)
         try:
             refuse_exposed([*self.lab.confined, *map(Path, self.job.data_at)])
-            self.lab.pool.run(STAGE, call_of(self.job, stage, paths, entry), self._receiver(stage), log)
+            self._call(stage, entry, call_of(self.job, stage, paths, entry), log)
         except Stopped:
             raise
         except FedprintError as error:
@@ -309,6 +311,18 @@ class _Run:
                 self.lab._failed[entry.folder] = error
             raise self._failure(stage, error, log) from None
         entry.complete()
+
+    def _call(self, stage: Stage, entry: Entry, call: Mapping[str, Any], log: Path) -> None:
+        """Run a stage in the pool, again where the machine that ran it was lost."""
+        for left in range(LOST_AT_MOST, -1, -1):
+            try:
+                self.lab.pool.run(STAGE, call, self._receiver(stage), log)
+                return
+            except Lost as error:
+                if not left:
+                    raise
+                print(f"{self.job.label}: stage {stage.name}: {error}; it runs again", file=sys.stderr, flush=True)
+                entry.begin(resume=stage.resumes)
 
     def _receiver(self, stage: Stage) -> Callable[[Mapping[str, Any]], None]:
         def receive(message: Mapping[str, Any]) -> None:

@@ -1,4 +1,7 @@
-"""Where stages run: a pool takes a call and returns its result. The pools here fork processes on this machine."""
+"""Where stages run: a pool takes a call and returns its result.
+
+The pools here fork processes on this machine; :mod:`fedprint.lab.workers.ray_pool` uses a cluster.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +31,10 @@ class Crashed(FedprintError):
     """A call ended without a result: the program's fault, or a lack of memory."""
 
     exit_code = 1
+
+
+class Lost(Crashed):
+    """A call ended because the machine or the process that ran it is gone: another may run it again."""
 
 
 class Stopped(Crashed):
@@ -75,9 +82,7 @@ class LocalPool:
 
     def run(self, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None) -> Any:
         """Run one call in a fork of the server; several threads may do so at a time."""
-        if self._address is None or self._server is None:
-            raise FedprintError("the pool is closed: open it with `with`")
-        connection = connect(self._address, self._server)
+        connection = self.connected()
         self._open.add(connection)
         try:
             if self._stopped:  # a job between two stages when all were to end
@@ -89,6 +94,12 @@ class LocalPool:
             raise
         finally:
             self._open.discard(connection)
+
+    def connected(self) -> socket.socket:
+        """Return a connection for one call."""
+        if self._address is None or self._server is None:
+            raise FedprintError("the pool is closed: open it with `with`")
+        return connect(self._address, self._server)
 
     def stop(self) -> None:
         """End all calls that run now, for good: a child ends with its connection."""
@@ -136,24 +147,37 @@ def converse(
     connection: socket.socket, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None
 ) -> Any:
     """Send one call, pass on its messages, and return its result (:meth:`Pool.run`)."""
+    return received(conversation(connection, request_of(function, call, log)), send)
+
+
+def request_of(function: str, call: Mapping[str, Any], log: Path | None) -> dict[str, Any]:
+    """Return what a fork server reads of a call."""
     environment = {name: os.environ[name] for name in PASSED if name in os.environ}
-    request = {"function": function, "call": call, "log": str(log) if log else None, "environment": environment}
+    return {"function": function, "call": call, "log": str(log) if log else None, "environment": environment}
+
+
+def conversation(connection: socket.socket, request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Send one request, and yield the messages of the call until the connection ends."""
     # A process that ends at a bad moment resets the connection.
     with suppress(ConnectionError), connection, connection.makefile("rwb") as lines:
         lines.write(json.dumps(request).encode() + b"\n")
         lines.flush()
-        for line in lines:
-            message = json.loads(line)
-            if "result" in message:
-                return message["result"]
-            if "error" in message:
-                error = FedprintError(message["error"])
-                error.exit_code = message["exit_code"]
-                raise error
-            if "crash" in message:
-                raise Crashed(message["crash"])
-            if "died" in message:
-                memory = ", perhaps for lack of memory: try fewer --jobs" if message["died"] == "SIGKILL" else ""
-                raise Crashed(f"its process was ended by {message['died']}{memory}")
-            send(message)
+        yield from map(json.loads, lines)
+
+
+def received(messages: Iterable[Mapping[str, Any]], send: Send) -> Any:
+    """Pass on the messages of a call until one says how it ended; return its result or raise its error."""
+    for message in messages:
+        if "result" in message:
+            return message["result"]
+        if "error" in message:
+            error = FedprintError(message["error"])
+            error.exit_code = message["exit_code"]
+            raise error
+        if "crash" in message:
+            raise Crashed(message["crash"])
+        if "died" in message:
+            memory = ", perhaps for lack of memory: try fewer --jobs" if message["died"] == "SIGKILL" else ""
+            raise Crashed(f"its process was ended by {message['died']}{memory}")
+        send(message)
     raise Crashed("its process ended without a result")

@@ -1,0 +1,114 @@
+"""A pool on a Ray cluster: a call runs on any node with room, in a fork of a server there.
+
+Nodes share the project's folder, the data and the Python environment, each under the same path on all of them. Ray
+places calls and reports lost nodes. Confinement, results and resuming are the same as on one machine: a call is the
+same JSON, its stage writes the same unfinished entry, and the process that runs the lab alone completes it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fedprint.errors import FedprintError
+from fedprint.lab.workers.pool import Crashed, LocalPool, Lost, Send, Stopped, conversation, received, request_of
+
+_servers: dict[tuple[str, ...], LocalPool] = {}
+"""In a worker of Ray: the fork server of this process, which ends with it."""
+
+
+@dataclass
+class RayPool:
+    """Calls on the Ray cluster at ``address`` ("auto": the one of this machine), or on a local one that it starts.
+
+    A call takes one core, and one GPU where the cluster has any. ``modules`` are imported once in each worker.
+    """
+
+    modules: Sequence[str]
+    address: str | None = None
+    cpus: int = 0
+    gpus: int = 0
+    _running: set[Any] = field(default_factory=set, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _stopped: bool = False
+
+    def __enter__(self) -> RayPool:
+        """Connect to the cluster. Raises FedprintError where Ray or the cluster is missing."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            import ray
+        except ImportError:
+            raise FedprintError("--pool ray needs Ray: pip install 'fedprint[ray]'") from None
+        try:
+            if self.address and self.address != "auto":  # Ray would try for minutes
+                host, _, port = self.address.rpartition(":")
+                socket.create_connection((host, int(port)), timeout=10).close()
+            ray.init(self.address, configure_logging=False, log_to_driver=False, include_dashboard=False)
+        except (OSError, ValueError) as error:
+            remedy = "start one with `ray start --head`, or leave --address out for one on this machine"
+            raise FedprintError(f"no Ray cluster at '{self.address}' ({error}); {remedy}") from None
+        found = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        self.cpus, self.gpus = int(found.get("CPU", 0)), int(found.get("GPU", 0))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End what still runs and leave the cluster; one that was started here ends."""
+        import ray
+
+        self.stop()
+        ray.shutdown()
+
+    @property
+    def places(self) -> int:
+        """How many calls run at a time."""
+        return self.gpus or max(self.cpus, 1)
+
+    def run(self, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None) -> Any:
+        """Run one call on some node. Raises :class:`Lost` where the node or its worker was lost."""
+        import ray
+        from ray.exceptions import RayError, RayTaskError
+
+        # Ray does not start a lost call again: the runner does, because it also has to reset the unfinished entry.
+        remote: Any = ray.remote(num_cpus=1, num_gpus=1 if self.gpus else 0, max_retries=0)(perform_here)
+        with self._lock:
+            if self._stopped:
+                raise Stopped("it was stopped")
+            stream = remote.remote(tuple(self.modules), request_of(function, call, log))
+            self._running.add(stream)
+        try:
+            return received((ray.get(message) for message in stream), send)
+        except RayTaskError as error:
+            raise Crashed(str(error)) from None
+        except RayError as error:
+            if self._stopped:
+                raise Stopped("it was stopped") from None
+            raise Lost(f"its worker was lost ({type(error).__name__})") from None
+        finally:
+            with self._lock:
+                self._running.discard(stream)
+
+    def stop(self) -> None:
+        """End all calls that run now, for good."""
+        import ray
+
+        with self._lock:
+            self._stopped = True
+            running = tuple(self._running)
+        for stream in running:
+            ray.cancel(stream, force=True)
+
+
+def perform_here(modules: tuple[str, ...], request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """In a worker of Ray: run one call in a fork of this worker's server and yield its messages, the result last."""
+    if modules not in _servers:
+        _servers[modules] = LocalPool(modules).__enter__()
+    for message in conversation(_servers[modules].connected(), request):  # noqa: UP028 (Ray sends to what it iterates)
+        yield message
