@@ -11,7 +11,7 @@ import numpy as np
 from fedprint.data.formats.describe import write_table
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row
-from fedprint.kinds.inversion.config import InversionExperiment, load_inversion
+from fedprint.kinds.inversion.config import InversionConfig, InversionExperiment
 from fedprint.kinds.inversion.jobs import Cell, Part, exposure_settings, images_of, job_of, parts_of
 from fedprint.kinds.inversion.results.collect import results_of
 from fedprint.kinds.inversion.results.scene import Results
@@ -71,7 +71,8 @@ def write_blobs(folder: Path, side: int = 8) -> None:
 
 def load(root: Path, name: str, *, fast: bool = False, assignments: Sequence[str] = ()) -> InversionExperiment:
     """Return the experiment of a file."""
-    return load_inversion(request_for(root, name, fast=fast, assignments=assignments))
+    request = request_for(root, name, fast=fast, assignments=assignments)
+    return InversionExperiment.of(request, InversionConfig)
 
 
 def settings_at(experiment: InversionExperiment, defence: str, batch: int = 1, attack: int = 0) -> ExposureSettings:

@@ -22,7 +22,7 @@ from fedprint.defences.schedules import Step
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.kinds.clients import stages
-from fedprint.kinds.clients.config import ClientsExperiment, Method, SweepSettings, load_clients
+from fedprint.kinds.clients.config import ClientsConfig, ClientsExperiment, Method, SweepSettings
 from fedprint.kinds.clients.graph import CLIENTS, TRAIN
 from fedprint.kinds.clients.kind import ClientsKind
 from fedprint.kinds.clients.page import head_of
@@ -58,7 +58,8 @@ def images(train: int = 240, test: int = 80) -> LabelledSet:
 
 
 def load(*assignments: str, fast: bool = False) -> ClientsExperiment:
-    return load_clients(request_for(CHECKOUT, NAME, fast=fast, assignments=assignments, name="sweep"))
+    request = request_for(CHECKOUT, NAME, fast=fast, assignments=assignments, name="sweep")
+    return ClientsExperiment.of(request, ClientsConfig)
 
 
 def hits_of(settings: SweepSettings, images: LabelledSet) -> Hits:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
@@ -37,18 +37,6 @@ class JobSettings(Component):
         return digest_of({key: reduce(getitem, key.split("."), whole) for key in sections})
 
 
-def checked(request: Request, whole: type[Checked]) -> Checked:
-    """Return the settings of a file that stands alone, with its ``fast`` section and ``a.b=c`` assignments, checked.
-
-    Raises FedprintError, in one line, for what does not fit.
-    """
-    values = apply_assignments(file_values(request), request.assignments)
-    try:
-        return whole.model_validate(values)
-    except ValidationError as error:
-        raise FedprintError(one_line(error, str(request.path), whole)) from None
-
-
 @dataclass(frozen=True, kw_only=True)
 class ResolvedFile(Generic[Checked]):
     """A file that stands alone, resolved: its settings, and the name of its report."""
@@ -57,16 +45,25 @@ class ResolvedFile(Generic[Checked]):
     fast: bool
     config: Checked
 
+    @classmethod
+    def of(cls, request: Request, whole: type[Checked]) -> Self:
+        """Check a file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
+        values = file_values(request)
+        try:
+            config: Any = whole.model_validate(apply_assignments(values, request.assignments))
+        except ValidationError as error:
+            raise FedprintError(one_line(error, str(request.path), whole)) from None
+        title = title_of(request, config.report.title, values, config.data)
+        report = config.report.model_copy(update={"title": title})
+        return cls(name=request.name, fast=request.fast, config=config.model_copy(update={"report": report}))
+
+    def digest(self) -> str:
+        """Return 16 hex digits that identify the configuration, but for the wording of the report."""
+        return digest_of(self.config.model_dump(mode="json", exclude={"report"}))
+
     def text(self) -> str:
         """Return the resolved configuration as YAML."""
         return as_yaml(self.config.model_dump(mode="json"))
-
-
-def titled(request: Request, config: Checked) -> Checked:
-    """Return the settings of a file that stands alone with the title of its report (:func:`title_of`)."""
-    settings: Any = config
-    title = title_of(request, settings.report.title, file_values(request), settings.data)
-    return config.model_copy(update={"report": settings.report.model_copy(update={"title": title})})
 
 
 def file_values(request: Request) -> dict[str, Any]:

@@ -17,11 +17,9 @@ from fedprint.defences.on_update import Noise, TopK
 from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.secret_head import SecretHead
 from fedprint.defences.strength import single
-from fedprint.kinds.base import Request
 from fedprint.kinds.federation.config import BACKENDS, ReportConfig, all_differ, names_differ
 from fedprint.kinds.inversion.config import DefenceName, Network
-from fedprint.kinds.jobs import JobSettings, ResolvedFile, checked, titled
-from fedprint.lab.keys import digest_of
+from fedprint.kinds.jobs import JobSettings, ResolvedFile
 from fedprint.types import LocalOptimiser, LocalTraining
 
 Mechanism = Annotated[Noise | TopK | SecretHead, Field(discriminator="name")]
@@ -154,13 +152,3 @@ class ClientsExperiment(ResolvedFile[ClientsConfig]):
             )
             for seed, clients, partition, method in grid
         )
-
-    def digest(self) -> str:
-        """Return 16 hex digits that identify the configuration, but for the wording of the report."""
-        return digest_of(self.config.model_dump(mode="json", exclude={"report"}))
-
-
-def load_clients(request: Request) -> ClientsExperiment:
-    """Check a file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
-    config = titled(request, checked(request, ClientsConfig))
-    return ClientsExperiment(name=request.name, fast=request.fast, config=config)

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row
 from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Request
-from fedprint.kinds.clients.config import ClientsExperiment, SweepSettings, load_clients
+from fedprint.kinds.clients.config import ClientsConfig, ClientsExperiment, SweepSettings
 from fedprint.kinds.clients.graph import CLIENTS_WORK
 from fedprint.kinds.clients.page import head_of
 from fedprint.kinds.clients.plan import costs_of
@@ -32,7 +32,7 @@ class ClientsKind(OnOneSource):
 
     def load(self, request: Request) -> ClientsExperiment:
         """Return the experiment of a file."""
-        return load_clients(request)
+        return ClientsExperiment.of(request, ClientsConfig)
 
     def jobs(self, config: ClientsExperiment) -> Sequence[Job]:
         """Return one job for each federation."""

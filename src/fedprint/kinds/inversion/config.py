@@ -6,8 +6,6 @@ is in it (docs/adr/0011).
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,9 +19,8 @@ from fedprint.component import Component
 from fedprint.data.sources.labelled_images import LabelledImages
 from fedprint.defences.on_update import Laplace, Noise, TopK
 from fedprint.defences.secret_head import SecretHead
-from fedprint.kinds.base import Request
 from fedprint.kinds.federation.config import ReportConfig, all_differ
-from fedprint.kinds.jobs import ResolvedFile, checked, titled
+from fedprint.kinds.jobs import ResolvedFile
 from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
 from fedprint.tuning.space import filled, placeholders
 from fedprint.types import AdversaryName
@@ -317,12 +314,5 @@ class InversionExperiment(ResolvedFile[InversionConfig]):
         )
 
     def digest(self) -> str:
-        """Return 12 hex digits that identify the configuration, but for the wording of the report."""
-        values = self.config.model_dump(mode="json", exclude={"report"})
-        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def load_inversion(request: Request) -> InversionExperiment:
-    """Check a file, its ``fast`` section where asked, and ``a.b=c`` assignments; FedprintError is one line."""
-    config = titled(request, checked(request, InversionConfig))
-    return InversionExperiment(name=request.name, fast=request.fast, config=config)
+        """Return the first 12 of the digits."""
+        return super().digest()[:12]

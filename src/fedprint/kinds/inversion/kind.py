@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedprint.evaluation.rows import Row
 from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Request
-from fedprint.kinds.inversion.config import InversionExperiment, load_inversion
+from fedprint.kinds.inversion.config import InversionConfig, InversionExperiment
 from fedprint.kinds.inversion.jobs import job_of, parts_of
 from fedprint.kinds.inversion.page import publish
 from fedprint.kinds.inversion.plan import costs_of
@@ -29,7 +29,7 @@ class InversionKind(OnOneSource):
 
     def load(self, request: Request) -> InversionExperiment:
         """Return the experiment of a file."""
-        return load_inversion(request)
+        return InversionExperiment.of(request, InversionConfig)
 
     def jobs(self, config: InversionExperiment) -> Sequence[Job]:
         """Return one job for each federation, and for each adversary of each cell."""
