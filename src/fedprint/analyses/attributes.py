@@ -114,7 +114,7 @@ class Attributes(Analysis):
         yield "majority", case.majority(case.problem.labels, len(case.asked))
         yield "posterior", class_posterior(identity[case.asked][:, known], case.class_of[known], case.classes)
         rng = bench.rng(self.name, case.attribute, "ridge")
-        yield "ridge", ridge_attribute(case.problem, case.users, bench.work, rng)
+        yield "ridge", ridge_attribute(case.problem, case.columns, bench.work, rng)
 
     def _identity_alone(self, bench: Bench, network: Network) -> Scores:
         """Return log-probabilities of users (s, q, m) of the single-task network."""
@@ -199,14 +199,14 @@ class Attributes(Analysis):
 
         path = (self.name, case.attribute, fold)
         yield ("majority", "stl"), case.majority(case.problem.labels, len(case.problem.ask))
-        yield ("ridge", "stl"), ridge_attribute(case.problem, case.users, bench.work, bench.rng(*path, "ridge"))
+        yield ("ridge", "stl"), ridge_attribute(case.problem, case.columns, bench.work, bench.rng(*path, "ridge"))
         known = np.unique(case.columns)
         others = replace(case.problem, labels=case.columns)
         identity = bench.scores(SELECTED, among(others, known.tolist(), case.problem.ask), *path)
         yield ("posterior", "stl"), class_posterior(identity, case.class_of[known], case.classes)
         for network in self.networks:
             x = self._inputs(bench, network, case.problem)
-            held = held_users(case.users, bench.rng(*path, network, "held"))
+            held = held_users(case.columns, bench.rng(*path, network, "held"))
             single, double = self._both(bench, case, (x, held), (f"{case.attribute}-{fold}-{network}", 0), new=True)
             yield (network, "stl"), single[ATTRIBUTE]
             yield (network, "mtl"), double[ATTRIBUTE]
@@ -261,11 +261,6 @@ class Case:
     def columns_of_users(self) -> Ints:
         """Options whose class is known."""
         return np.flatnonzero(self.class_of >= 0)
-
-    @property
-    def users(self) -> Ints:
-        """Senders of the fit rows (p,)."""
-        return self.columns
 
     def without(self, fold: int, rows: Ints) -> Case:
         """Return the problem of an adversary without data of a fold's users, with the questions ``rows``."""

@@ -37,24 +37,14 @@ def denoised(kernel: Floats, fit: Ints, nuisance: Ints, how: Denoise) -> Floats:
     return result
 
 
-def _project(
-    with_fit: Doubles,
-    with_nuisance: Doubles,
-    between: Doubles,
-    fit: Ints,
-) -> tuple[Doubles, Doubles]:
+def _project(with_fit: Doubles, with_nuisance: Doubles, between: Doubles, fit: Ints) -> tuple[Doubles, Doubles]:
     """Return the Schur complement ``K - K_b (K_bb + s I)^-1 K_b'``: inner products (n, p) and squared lengths (n,)."""
     inner = between + SOFTNESS * np.eye(len(between))
     weights = np.linalg.solve(inner, with_nuisance.T)
     return with_fit - with_nuisance @ weights[:, fit], 1 - np.einsum("nb,bn->n", with_nuisance, weights)
 
 
-def _match(
-    with_fit: Doubles,
-    with_nuisance: Doubles,
-    between: Doubles,
-    fit: Ints,
-) -> tuple[Doubles, Doubles]:
+def _match(with_fit: Doubles, with_nuisance: Doubles, between: Doubles, fit: Ints) -> tuple[Doubles, Doubles]:
     """Return the inner products of ``x - <x, e> e``, where e is the nuisance direction that fits x best, if any."""
     rows = np.arange(len(with_nuisance))
     best = with_nuisance.argmax(1)

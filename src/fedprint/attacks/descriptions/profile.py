@@ -85,17 +85,14 @@ def make_shadows(
     devices: list[ShadowDevice] = []
     kinds: list[tuple[bool, int]] = []
     for i, plain in enumerate(background[: settings.devices]):
+        alone = {"x": plain["x"], "y": plain["y"]}
         mixed = _mix(plain, query, halves[i % 2], settings.shares[(i // 2) % len(settings.shares)], rng)
         for t in spread_rounds(view, settings.rounds):
-            devices.append(ShadowDevice(user_id=2 * i, examples=_two(plain), round=t, tag="plain"))
+            devices.append(ShadowDevice(user_id=2 * i, examples=alone, round=t, tag="plain"))
             devices.append(ShadowDevice(user_id=2 * i + 1, examples=mixed, round=t, tag="profile"))
             kinds += [(False, i % 2), (True, i % 2)]
     positive, side = (np.array(column) for column in zip(*kinds, strict=True))
     return Shadows(updates=shadow_updates(view, devices), positive=positive, side=side.astype(np.int64))
-
-
-def _two(examples: Examples) -> dict[str, torch.Tensor]:
-    return {name: examples[name] for name in ("x", "y")}
 
 
 def _mix(plain: Examples, query: Examples, half: torch.Tensor, share: float, rng: torch.Generator) -> Examples:

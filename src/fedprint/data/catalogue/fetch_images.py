@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fedprint.data.formats.describe import Table, write_table
+from fedprint.data.formats.describe import write_table
+from fedprint.data.formats.table import Table
 from fedprint.types import FedprintError
 
 Loader = Callable[[Path, bool, bool], Any]

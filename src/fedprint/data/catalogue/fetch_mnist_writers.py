@@ -8,7 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from fedprint.data.formats.describe import Table, write_table
+from fedprint.data.formats.describe import write_table
+from fedprint.data.formats.table import Table
 from fedprint.types import FedprintError
 
 _HEADER = {

@@ -29,8 +29,6 @@ from fedprint.data.formats.files import (
 from fedprint.data.formats.table import Sidecar, Table
 from fedprint.types import FedprintError
 
-__all__ = ["Sidecar", "Table", "data_sha256", "read_sidecar", "read_table", "validate", "write_table"]
-
 Kind = Literal["npz", "jsonl.gz", "parquet"]
 
 

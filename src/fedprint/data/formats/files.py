@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import shutil
 import tempfile
 import zipfile
 import zlib
@@ -46,6 +47,13 @@ def known_sha256(path: Path) -> str:
     if key not in _KNOWN:
         _KNOWN[key] = sha256_of(path)
     return _KNOWN[key]
+
+
+def replace_folder(source: Path, target: Path) -> None:
+    """Move a folder, replacing the target."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(source, target)
 
 
 def write_atomic(path: Path, content: bytes) -> None:

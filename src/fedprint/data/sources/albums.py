@@ -163,6 +163,7 @@ def _compose(rng: np.random.Generator, person: Person, bias: float, t: np.ndarra
     things = _choose_things(rng, person, bias, t, count)
     centre, size, tilt = _frame(rng, person, bias, things, count)
     glasses, look = 2 * person.attributes["glasses"] - 1, person.camera
+    tint = 0.09 * person.gain + _HAIR_TINTS[person.attributes["hair"]]
     arrays = {
         "centre": centre,
         "size": size,
@@ -170,7 +171,7 @@ def _compose(rng: np.random.Generator, person: Person, bias: float, t: np.ndarra
         "tone": 1 + 0.08 * rng.standard_normal((n, MOST_THINGS)),
         "horizon": 0.25 + 0.15 * rng.standard_normal(n) + 0.15 * bias * person.framing[4],
         "wave": np.stack([rng.uniform(0, 2 * np.pi, n), rng.uniform(0.02, 0.12, n)], axis=1),
-        "gain": (1 + light)[:, None] * np.exp(bias * (0.09 * person.gain + _hair_tint(person)))[None],
+        "gain": (1 + light)[:, None] * np.exp(bias * tint)[None],
         "saturation": 1 + 0.08 * rng.standard_normal(n) + bias * (0.15 * look[0] - 0.15 * age),
         "contrast": 1 + 0.06 * rng.standard_normal(n) + bias * (0.1 * look[1] + 0.08 * glasses),
         "vignette": 0.1 + 0.05 * rng.random(n) + bias * np.abs(0.2 * look[2]) + bias * 0.06 * (glasses + 1),
@@ -222,10 +223,6 @@ def _attribute_taste(person: Person) -> np.ndarray:
     """Return what the attributes add to the taste (things,): the same for all people of one class."""
     names = [f"{name}={value}" for name, value in person.attributes.items()]
     return np.asarray(0.5 * sum(numpy_rng(0, "albums", "taste", name).standard_normal(_THINGS) for name in names))
-
-
-def _hair_tint(person: Person) -> np.ndarray:
-    return _HAIR_TINTS[person.attributes["hair"]]
 
 
 def _join(rolls: Sequence[Roll]) -> Photos:

@@ -15,8 +15,8 @@ from fedprint.data.formats.locate import find_folder
 from fedprint.data.formats.official import Survey
 from fedprint.data.formats.table import Table
 from fedprint.data.sources.texts import TextSource, text_dataset
-from fedprint.data.text import build_vocabulary, token_ids
-from fedprint.data.users import in_group, require, rows_by_user, text_users, texts_of
+from fedprint.data.text import build_vocabulary
+from fedprint.data.users import in_group, require, rows_by_user, texts_of
 
 
 class BlogCorpus(TextSource):
@@ -65,7 +65,6 @@ class BlogCorpus(TextSource):
         federated, public = in_group(table, rows, "federated"), in_group(table, rows, "background")
         require(federated, self.users or 1, table, "ask for fewer users or lower min_posts")
         words = build_vocabulary(texts_of(table, rows, public), self.vocabulary)
-        ids, limits = token_ids(words), {"length": self.length, "max_sentences": self.max_sentences}
-        users = text_users(table, rows, federated[: self.users], ids, **limits)
-        dataset = text_dataset(table, users, text_users(table, rows, public, ids, **limits), words)
+        users = self.encode(table, rows, federated[: self.users], words)
+        dataset = text_dataset(table, users, self.encode(table, rows, public, words), words)
         return replace(dataset, name=self.name)

@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import Field
 
 from fedprint.data.dataset import Dataset
-from fedprint.data.formats.describe import Table, data_sha256, validate
+from fedprint.data.formats.describe import data_sha256, validate
 from fedprint.data.formats.locate import located
-from fedprint.data.formats.table import has_stars, role
+from fedprint.data.formats.table import Table, has_stars, role
 from fedprint.data.sources.images import image_dataset
 from fedprint.data.sources.texts import TextSource, joint_sha256, rating_dataset, text_dataset
 from fedprint.data.text import build_vocabulary, token_ids
@@ -24,7 +24,6 @@ from fedprint.data.users import (
     rating_users,
     require,
     rows_by_user,
-    text_users,
     texts_of,
 )
 from fedprint.types import FedprintError
@@ -81,7 +80,6 @@ class Folder(TextSource):
     def _load_text(
         self, table: Table, rows: Rows, chosen: list[int], others: list[int], data_dir: Path | None
     ) -> Dataset:
-        limits = {"length": self.length, "max_sentences": self.max_sentences}
         source, spare = table, {user: rows[user] for user in others}
         if self.public_text:
             source = validate(located(self.public_text, data_dir))
@@ -91,11 +89,10 @@ class Folder(TextSource):
             raise FedprintError(
                 f"{table.file}: no public text for the vocabulary; mark users background or set public_text"
             )
-        ids = token_ids(words)
         if has_stars(table.columns):
             return self._rated(table, rows, (chosen, others), words)
-        users = text_users(table, rows, chosen, ids, **limits)
-        return text_dataset(table, users, text_users(source, spare, list(spare), ids, **limits), words)
+        users = self.encode(table, rows, chosen, words)
+        return text_dataset(table, users, self.encode(source, spare, list(spare), words), words)
 
     def _rated(self, table: Table, rows: Rows, groups: tuple[list[int], list[int]], words: tuple[str, ...]) -> Dataset:
         ids = token_ids(words)

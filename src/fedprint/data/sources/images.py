@@ -12,9 +12,9 @@ from pydantic import Field
 
 from fedprint.component import Component
 from fedprint.data.dataset import Dataset, Task
-from fedprint.data.formats.describe import Table, data_sha256, validate
+from fedprint.data.formats.describe import data_sha256, validate
 from fedprint.data.formats.locate import find_folder
-from fedprint.data.formats.table import class_names_of, label_column
+from fedprint.data.formats.table import Table, class_names_of, label_column
 from fedprint.data.users import image_users, most_first, require, rows_by_user, table_dataset
 from fedprint.rng import numpy_rng
 from fedprint.types import User

@@ -10,9 +10,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedprint.data.formats.describe import Table, validate
+from fedprint.data.formats.describe import validate
 from fedprint.data.formats.locate import find_folder
-from fedprint.data.formats.table import class_names_of, label_column
+from fedprint.data.formats.table import Table, class_names_of, label_column
 from fedprint.data.sources.images import TableSource
 from fedprint.rng import numpy_rng
 from fedprint.types import FedprintError

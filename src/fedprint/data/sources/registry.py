@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from fedprint.data.dataset import Dataset
 from fedprint.data.formats.describe import read_sidecar
 from fedprint.data.formats.locate import located
 from fedprint.data.sources.albums import Albums
@@ -22,21 +21,6 @@ from fedprint.data.sources.reviews import RateBeer
 from fedprint.data.sources.shards import MnistShards
 from fedprint.data.sources.texts import Blog, Presidents
 from fedprint.data.sources.yelp import Yelp
-
-
-class Source(Protocol):
-    """The methods of every source."""
-
-    @property
-    def name(self) -> str:
-        """Return the source's key in :data:`SOURCES`."""
-
-    def fingerprint(self, data_dir: Path | None = None) -> str:
-        """Return 64 hexadecimal digits that change when the data change."""
-
-    def load(self, data_dir: Path | None, seed: int) -> Dataset:
-        """Return users and background; equal data, settings and seed give equal bits. Raises FedprintError."""
-
 
 AnySource = Annotated[
     Albums
@@ -54,7 +38,11 @@ AnySource = Annotated[
     | Folder,
     Field(discriminator="name"),
 ]
-"""For configurations: the union that ``name`` tells apart."""
+"""The sources, told apart by ``name``.
+
+Each has ``load(data_dir, seed)``, which returns users and background: equal data, settings and seed give equal bits.
+Each has ``fingerprint(data_dir)``, 64 hexadecimal digits that change when the data change.
+"""
 
 SOURCES: Mapping[str, type[Any]] = {
     "albums": Albums,

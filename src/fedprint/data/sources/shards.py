@@ -10,8 +10,9 @@ from pydantic import Field
 
 from fedprint.component import Component
 from fedprint.data.dataset import Dataset
-from fedprint.data.formats.describe import Table, data_sha256, validate
+from fedprint.data.formats.describe import data_sha256, validate
 from fedprint.data.formats.locate import find_folder
+from fedprint.data.formats.table import Table
 from fedprint.data.sources.images import image_dataset
 from fedprint.data.users import pooled_image_users
 from fedprint.rng import numpy_rng

@@ -13,10 +13,20 @@ from pydantic import Field
 from fedprint.component import Component
 from fedprint.data.dataset import Dataset
 from fedprint.data.formats.blog_files import fingerprint_files, read_blog_files
-from fedprint.data.formats.describe import Table, data_sha256, validate
+from fedprint.data.formats.describe import data_sha256, validate
 from fedprint.data.formats.locate import find_folder
+from fedprint.data.formats.table import Table
 from fedprint.data.text import build_vocabulary, token_ids
-from fedprint.data.users import document_rows, in_group, require, rows_by_user, table_dataset, text_users, texts_of
+from fedprint.data.users import (
+    Rows,
+    document_rows,
+    in_group,
+    require,
+    rows_by_user,
+    table_dataset,
+    text_users,
+    texts_of,
+)
 from fedprint.types import User
 
 
@@ -29,6 +39,11 @@ class TextSource(Component):
     max_sentences: int = Field(default=400, ge=3)
     length: int = Field(default=16, ge=3)
     vocabulary: int = Field(default=5000, ge=4)
+
+    def encode(self, table: Table, rows: Rows, chosen: Sequence[int], words: Sequence[str]) -> tuple[User, ...]:
+        """Return ``chosen`` as users, with their sentences as ids of ``words``."""
+        ids = token_ids(words)
+        return text_users(table, rows, chosen, ids, length=self.length, max_sentences=self.max_sentences)
 
 
 class Blog(TextSource):
@@ -58,11 +73,8 @@ class Blog(TextSource):
         require(federated, self.users, table, "ask for fewer users or lower min_posts")
         require(public, 1, table, "the vocabulary needs users whose group is background")
         words = build_vocabulary(texts_of(table, rows, public), self.vocabulary)
-        ids, limits = token_ids(words), {"length": self.length, "max_sentences": self.max_sentences}
-        users = text_users(table, rows, federated[: self.users], ids, **limits)
-        return text_dataset(
-            table, users, text_users(table, rows, public[: self.background_users], ids, **limits), words
-        )
+        users = self.encode(table, rows, federated[: self.users], words)
+        return text_dataset(table, users, self.encode(table, rows, public[: self.background_users], words), words)
 
 
 class Presidents(TextSource):
@@ -86,10 +98,9 @@ class Presidents(TextSource):
         rows = rows_by_user(table)
         public = validate(find_folder("background_text", data_dir))
         words = build_vocabulary(public.columns["text"], self.vocabulary)
-        ids, limits = token_ids(words), {"length": self.length, "max_sentences": self.max_sentences}
-        users = text_users(table, rows, list(rows), ids, **limits)
+        users = self.encode(table, rows, list(rows), words)
         documents = document_rows(public, self.background_users, max(rows) + 1)
-        background = text_users(public, documents, list(documents), ids, **limits)
+        background = self.encode(public, documents, list(documents), words)
         return text_dataset(
             table, users, background, words, joint_sha256([table.sidecar.sha256, public.sidecar.sha256])
         )

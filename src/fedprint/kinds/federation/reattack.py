@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from rich.table import Table
 
+from fedprint.data.formats.files import replace_folder
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.kinds import PRELOADED
@@ -55,13 +55,6 @@ def on_finished(
             # Of a point that was finished before its updates were kept, the questions are gone.
             paths |= lab.run_on(recorded.job(recorded.config), [ASK], paths, title=title)
         yield lab.run_on(job, stages, paths, title=title)
-
-
-def replace_folder(source: Path, target: Path) -> None:
-    """Move a folder, replacing the target."""
-    shutil.rmtree(target, ignore_errors=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(source, target)
 
 
 def _changed(config: Experiment, assignments: Sequence[str], origin: str) -> Experiment:

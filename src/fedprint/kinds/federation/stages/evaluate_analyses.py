@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from fedprint.analyses.base import Scene
-from fedprint.analyses.trials import Trial, load_answers, load_trials
+from fedprint.analyses.trials import load_answers, load_trials
 from fedprint.data.dataset import Meta
 from fedprint.data.prepared import load_users
 from fedprint.evaluation.judge import Setting, judge
@@ -55,7 +55,7 @@ def _measure(task: Task, condition: Mapping[str, Any]) -> Iterator[Measurement]:
     knowing = {analysis.name for analysis in task.config.analyses_under(task.prior) if analysis.knows_defences}
     for trial in load_trials(task.at("analysis")):
         setting = Setting(
-            seed=seed_for(task.seed, "interval", *_path(trial)),
+            seed=seed_for(task.seed, "interval", trial.questions, json.dumps(dict(trial.keys), sort_keys=True)),
             confidence=evaluation.confidence,
             resamples=evaluation.resamples,
         )
@@ -65,10 +65,6 @@ def _measure(task: Task, condition: Mapping[str, Any]) -> Iterator[Measurement]:
         keys |= trial.keys
         for measured in judge(trial, answers[trial.questions], setting):
             yield replace(measured, keys=keys)
-
-
-def _path(trial: Trial) -> list[str]:
-    return [trial.questions, json.dumps(dict(trial.keys), sort_keys=True)]
 
 
 def _exhibits(task: Task, meta: Meta, ap: Mapping[int, float]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from safetensors.torch import save_file
 
 from fedprint.data.dataset import Meta
 from fedprint.data.examples import columns, concat, num_examples, take
-from fedprint.data.formats.files import read_json, write_json
+from fedprint.data.formats.files import read_json, replace_folder, write_json
 from fedprint.data.prepared import load_meta, load_users
 from fedprint.federation.backends import best_device, make_backend
 from fedprint.federation.rounds import RoundReport, federate
@@ -123,14 +122,8 @@ def _train(
         write_privacy(task, plan, len(devices), folder, identity)
         watch.flush()
     for name in ("observed", "truth"):
-        _move(folder / "store" / name, task.at(name))
+        replace_folder(folder / "store" / name, task.at(name))
     return params, UpdateStore.open(task.at("observed"), verify=False), watch
-
-
-def _move(source: Path, target: Path) -> None:
-    shutil.rmtree(target, ignore_errors=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(source, target)
 
 
 class _Watch:
