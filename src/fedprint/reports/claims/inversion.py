@@ -18,7 +18,6 @@ from fedprint.reports.numbers.inversion import (
     GRADIENT,
     MAIN,
     PAPERS,
-    PUBLISHED,
     RAW,
     READING,
     InversionHead,
@@ -26,6 +25,7 @@ from fedprint.reports.numbers.inversion import (
     scored,
     views,
 )
+from fedprint.reports.numbers.reference import SPN_DATA
 from fedprint.reports.wording import percent, ranged
 
 Judge = Callable[[InversionHead, Sequence[Row], str], Finding]
@@ -160,7 +160,7 @@ def green_is_safe(head: InversionHead, rows: Sequence[Row], adversary: str) -> F
 
 def green_costs(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
     """Judge "dp and ppdl lose much accuracy in the green region"."""
-    drop = GREEN_DROP.get(PUBLISHED.get(head.dataset, ""))
+    drop = GREEN_DROP.get(SPN_DATA.get(head.dataset, ""))
     network = head.attacks[0][1]
     plain = rows_where(rows, metric="accuracy", network=network, defence="none")
     if drop is None or not plain or adversary != head.adversaries[0]:

@@ -51,16 +51,6 @@ READING: Mapping[str, Mapping[str, str]] = {
 """CAP score -> the keys of its reading in headlines and conclusions. Raw pixels have no upper end: a search that an
 unexpected perturbation leads astray scores as protection without bound, and no adversary would show such an image."""
 
-PUBLISHED: Mapping[str, str] = {
-    "mnist": "mnist",
-    "mnist_writers": "mnist",
-    "cifar10": "cifar10",
-    "cifar100": "cifar100",
-    "svhn": "svhn",
-}
-"""Our data set -> that of the papers' tables; Fashion-MNIST is not among them."""
-
-
 PAPERS = "deep-leakage"
 """The variant of an attack that is the papers' own: patterned start, labels found with the image (spn, 4.1)."""
 

@@ -24,6 +24,15 @@ COMPARABLE: Mapping[str, tuple[str, ...]] = {
 }
 """Our data set -> the published data sets set beside it: the same corpus where there is one, else the same modality."""
 
+SPN_DATA: Mapping[str, str] = {
+    "mnist": "mnist",
+    "mnist_writers": "mnist",
+    "cifar10": "cifar10",
+    "cifar100": "cifar100",
+    "svhn": "svhn",
+}
+"""Our data set -> its name in the tables of the spn paper; Fashion-MNIST is not among them."""
+
 TITLES: Mapping[str, str] = {"pipa": "PIPA", "openimages": "OpenImages", "blog": "Blog", "yelp": "Yelp"}
 
 CITATION = (

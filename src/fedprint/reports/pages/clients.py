@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from fedprint.evaluation.rows import Row
@@ -11,10 +10,10 @@ from fedprint.reports.claims.clients import judge_clients, sentences
 from fedprint.reports.figures.drawing import Drawing, finish, style
 from fedprint.reports.figures.panels import WIDTH, blank_figure, finish_panels, interval_line, number_axis, points_of
 from fedprint.reports.numbers.clients import ALONE, ClientsHead, accuracies, final
-from fedprint.reports.numbers.reference import reference_table
-from fedprint.reports.pages.html import Page, write_page
-from fedprint.reports.tables.analyses import Cell, ResultTable, TableLine
-from fedprint.reports.wording import estimate, number
+from fedprint.reports.numbers.reference import SPN_DATA, reference_table
+from fedprint.reports.pages.html import Page, described, write_page
+from fedprint.reports.tables.analyses import Cell, ResultTable, TableLine, cell
+from fedprint.reports.wording import number
 
 PUBLISHED: Mapping[str, tuple[str, float]] = {
     "spn": ("spn", 0.1),
@@ -23,15 +22,6 @@ PUBLISHED: Mapping[str, tuple[str, float]] = {
     "ppdl-0.05": ("ppdl_0.05+dp", 1e-4),
 }
 """Method -> mechanism and strength of spn's table of DLNet; of ppdl that with the least noise."""
-
-COLUMNS: Mapping[str, str] = {
-    "mnist": "mnist",
-    "mnist_writers": "mnist",
-    "cifar10": "cifar10",
-    "cifar100": "cifar100",
-    "svhn": "svhn",
-}
-"""Our data set -> its column there."""
 
 
 def write_clients(*, head: ClientsHead, rows: Sequence[Row], config_text: str, out: Path) -> None:
@@ -49,10 +39,7 @@ def write_clients(*, head: ClientsHead, rows: Sequence[Row], config_text: str, o
         tables=[accuracy_table(head, chosen)],
         verdicts=verdicts,
         rows=rows,
-        files={
-            "summary.json": {"clients_sweep": head.name, **asdict(head), "verdict": said},
-            "config.yaml": config_text,
-        },
+        files=described("clients_sweep", head, config_text, verdict=said),
         values={"head": head},
     )
     write_page(page, out)
@@ -83,37 +70,34 @@ def draw(head: ClientsHead, rows: Sequence[Row]) -> Drawing:
 
 def accuracy_table(head: ClientsHead, rows: Sequence[Row]) -> ResultTable:
     """Return a line per partition and number of clients, a column per method; a published column where there is one."""
-    found = {(row["partition"], int(row["clients"]), row["method"]): row for row in accuracies(rows)}
-    places = sorted({(head.partitions.index(p), n) for p, n, _ in found})
-    heads = [column for method in head.methods for column in (method, *_published_head(head, method))]
-    lines = []
-    for rank, clients in places:
+    known = {(row["partition"], int(row["clients"]), row["method"]): row for row in accuracies(rows)}
+    published = {method: text for method in head.methods if (text := _published(head, method))}
+    heads, lines = list[str](), []
+    for method in head.methods:
+        heads += [method, f"published {method}"] if method in published else [method]
+    for rank, clients in sorted({(head.partitions.index(partition), n) for partition, n, _ in known}):
         partition, cells = head.partitions[rank], list[Cell]()
         for method in head.methods:
-            row = found.get((partition, clients, method))
-            cells.append(None if row is None else estimate(row))
-            if _published_head(head, method):
-                cells.append(_published(head, method))
+            cells.append(cell(known.get((partition, clients, method))))
+            cells += [published[method]] if method in published else []
         lines.append(TableLine(labels=(partition, str(clients)), cells=tuple(cells)))
     note = "Published: ten clients in turn (round robin), all training images, 300 rounds; no intervals are given."
     return ResultTable(
         name="accuracy-by-clients",
         title="Accuracy by the number of clients",
-        note=note if any(h.startswith("published") for h in heads) else "",
+        note=note if published else "",
         labels=("partition", "clients"),
         heads=tuple(heads),
         lines=tuple(lines),
     )
 
 
-def _published_head(head: ClientsHead, method: str) -> tuple[str, ...]:
-    known = head.network == "dlnet" and head.dataset in COLUMNS and method in PUBLISHED
-    return (f"published {method}",) if known else ()
-
-
 def _published(head: ClientsHead, method: str) -> str | None:
+    """Return the paper's accuracy; None for what is not in its table."""
+    if head.network != "dlnet" or head.dataset not in SPN_DATA or method not in PUBLISHED:
+        return None
     mechanism, strength = PUBLISHED[method]
     for row in reference_table("spn_accuracy_dlnet"):
         if row["mechanism"] == mechanism and float(row["parameter"]) == strength:
-            return number(float(row[COLUMNS[head.dataset]]), "fraction")
+            return number(float(row[SPN_DATA[head.dataset]]), "fraction")
     return None

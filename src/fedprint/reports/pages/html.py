@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,14 @@ class Page:
     rows: Sequence[Row] | None = None
     files: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def described(kind: str, head: Any, config_text: str, **more: Any) -> dict[str, Any]:
+    """Return the files that say what a page is about: summary.json, of a ``kind`` that its first key marks, and config.
+
+    ``head`` is a dataclass with a ``name``; ``more`` stands beside its values.
+    """
+    return {"summary.json": {kind: head.name, **asdict(head), **more}, "config.yaml": config_text}
 
 
 def write_page(page: Page, out: Path) -> None:
@@ -114,6 +122,7 @@ def environment() -> Environment:
         count=count,
         state_classes={"holds": "good", "unclear": "", "fails": "bad", "untested": "muted"},
     )
+    env.globals["parts"] = env.get_template("parts.html").module
     return env
 
 

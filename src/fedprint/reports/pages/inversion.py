@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.claims.inversion import judge_inversion, sentences
 from fedprint.reports.figures.inversion import draw_inversion
 from fedprint.reports.numbers.inversion import MAIN, InversionHead, Layers, Sample, Trail, of_variant
-from fedprint.reports.pages.html import Page, write_page
+from fedprint.reports.pages.html import Page, described, write_page
 from fedprint.reports.tables.inversion import tables_of
 
 
@@ -38,10 +37,7 @@ def write_inversion(
         tables=tables_of(head, rows),
         verdicts=verdicts,
         rows=rows,
-        files={
-            "summary.json": {"inversion": head.name, **asdict(head), "verdict": said},
-            "config.yaml": config_text,
-        },
+        files=described("inversion", head, config_text, verdict=said),
         values={"head": head},
     )
     write_page(page, out)

@@ -12,7 +12,7 @@ from fedprint.evaluation.rows import Row
 from fedprint.reports.claims.plane import ADAPTIVE, NAIVE, judge_plane
 from fedprint.reports.figures.plane import draw_plane
 from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead, readings
-from fedprint.reports.pages.html import Page, write_page
+from fedprint.reports.pages.html import Page, described, write_page
 from fedprint.reports.pages.plane_choices import choices_table
 from fedprint.reports.pages.plane_privacy import (
     broken,
@@ -81,8 +81,7 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
         rows=[*measurement_rows(head.name, entries), *privacy_rows(head.name, entries)],
         files={
             "plane.json": plane_json(head, entries),
-            "summary.json": {"plane": head.name, **asdict(head), "verdict": sentences},
-            "config.yaml": config_text,
+            **described("plane", head, config_text, verdict=sentences),
         },
         values={
             "head": head,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedprint.reports.figures.study import draw_study
-from fedprint.reports.pages.html import Page, write_page
+from fedprint.reports.pages.html import Page, described, write_page
 from fedprint.reports.pages.study_privacy import guarantee_words, guarantees_table, search_note
 from fedprint.reports.tables.analyses import ResultTable, TableLine
 from fedprint.reports.wording import MISSING, Estimate, number, percent
@@ -73,8 +73,7 @@ def write_study(
                 {**point.as_json(), "search_privacy": note} for point, note in zip(points, notes, strict=True)
             ],
             "trials.json": {search.strategy: _trials(search) for search in searches},
-            "summary.json": {"study": head.name, **asdict(head)},
-            "config.yaml": config_text,
+            **described("study", head, config_text),
         },
         values={"head": head, "searches": searches, "search_notes": [note for note in notes if note]},
     )

@@ -12,7 +12,6 @@ from fedprint.reports.numbers.inversion import (
     IMAGE,
     MAIN,
     PAPERS,
-    PUBLISHED,
     RAW,
     InversionHead,
     attacked,
@@ -24,7 +23,7 @@ from fedprint.reports.numbers.inversion import (
     rows_where,
     scored,
 )
-from fedprint.reports.numbers.reference import reference_table
+from fedprint.reports.numbers.reference import SPN_DATA, reference_table
 from fedprint.reports.tables.analyses import ResultTable, TableLine
 from fedprint.reports.tables.inversion_details import (
     ablation_table,
@@ -113,7 +112,7 @@ def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
 
 def published_cap(dataset: str, score: str, batch: int) -> str:
     """Return the papers' four scores, in the order of :data:`DEFENCES`."""
-    wanted = (PUBLISHED.get(dataset), score, str(batch))
+    wanted = (SPN_DATA.get(dataset), score, str(batch))
     for row in reference_table("spn_cap"):
         if (row["dataset"], row["attack"], row["batch_size"]) == wanted:
             return " / ".join(row[name] for name in DEFENCES)
@@ -152,7 +151,7 @@ def accuracy_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
 
 def published_accuracy(dataset: str, row: Row) -> str:
     """Return the papers' accuracy of a mechanism at a strength."""
-    column = PUBLISHED.get(dataset)
+    column = SPN_DATA.get(dataset)
     name = {"ppdl_0.05": "ppdl_0.05+dp", "ppdl_0.3": "ppdl_0.3+dp"}.get(str(row["defence"]), str(row["defence"]))
     for entry in reference_table("spn_accuracy_dlnet"):
         if (
