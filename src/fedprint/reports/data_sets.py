@@ -24,11 +24,11 @@ PREVIEWS = ("albums", "mnist_writers", "ahcd_writers", "blog", "presidents")
 
 def list_table(data_dir: Path | None) -> Table:
     """Return one line per data set: the embedded one, those found in the folder, and known ones that are missing."""
-    found = {*list_datasets(data_dir), *list_official(data_dir)}
+    present = {*list_datasets(data_dir), *list_official(data_dir)}
     table = Table("name", "where", "ready experiment", title="Data sets")
     table.add_row("albums", "embedded (generated)", "quickstart")
-    for name in sorted({*found, *SOURCES} - {"albums", "folder", "mnist_shards"}):
-        where = str(data_dir / name) if name in found and data_dir else "missing: --data-dir or FEDPRINT_DATA"
+    for name in sorted({*present, *SOURCES} - {"albums", "folder", "mnist_shards"}):
+        where = str(data_dir / name) if name in present and data_dir else "missing: --data-dir or FEDPRINT_DATA"
         table.add_row(name, where, name.replace("_", "-") if name in SOURCES else "use the source `folder`")
     return table
 

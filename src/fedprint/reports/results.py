@@ -66,10 +66,10 @@ class Published:
     def utility(self, prior: str) -> tuple[Row, str]:
         """Return the federated model's utility, and its name; with the epsilon where there is a budget."""
         rows = self.where(training="federated", attack=None, prior=prior)
-        found = self.number(training="federated", attack=None, prior=prior, metric=rows[0]["metric"])
+        utility = self.number(training="federated", attack=None, prior=prior, metric=rows[0]["metric"])
         spent = next((row for row in rows if row.get("epsilon")), None)
         budget = f" at epsilon {spent['epsilon']:.2f} of a device (delta {spent['delta']:g})" if spent else ""
-        return found, METRIC_TITLES[found["metric"]] + budget
+        return utility, METRIC_TITLES[utility["metric"]] + budget
 
     def priors(self) -> list[str]:
         """Return the priors in their order; the first is the headline's."""
@@ -103,9 +103,9 @@ def find_published(root: Path, name: str) -> Published | None:
     return Published(name=name, command=command, date=date, rows=read_measurements(root / path))
 
 
-def _attacks(found: Sequence[Published]) -> str:
+def _attacks(experiments: Sequence[Published]) -> str:
     rows = [("experiment", "prior", "utility", "AP of one update", "AP of all updates of a device", "measured by")]
-    for one in found:
+    for one in experiments:
         for prior in one.priors():
             (use, name), (single, pooled) = one.utility(prior), one.ap(prior=prior)
             cells = f"{name} {_against(use)}", _against(single), _against(pooled), one.source(single)
@@ -113,8 +113,8 @@ def _attacks(found: Sequence[Published]) -> str:
     return _table(rows)
 
 
-def _planes(found: Sequence[Published]) -> str:
-    return "\n\n".join(_plane(one) for one in found)
+def _planes(experiments: Sequence[Published]) -> str:
+    return "\n\n".join(_plane(one) for one in experiments)
 
 
 def _plane(one: Published) -> str:
@@ -128,8 +128,8 @@ def _plane(one: Published) -> str:
     return f"**{one.name}** ({one.source(single)}; the better adversary in each seed):\n\n{_table(rows)}"
 
 
-def _lines(found: Sequence[Published]) -> str:
-    return "\n".join(_plane_line(one) if one.points() else _line(one) for one in found)
+def _lines(experiments: Sequence[Published]) -> str:
+    return "\n".join(_plane_line(one) if one.points() else _line(one) for one in experiments)
 
 
 def _line(one: Published) -> str:
@@ -150,9 +150,9 @@ def _plane_line(one: Published) -> str:
     )
 
 
-def _picture(found: Sequence[Published]) -> str:
+def _picture(experiments: Sequence[Published]) -> str:
     image = f"![Average precision of the chosen attacker, by what the adversary knows of a user's data]({PICTURE})"
-    (one,) = found
+    (one,) = experiments
     return (
         f"{image}\n\n*Average precision (AP) with which the chosen attacker names the sender, by what it knows of a "
         f"user's data. Upright lines are chance. {one.source(one.ap(prior=one.priors()[0])[0])}.*"
@@ -200,8 +200,8 @@ def rendered(root: Path, path: Path) -> str:
 
     def block(match: re.Match[str]) -> str:
         begin, kind, names, _, end = match.groups()
-        found = [one for name in names.split() if (one := find_published(root, name)) is not None]
-        body = KINDS[kind](found) if found else "Not published yet."
+        experiments = [one for name in names.split() if (one := find_published(root, name)) is not None]
+        body = KINDS[kind](experiments) if experiments else "Not published yet."
         return f"{begin}{body.replace(str(PICTURE), os.path.relpath(root / PICTURE, path.parent))}\n{end}"
 
     return _BLOCK.sub(block, path.read_text(encoding="utf-8"))

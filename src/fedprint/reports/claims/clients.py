@@ -43,13 +43,13 @@ def leads(better: str, *others: str) -> Judge:
 
 
 def _lead(head: ClientsHead, rows: Sequence[Row], partition: str, better: str, worse: str) -> Finding:
-    found = gains(rows, partition, better, worse)
-    finding = together(above(row, "", 0.0) for row in found)
+    differences = gains(rows, partition, better, worse)
+    finding = together(above(row, "", 0.0) for row in differences)
     if finding.state == "untested":
         return UNTESTED
-    missing = [str(n) for n in head.clients if n not in {int(row["clients"]) for row in found}]
+    missing = [str(n) for n in head.clients if n not in {int(row["clients"]) for row in differences}]
     lost = f"; no number at {', '.join(missing)} (diverged)" if missing else ""
-    return Finding(state=finding.state, numbers=f"{better} minus {worse}: {by_clients(found)}{lost}")
+    return Finding(state=finding.state, numbers=f"{better} minus {worse}: {by_clients(differences)}{lost}")
 
 
 def grows(better: str, worse: str) -> Judge:
@@ -72,11 +72,11 @@ def fail_at_many(*methods: str) -> Judge:
         known = [method for method in methods if method in head.methods]
         if MANY not in head.clients or not known:
             return UNTESTED
-        found = {method: accuracy_of(rows, partition, method, MANY) for method in known}
-        parts = [f"{name} {'diverged' if row is None else shown(row)}" for name, row in found.items()]
-        chance = next((row["chance"] for row in found.values() if row is not None), None)
+        by_method = {method: accuracy_of(rows, partition, method, MANY) for method in known}
+        parts = [f"{name} {'diverged' if row is None else shown(row)}" for name, row in by_method.items()]
+        chance = next((row["chance"] for row in by_method.values() if row is not None), None)
         beside = "" if chance is None else f"; chance {100 * float(chance):.1f} %"
-        trained = [row for row in found.values() if row is not None and float(row["lo"]) > float(row["chance"])]
+        trained = [row for row in by_method.values() if row is not None and float(row["lo"]) > float(row["chance"])]
         return Finding(state="fails" if trained else "holds", numbers=", ".join(parts) + beside)
 
     return judge
@@ -86,12 +86,12 @@ def on_par(one: str, other: str) -> Judge:
     """Return the judge of "both are equally accurate at 100 clients": the interval lies within :data:`PAR`."""
 
     def judge(head: ClientsHead, rows: Sequence[Row], partition: str) -> Finding:
-        found = [row for row in gains(rows, partition, one, other) if int(row["clients"]) == MANY]
-        if not found:
+        differences = [row for row in gains(rows, partition, one, other) if int(row["clients"]) == MANY]
+        if not differences:
             return UNTESTED
-        value, lo, hi = (float(found[0][key]) for key in ("value", "lo", "hi"))
+        value, lo, hi = (float(differences[0][key]) for key in ("value", "lo", "hi"))
         state: State = "holds" if lo >= -PAR and hi <= PAR else "unclear" if abs(value) <= PAR else "fails"
-        numbers = f"{one} minus {other}: {points(found[0])} points; on par means within {100 * PAR:.0f}"
+        numbers = f"{one} minus {other}: {points(differences[0])} points; on par means within {100 * PAR:.0f}"
         return Finding(state=state, numbers=numbers)
 
     return judge
@@ -102,9 +102,9 @@ def only_on(partition: str, judge: Judge) -> Judge:
     return lambda head, rows, own: judge(head, rows, own) if own == partition else UNTESTED
 
 
-def by_clients(found: Sequence[Row]) -> str:
+def by_clients(differences: Sequence[Row]) -> str:
     """Return differences by the number of clients: ``+5.0 [+3.9, +6.1] at 8, ... clients, in points``."""
-    listed = ", ".join(f"{points(row)} at {row['clients']}" for row in found)
+    listed = ", ".join(f"{points(row)} at {row['clients']}" for row in differences)
     return f"{listed} clients, in points"
 
 
@@ -135,9 +135,9 @@ def sentences(head: ClientsHead, rows: Sequence[Row], verdicts: Sequence[Verdict
     said = []
     for partition in head.partitions:
         compared = {
-            f"from {worse} to {better}": found[-1]
+            f"from {worse} to {better}": differences[-1]
             for worse, better in ((ALONE, "fedavg"), ("fedavg", "spn"), ("dp-0.1", "spn"))
-            if (found := gains(rows, partition, better, worse))
+            if (differences := gains(rows, partition, better, worse))
         }
         if compared:
             listed = ", ".join(f"{points(row)} {words} ({row['clients']} clients)" for words, row in compared.items())

@@ -67,14 +67,14 @@ def spn_leads(metric: str, reading: Mapping[str, str] | None = None) -> Judge:
         attack, _, batches = head.attacks[0]
         findings = []
         for batch in batches:
-            found = scored(rows, metric, attack, batch, adversary, keys)
-            if "spn" not in found or len(found) < 3:
+            caps = scored(rows, metric, attack, batch, adversary, keys)
+            if "spn" not in caps or len(caps) < 3:
                 continue
-            others = {name: row for name, row in found.items() if name in DEFENCES and name != "spn"}
+            others = {name: row for name, row in caps.items() if name in DEFENCES and name != "spn"}
             best = max(others.values(), key=lambda row: float(row["value"]))
             place = {"attack": attack, "attack_batch": batch, "adversary": adversary, **keys}
-            shown = ", ".join(f"{name} {ranged(row)}" for name, row in {"spn": found["spn"], **others}.items())
-            state = side(_leads(rows, place, found["spn"], best))
+            shown = ", ".join(f"{name} {ranged(row)}" for name, row in {"spn": caps["spn"], **others}.items())
+            state = side(_leads(rows, place, caps["spn"], best))
             findings.append(Finding(state=state, numbers=f"batch {batch}: {shown}"))
         return together(findings)
 
@@ -100,12 +100,12 @@ def labels_leak(names: Sequence[str], *, safe: bool) -> Judge:
     def judge(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
         attack = head.attacks[0][0]
         place = {"metric": "label_accuracy", **GRADIENT, "attack": attack, "attack_batch": 1}
-        found = [r for r in rows_where(rows, adversary=adversary, variant=MAIN, **place) if r["defence"] in names]
-        if not found:
+        accuracies = [r for r in rows_where(rows, adversary=adversary, variant=MAIN, **place) if r["defence"] in names]
+        if not accuracies:
             return UNTESTED
-        lowest = min(found, key=lambda row: float(row["value"]))
-        highest = max(found, key=lambda row: float(row["value"]))
-        shown = f"{len(found)} settings, from {percent(lowest)} to {percent(highest)}; chance {percent_of(lowest)}"
+        lowest = min(accuracies, key=lambda row: float(row["value"]))
+        highest = max(accuracies, key=lambda row: float(row["value"]))
+        shown = f"{len(accuracies)} settings, from {percent(lowest)} to {percent(highest)}; chance {percent_of(lowest)}"
         state: State
         if safe:  # the mechanism hides labels: no setting where most are recovered
             state = "fails" if highest["lo"] > 0.5 else "holds" if highest["hi"] < 0.5 else "unclear"
@@ -142,11 +142,11 @@ def green_is_safe(head: InversionHead, rows: Sequence[Row], adversary: str) -> F
 
     It fails where more images come out than a mean test image happens to be close to, by the end of the interval.
     """
-    found = rows_where(rows, metric="reconstruction_success", region="green", adversary=adversary)
-    if not found:
+    successes = rows_where(rows, metric="reconstruction_success", region="green", adversary=adversary)
+    if not successes:
         return UNTESTED
-    above = [row for row in found if row["value"] > (row["chance"] or 0)]
-    images = sum(int(row["n_questions"]) for row in found)
+    above = [row for row in successes if row["value"] > (row["chance"] or 0)]
+    images = sum(int(row["n_questions"]) for row in successes)
     if not above:
         return Finding(state="holds", numbers=f"of {images} images no more recovered to below 0.2 than by chance")
     parts = [
@@ -192,9 +192,9 @@ def spn_keeps_accuracy(head: InversionHead, rows: Sequence[Row], adversary: str)
     plain = rows_where(rows, metric="accuracy", network=network, defence="none")
     if not own or not others or not plain or adversary != head.adversaries[0]:
         return UNTESTED
-    if any(len(found) < head.strengths.get(name, 0) for name, found in (("spn", own), ("dp", others))):
+    if any(len(accuracies) < head.strengths.get(name, 0) for name, accuracies in (("spn", own), ("dp", others))):
         return UNTESTED  # the worst strength may be one that diverged
-    worst, noisy = (min(found, key=lambda row: float(row["value"])) for found in (own, others))
+    worst, noisy = (min(accuracies, key=lambda row: float(row["value"])) for accuracies in (own, others))
     shown = f"worst of spn {percent(worst)}, worst of dp {percent(noisy)}, no mechanism {percent(plain[0])}"
     return Finding(state=side([_apart(worst, noisy)]), numbers=shown)
 
@@ -219,10 +219,10 @@ def more_bits(head: InversionHead, rows: Sequence[Row], adversary: str) -> Findi
 def laplace_alike(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
     """Judge "Laplacian noise behaves as Gaussian": their paired CAP differs by less than :data:`ALIKE`."""
     place = {"metric": "cap_difference", **CUT, "attack": head.attacks[0][0], "attack_batch": 1, "defence": "dp"}
-    found = rows_where(rows, adversary=adversary, variant="laplace", **place)
-    if not found:
+    differences = rows_where(rows, adversary=adversary, variant="laplace", **place)
+    if not differences:
         return UNTESTED
-    (row,) = found
+    (row,) = differences
     inside, outside = -ALIKE < row["lo"] <= row["hi"] < ALIKE, row["lo"] > ALIKE or row["hi"] < -ALIKE
     state: State = "holds" if inside else "fails" if outside else "unclear"
     return Finding(state=state, numbers=f"CAP of Laplacian above Gaussian noise {ranged(row, '.3f')}, margin {ALIKE:g}")
@@ -232,13 +232,13 @@ def tracing_by_participants(head: InversionHead, rows: Sequence[Row], adversary:
     """Judge "tracing gets harder with more participants": mean over dp's strengths, single images."""
     attack = head.attacks[0][0]
     place = {"metric": "tracing_accuracy", "level": "participant", "attack": attack, "attack_batch": 1}
-    found = rows_where(rows, adversary=adversary, variant=MAIN, defence="dp", **place)
-    counts = sorted({int(row["participants"]) for row in found})
+    traced = rows_where(rows, adversary=adversary, variant=MAIN, defence="dp", **place)
+    counts = sorted({int(row["participants"]) for row in traced})
     if len(counts) < 2:
         return UNTESTED
     means = []
     for count in counts:
-        own = [row for row in found if row["participants"] == count]
+        own = [row for row in traced if row["participants"] == count]
         means.append({end: sum(float(row[end]) for row in own) / len(own) for end in ("value", "lo", "hi")})
     shown = ", ".join(f"{n} participants {100 * m['value']:.0f} %" for n, m in zip(counts, means, strict=True))
     state = side([_apart(means[0], means[-1])])

@@ -73,44 +73,44 @@ def judge_plane(entries: Sequence[Entry], adversaries: Sequence[str], dataset: s
 def cuts(strategy: str, strength: float, share: float) -> Judge:
     """Judge whether a strategy at a strength takes at least ``share`` of the AP."""
 
-    def judge(found: Sweep) -> Finding:
-        rows = [found.reduction(entry) for entry in found.of(strategy) if entry.strength == strength]
+    def judge(sweep: Sweep) -> Finding:
+        rows = [sweep.reduction(entry) for entry in sweep.of(strategy) if entry.strength == strength]
         return _at_least(rows[0], share, f"{strategy} {strength:g}") if rows and rows[0] else UNTESTED
 
     return judge
 
 
-def largest_cut(found: Sweep) -> Finding:
+def largest_cut(sweep: Sweep) -> Finding:
     """Judge whether the strongest reduction by mm-aug reaches the published one."""
-    rows = [(row["value"], entry, row) for entry in found.of(MM_AUG) if (row := found.reduction(entry))]
+    rows = [(row["value"], entry, row) for entry in sweep.of(MM_AUG) if (row := sweep.reduction(entry))]
     if not rows:
         return UNTESTED
     _, entry, row = max(rows, key=lambda each: each[0])
     return _at_least(row, MOST, entry.name)
 
 
-def dominates(found: Sweep) -> Finding:
+def dominates(sweep: Sweep) -> Finding:
     """Judge whether every point of the paper's other defences has one of mm-aug that beats it (:func:`_all_beaten`)."""
-    return _all_beaten(found, MM_AUG, RIVALS)
+    return _all_beaten(sweep, MM_AUG, RIVALS)
 
 
-def random_beats(found: Sweep) -> Finding:
+def random_beats(sweep: Sweep) -> Finding:
     """Judge the same of rand-aug, beside noise and bkg-repl."""
-    return _all_beaten(found, "rand-aug", (*NOISES, "bkg-repl"))
+    return _all_beaten(sweep, "rand-aug", (*NOISES, "bkg-repl"))
 
 
 def less_at_equal_strength(own: str) -> Judge:
     """Judge whether ``own`` leaves less AP than mm-aug at every strength that both have, where they cost the same."""
 
-    def judge(found: Sweep) -> Finding:
-        theirs = {entry.strength: entry for entry in found.of(MM_AUG)}
-        pairs = [(mine, theirs[mine.strength]) for mine in found.of(own) if mine.strength in theirs]
-        known = [(mine, other, row) for mine, other in pairs if (row := mine.less_than(other, found.adversary))]
+    def judge(sweep: Sweep) -> Finding:
+        theirs = {entry.strength: entry for entry in sweep.of(MM_AUG)}
+        pairs = [(mine, theirs[mine.strength]) for mine in sweep.of(own) if mine.strength in theirs]
+        known = [(mine, other, row) for mine, other in pairs if (row := mine.less_than(other, sweep.adversary))]
         if not known:
             return UNTESTED
         said = "; ".join(
-            f"{mine.name}: {_cut(row)} less AP, utility {ranged(found.utility(mine))} and "
-            f"{ranged(found.utility(other))} of mm-aug"
+            f"{mine.name}: {_cut(row)} less AP, utility {ranged(sweep.utility(mine))} and "
+            f"{ranged(sweep.utility(other))} of mm-aug"
             for mine, other, row in known
         )
         return Finding(state=side((row["value"], row["lo"]) for _, _, row in known), numbers=said)
@@ -123,9 +123,9 @@ def _ours(own: str) -> Claim[Judge]:
     return Claim(f"{own}-beats-mm-aug", text, OWN_SOURCE, less_at_equal_strength(own))
 
 
-def data_costs(found: Sweep) -> Finding:
+def data_costs(sweep: Sweep) -> Finding:
     """Judge whether a device under mm-aug trains on (1 + alpha) times its data."""
-    pairs = [(entry, fmean(point.data_factor for point in entry.points)) for entry in found.of(MM_AUG)]
+    pairs = [(entry, fmean(point.data_factor for point in entry.points)) for entry in sweep.of(MM_AUG)]
     if not pairs:
         return UNTESTED
     said = "; ".join(f"{entry.name}: {factor:.2f} times the data" for entry, factor in pairs)
@@ -133,12 +133,12 @@ def data_costs(found: Sweep) -> Finding:
     return Finding(state="holds" if fits else "fails", numbers=said)
 
 
-def never_weaker(found: Sweep) -> Finding:
+def never_weaker(sweep: Sweep) -> Finding:
     """Judge whether the adversary has at least the naive one's AP at every point, all seeds together.
 
     It fails where one point's interval lies on the other side: of forty points as good as equal one does by chance.
     """
-    known = [(entry, row) for entry in measured(found.entries) if (row := entry.missed(NAIVE, found.adversary))]
+    known = [(entry, row) for entry in measured(sweep.entries) if (row := entry.missed(NAIVE, sweep.adversary))]
     if not known:
         return UNTESTED
     below = [(entry, row) for entry, row in known if row["value"] < 0]
@@ -158,15 +158,15 @@ NEVER_WEAKER: Claim[Judge] = Claim(
 )
 
 
-def _all_beaten(found: Sweep, strategy: str, others: Sequence[str]) -> Finding:
+def _all_beaten(sweep: Sweep, strategy: str, others: Sequence[str]) -> Finding:
     """Judge whether every point of ``others`` has one of ``strategy`` with no more AP and no less utility.
 
     It holds when all are dominated and for each one interval (of AP or of utility) parts the two.
     """
-    rivals, own = found.of(*others), found.of(strategy)
+    rivals, own = sweep.of(*others), sweep.of(strategy)
     if not own or not rivals:
         return UNTESTED
-    beaten = {entry.name: [_beats(found, mine, entry) for mine in own] for entry in rivals}
+    beaten = {entry.name: [_beats(sweep, mine, entry) for mine in own] for entry in rivals}
     free = [name for name, verdicts in beaten.items() if "clear" not in verdicts and "order" not in verdicts]
     blurred = [name for name, verdicts in beaten.items() if "clear" not in verdicts and name not in free]
     said = f"{len(beaten) - len(free)} of {len(beaten)} other points have one of {strategy} at least as good in both"
@@ -174,9 +174,9 @@ def _all_beaten(found: Sweep, strategy: str, others: Sequence[str]) -> Finding:
     return Finding(state="fails" if free else "unclear" if blurred else "holds", numbers=said)
 
 
-def noise_loses(found: Sweep) -> Finding:
+def noise_loses(sweep: Sweep) -> Finding:
     """Judge whether no strength of noise or dp takes half of the AP and leaves three quarters of the utility."""
-    pairs = [(entry, found.reduction(entry), found.utility(entry)) for entry in found.of(*NOISES)]
+    pairs = [(entry, sweep.reduction(entry), sweep.utility(entry)) for entry in sweep.of(*NOISES)]
     known = [(entry, cut, utility) for entry, cut, utility in pairs if cut]
     if not known:
         return UNTESTED
@@ -190,12 +190,12 @@ def noise_loses(found: Sweep) -> Finding:
     return Finding(state=state, numbers="; ".join(both) or f"none of {len(known)} points does both")
 
 
-def replacement_costs(found: Sweep) -> Finding:
+def replacement_costs(sweep: Sweep) -> Finding:
     """Judge whether bkg-repl, where it takes half of the AP, leaves less than three quarters of the utility."""
     rows = [
-        (entry, found.utility(entry))
-        for entry in found.of("bkg-repl")
-        if (cut := found.reduction(entry)) and cut["value"] > LITTLE
+        (entry, sweep.utility(entry))
+        for entry in sweep.of("bkg-repl")
+        if (cut := sweep.reduction(entry)) and cut["value"] > LITTLE
     ]
     if not rows:
         return UNTESTED
@@ -204,9 +204,9 @@ def replacement_costs(found: Sweep) -> Finding:
     return Finding(state=state, numbers="; ".join(f"{entry.name}: utility {ranged(row)}" for entry, row in rows))
 
 
-def exceeds_one(found: Sweep) -> Finding:
+def exceeds_one(sweep: Sweep) -> Finding:
     """Judge whether mm-aug at some strength has a better utility than no defence."""
-    rows = [(entry, found.utility(entry)) for entry in found.of(MM_AUG)]
+    rows = [(entry, sweep.utility(entry)) for entry in sweep.of(MM_AUG)]
     if not rows:
         return UNTESTED
     entry, row = max(rows, key=lambda each: each[1]["value"])
@@ -230,10 +230,10 @@ CLAIMS: tuple[Claim[Judge], ...] = (
 )  # fmt: skip
 
 
-def _beats(found: Sweep, mine: Entry, other: Entry) -> str:
+def _beats(sweep: Sweep, mine: Entry, other: Entry) -> str:
     """Return ``no``, ``order`` (at least as good in both values), or ``clear`` (and one interval apart)."""
-    ap, ap2 = mine.over_chance(found.adversary), other.over_chance(found.adversary)
-    utility, utility2 = found.utility(mine), found.utility(other)
+    ap, ap2 = mine.over_chance(sweep.adversary), other.over_chance(sweep.adversary)
+    utility, utility2 = sweep.utility(mine), sweep.utility(other)
     if ap["value"] > ap2["value"] or utility["value"] < utility2["value"]:
         return "no"
     return "clear" if ap["hi"] < ap2["lo"] or utility["lo"] > utility2["hi"] else "order"

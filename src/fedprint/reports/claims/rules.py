@@ -26,13 +26,13 @@ Judge = Callable[[Evidence], Finding]
 def prior_order(attack: str) -> Judge:
     """Judge random > chrono (or photoset) > chance for one attack."""
 
-    def judge(found: Evidence) -> Finding:
-        later = found.later()
-        random, other = found.attacked("random", attack), found.attacked(later, attack)
+    def judge(evidence: Evidence) -> Finding:
+        later = evidence.later()
+        random, other = evidence.attacked("random", attack), evidence.attacked(later, attack)
         if random is None or other is None:
             return UNTESTED
         names = (f"{attack}: random", later)
-        finding = found.larger(random, other, names)
+        finding = evidence.larger(random, other, names)
         chance = above(other, later)
         return Finding(
             state=together([finding, chance]).state, numbers=f"{finding.numbers}, chance {100 * other['chance']:.1f}"
@@ -41,35 +41,35 @@ def prior_order(attack: str) -> Judge:
     return judge
 
 
-def paper_prior_order(found: Evidence) -> Finding:
+def paper_prior_order(evidence: Evidence) -> Finding:
     """Judge the same order for each of the papers' attacks."""
-    return together(prior_order(attack)(found) for attack in PAPER_ATTACKS)
+    return together(prior_order(attack)(evidence) for attack in PAPER_ATTACKS)
 
 
-def iid_is_chance(found: Evidence) -> Finding:
+def iid_is_chance(evidence: Evidence) -> Finding:
     """Judge whether the chosen attacker stays below :data:`IID_LIMIT` times chance in the control."""
-    row = found.attacked("iid", "selected")
+    row = evidence.attacked("iid", "selected")
     if row is None or not row.get("chance"):
         return UNTESTED
     finding = below(row, "iid", IID_LIMIT * row["chance"])
     return Finding(state=finding.state, numbers=f"{finding.numbers} (1.5 times chance)")
 
 
-def one_example(found: Evidence) -> Finding:
+def one_example(evidence: Evidence) -> Finding:
     """Judge whether a single prior example per user lies above chance."""
-    return _first_amount(found, "prior-examples", "prior_examples", "one example")
+    return _first_amount(evidence, "prior-examples", "prior_examples", "one example")
 
 
-def one_update(found: Evidence) -> Finding:
+def one_update(evidence: Evidence) -> Finding:
     """Judge whether a single labelled update per user lies above chance."""
-    return _first_amount(found, "training-updates", "training_updates", "one update")
+    return _first_amount(evidence, "training-updates", "training_updates", "one update")
 
 
-def _first_amount(found: Evidence, analysis: str, key: str, what: str) -> Finding:
+def _first_amount(evidence: Evidence, analysis: str, key: str, what: str) -> Finding:
     return together(
         above(row, f"{prior}, {what}")
-        for prior in found.priors(analysis)
-        for row in strongest(found.of(analysis, "ap", prior=prior, **{key: 1}))
+        for prior in evidence.priors(analysis)
+        for row in strongest(evidence.of(analysis, "ap", prior=prior, **{key: 1}))
     )
 
 
@@ -79,18 +79,18 @@ def _first_amount(found: Evidence, analysis: str, key: str, what: str) -> Findin
 def leads(first: str, others: Sequence[str], metric: str) -> Judge:
     """Return a judge of whether the attack ``first`` leads all ``others`` under the random prior."""
 
-    def judge(found: Evidence) -> Finding:
-        rows = {name: found.attacked("random", name, metric) for name in (first, *others)}
+    def judge(evidence: Evidence) -> Finding:
+        rows = {name: evidence.attacked("random", name, metric) for name in (first, *others)}
         if rows[first] is None or any(rows[name] is None for name in others):
             return UNTESTED
-        return together(found.larger(rows[first], rows[name], (first, name)) for name in others)
+        return together(evidence.larger(rows[first], rows[name], (first, name)) for name in others)
 
     return judge
 
 
 def only_on(modalities: Sequence[str], judge: Judge) -> Judge:
     """Judge on data of the kind that the claim is about only."""
-    return lambda found: judge(found) if found.modality in modalities else UNTESTED
+    return lambda evidence: judge(evidence) if evidence.modality in modalities else UNTESTED
 
 
 # Clients --------------------------------------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ def moves(metric: str, name: str, *, up: bool) -> Judge:
     """
     side = above if up else below
 
-    def judge(found: Evidence) -> Finding:
-        rows = found.of("diversity", metric, defence="none")
+    def judge(evidence: Evidence) -> Finding:
+        rows = evidence.of("diversity", metric, defence="none")
         return together(side(row, f"{row['prior']}: {name}", 0.0) for row in rows)
 
     return judge
@@ -113,21 +113,21 @@ def moves(metric: str, name: str, *, up: bool) -> Judge:
 # Layers and rounds ----------------------------------------------------------------------------------------------------
 
 
-def _layers(found: Evidence) -> list[tuple[str, list[Row]]]:
+def _layers(evidence: Evidence) -> list[tuple[str, list[Row]]]:
     """Return each prior's layers under one attack, by depth."""
-    by_prior = [(prior, strongest(found.of("layers", "ap", prior=prior))) for prior in found.priors("layers")]
+    by_prior = [(prior, strongest(evidence.of("layers", "ap", prior=prior))) for prior in evidence.priors("layers")]
     return [(prior, sorted(rows, key=lambda row: int(row["depth"]))) for prior, rows in by_prior if rows]
 
 
-def every_layer(found: Evidence) -> Finding:
+def every_layer(evidence: Evidence) -> Finding:
     """Judge whether each layer alone lies above chance."""
-    return together(above(row, f"{prior}, {row['layer']}") for prior, rows in _layers(found) for row in rows)
+    return together(above(row, f"{prior}, {row['layer']}") for prior, rows in _layers(evidence) for row in rows)
 
 
-def later_layers(found: Evidence) -> Finding:
+def later_layers(evidence: Evidence) -> Finding:
     """Compare the best layer of the second half of the depth with the best of the first."""
     findings = []
-    for prior, rows in _layers(found):
+    for prior, rows in _layers(evidence):
         middle = len(rows) // 2
         if middle:
             early, late = (max(part, key=lambda row: float(row["value"])) for part in (rows[:middle], rows[middle:]))
@@ -138,9 +138,9 @@ def later_layers(found: Evidence) -> Finding:
 def layer_leads(stem: str) -> Judge:
     """Return a judge of whether the layers named ``stem...`` lead all others."""
 
-    def judge(found: Evidence) -> Finding:
+    def judge(evidence: Evidence) -> Finding:
         findings = []
-        for prior, rows in _layers(found):
+        for prior, rows in _layers(evidence):
             named = [row for row in rows if str(row["layer"]).startswith(stem)]
             others = [row for row in rows if not str(row["layer"]).startswith(stem)]
             best = max(named, key=lambda row: float(row["value"]), default=None)
@@ -151,11 +151,11 @@ def layer_leads(stem: str) -> Judge:
     return judge
 
 
-def epochs_alike(found: Evidence) -> Finding:
+def epochs_alike(evidence: Evidence) -> Finding:
     """Compare cells at least half of training apart with those of equal bins, over the bins asked in both."""
     findings = []
-    for prior in found.priors("epochs"):
-        rows = found.of("epochs", "ap", prior=prior)
+    for prior in evidence.priors("epochs"):
+        rows = evidence.of("epochs", "ap", prior=prior)
         bins = 1 + max(int(row["test_bin"]) for row in rows)
         distance = {id(row): abs(int(row["train_bin"]) - int(row["test_bin"])) for row in rows}
         near = mean_row([row for row in rows if distance[id(row)] == 0])
@@ -173,23 +173,23 @@ def epochs_alike(found: Evidence) -> Finding:
 # Matching, open world, attributes, raw data ---------------------------------------------------------------------------
 
 
-def matching_works(found: Evidence) -> Finding:
+def matching_works(evidence: Evidence) -> Finding:
     """Judge every matcher in the closed world."""
     return together(
         above(row, f"{prior}, {row['attack']}")
-        for prior in found.priors("matching")
-        for row in found.of("matching", "matching_ap", linkage="update", prior=prior)
+        for prior in evidence.priors("matching")
+        for row in evidence.of("matching", "matching_ap", linkage="update", prior=prior)
         if row["attack"] != "chance"
     )
 
 
-def unseen_matching(found: Evidence) -> Finding:
+def unseen_matching(evidence: Evidence) -> Finding:
     """Judge matching among pairs of unseen users at each seen share."""
     findings = []
-    for prior in found.priors("open-world"):
+    for prior in evidence.priors("open-world"):
         rows = strongest(
             row
-            for row in found.of("open-world", "matching_ap", prior=prior)
+            for row in evidence.of("open-world", "matching_ap", prior=prior)
             if row.get("subset") == "unseen" or row.get("seen_share") == 0
         )
         shares = sorted({float(row["seen_share"]) for row in rows})
@@ -204,11 +204,11 @@ def _unseen(row: Row) -> str:
     return "all" if row["seen_share"] == 0 else "unseen"
 
 
-def _open_ends(found: Evidence, metric: str) -> list[tuple[str, Row, Row]]:
+def _open_ends(evidence: Evidence, metric: str) -> list[tuple[str, Row, Row]]:
     """Return each prior's numbers at the smallest and the largest seen share above 0."""
     ends = []
-    for prior in found.priors("open-world"):
-        rows = strongest(row for row in found.of("open-world", metric, prior=prior) if row["seen_share"] > 0)
+    for prior in evidence.priors("open-world"):
+        rows = strongest(row for row in evidence.of("open-world", metric, prior=prior) if row["seen_share"] > 0)
         shares = sorted({float(row["seen_share"]) for row in rows})
         if len(shares) > 1:
             few, all_ = (mean_row([r for r in rows if r["seen_share"] == share]) for share in (shares[0], shares[-1]))
@@ -217,15 +217,15 @@ def _open_ends(found: Evidence, metric: str) -> list[tuple[str, Row, Row]]:
     return ends
 
 
-def open_world_shape(found: Evidence) -> Finding:
+def open_world_shape(evidence: Evidence) -> Finding:
     """Judge whether AP falls and AP over chance rises from the smallest to the largest seen share."""
     falls = [
         larger(few, every, (f"{prior}: AP at {100 * few['seen_share']:.0f} % seen", "at 100 %"))
-        for prior, few, every in _open_ends(found, "ap")
+        for prior, few, every in _open_ends(evidence, "ap")
     ]
     rises = [
         larger(every, few, (f"{prior}: over chance at 100 % seen", f"at {100 * few['seen_share']:.0f} %"))
-        for prior, few, every in _open_ends(found, "ap_over_chance")
+        for prior, few, every in _open_ends(evidence, "ap_over_chance")
     ]
     return together([*falls, *rises]) if falls and rises else UNTESTED
 
@@ -233,8 +233,8 @@ def open_world_shape(found: Evidence) -> Finding:
 def gains(target: str) -> Judge:
     """Return a judge of the multi-task network's paired gain in top-1 for one of its heads (known users)."""
 
-    def judge(found: Evidence) -> Finding:
-        rows = found.of("attributes", "mtl_gain", users="known", target=target)
+    def judge(evidence: Evidence) -> Finding:
+        rows = evidence.of("attributes", "mtl_gain", users="known", target=target)
         published = [row for row in rows if row["attack"] == "mlp"]  # else its standardised form
         rows = published or [row for row in rows if row["attack"] == "mlp-std"]
         return together(above(row, f"{row['prior']}, {row['attribute']}", 0.0) for row in rows)
@@ -242,17 +242,17 @@ def gains(target: str) -> Judge:
     return judge
 
 
-def _raw(found: Evidence, prior: str) -> tuple[Row | None, list[Row]]:
+def _raw(evidence: Evidence, prior: str) -> tuple[Row | None, list[Row]]:
     """Return the update's number and those of sets of raw examples, by size."""
-    rows = found.of("data-space", "ap", prior=prior)
+    rows = evidence.of("data-space", "ap", prior=prior)
     update = strongest(row for row in rows if row.get("space") == "update")
     sets = strongest(row for row in rows if row.get("space") == "data" and row.get("set_size") is not None)
     return (update[0] if update else None), sorted(sets, key=lambda row: int(row["set_size"]))
 
 
-def update_beats_one(found: Evidence) -> Finding:
+def update_beats_one(evidence: Evidence) -> Finding:
     """Judge one update against one raw example, and give the ratio."""
-    pairs = [(prior, *_raw(found, prior)) for prior in found.priors("data-space")]
+    pairs = [(prior, *_raw(evidence, prior)) for prior in evidence.priors("data-space")]
     findings = []
     for prior, update, sets in pairs:
         one = next((row for row in sets if row["set_size"] == 1), None)
@@ -263,9 +263,9 @@ def update_beats_one(found: Evidence) -> Finding:
     return together(findings)
 
 
-def sets_beat_update(found: Evidence) -> Finding:
+def sets_beat_update(evidence: Evidence) -> Finding:
     """Judge the largest set of raw examples against one update."""
-    pairs = [(prior, *_raw(found, prior)) for prior in found.priors("data-space")]
+    pairs = [(prior, *_raw(evidence, prior)) for prior in evidence.priors("data-space")]
     return together(
         larger(sets[-1], update, (f"{prior}: {sets[-1]['set_size']} examples", "update"))
         for prior, update, sets in pairs

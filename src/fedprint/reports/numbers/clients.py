@@ -48,8 +48,8 @@ def accuracy_of(rows: Sequence[Row], partition: str, method: str, clients: int) 
 
 def gains(rows: Sequence[Row], partition: str, better: str, worse: str) -> list[Row]:
     """Return how far one method's accuracy lies above another's, by the number of clients."""
-    found = _versus(rows, "accuracy_difference", partition, better, worse)
-    return sorted(found, key=lambda row: int(row["clients"]))
+    differences = _versus(rows, "accuracy_difference", partition, better, worse)
+    return sorted(differences, key=lambda row: int(row["clients"]))
 
 
 def growth(rows: Sequence[Row], partition: str, better: str, worse: str) -> Row | None:

@@ -72,8 +72,8 @@ def read_evaluations(folders: Sequence[Path]) -> tuple[Evaluation, ...]:
     """Read all folders, sorted by prior (see :func:`prior_rank`), then by seed."""
     if not folders:
         raise FedprintError("no evaluation to report; run the evaluate stage first")
-    found = [read_evaluation(Path(folder)) for folder in folders]
-    return tuple(sorted(found, key=lambda item: (prior_rank(item.prior), item.seed)))
+    evaluations = (read_evaluation(Path(folder)) for folder in folders)
+    return tuple(sorted(evaluations, key=lambda item: (prior_rank(item.prior), item.seed)))
 
 
 def read_scatter(evaluation: Evaluation) -> Scatter | None:
@@ -149,7 +149,7 @@ def _pool_analyses(rows: Sequence[Row]) -> list[Row]:
         attacks: dict[Any, set[Any]] = {}
         for row in group:
             attacks.setdefault(row["seed"], set()).add(row.get("attack"))
-        one_each = all(len(found) == 1 for found in attacks.values())
+        one_each = all(len(names) == 1 for names in attacks.values())
         mixed = one_each and len(set.union(*attacks.values())) > 1
         same = [{**row, "attack": CHOSEN} for row in group] if mixed else group
         pooled += [
@@ -175,15 +175,14 @@ def of_one_seed(row: Row) -> bool:
 
 def of_headline(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of the adversary that knows most: of the adaptive one where there is any."""
-    found = {row.get("adversary") for row in rows}
-    return [row for row in rows if row.get("adversary") == "adaptive"] if "adaptive" in found else list(rows)
+    return [row for row in rows if row.get("adversary") == "adaptive"] or list(rows)
 
 
 def final_analyses(rows: Sequence[Row]) -> list[Row]:
     """Return the rows of analyses to print: the pooled ones of an analysis and prior that have any."""
-    found = [row for row in rows if row.get("analysis") and not of_one_seed(row)]
-    pooled = {(row["analysis"], row["prior"]) for row in found if row.get("seed") == POOLED}
-    return [row for row in found if (row.get("seed") == POOLED) == ((row["analysis"], row["prior"]) in pooled)]
+    analyses = [row for row in rows if row.get("analysis") and not of_one_seed(row)]
+    pooled = {(row["analysis"], row["prior"]) for row in analyses if row.get("seed") == POOLED}
+    return [row for row in analyses if (row.get("seed") == POOLED) == ((row["analysis"], row["prior"]) in pooled)]
 
 
 def _pool(rows: Sequence[Row], varying: set[str]) -> list[Row]:

@@ -183,8 +183,8 @@ def rows_where(rows: Sequence[Row], **keys: Any) -> list[Row]:
 
 def row_where(rows: Sequence[Row], **keys: Any) -> Row | None:
     """Return the only row with these values, None without one."""
-    found = rows_where(rows, **keys)
-    return found[0] if len(found) == 1 else None
+    fitting = rows_where(rows, **keys)
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def scored(
@@ -198,8 +198,8 @@ def scored(
     """Return a CAP score of the papers' grid by defence, in the papers' reading unless another is given."""
     keys = READING[metric] if reading is None else reading
     place = {"attack": attack, "attack_batch": batch, "adversary": adversary, "variant": MAIN}
-    found = rows_where(rows, metric=metric, **place, **keys)
-    return {str(row["defence"]): row for row in found}
+    caps = rows_where(rows, metric=metric, **place, **keys)
+    return {str(row["defence"]): row for row in caps}
 
 
 def places(head: InversionHead) -> Iterator[tuple[str, str, int, str]]:

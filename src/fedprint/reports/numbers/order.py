@@ -28,9 +28,9 @@ def prior_title(prior: str) -> str:
 
 def strongest(rows: Iterable[Row]) -> list[Row]:
     """Return the rows of one attack, chosen by name and never by result: a strong one, ridge, or the last in order."""
-    found = list(rows)
-    names = sorted({str(row["attack"]) for row in found}, key=_strength)
-    return [row for row in found if row["attack"] == names[-1]] if names else []
+    known = list(rows)
+    names = sorted({str(row["attack"]) for row in known}, key=_strength)
+    return [row for row in known if row["attack"] == names[-1]] if names else []
 
 
 def _strength(name: str) -> tuple[bool, bool, tuple[int, str]]:

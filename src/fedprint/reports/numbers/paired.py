@@ -48,8 +48,8 @@ def _within(item: Evaluation) -> Iterator[Row]:
 
 
 def _attacks(item: Evaluation) -> Mapping[str, Aps]:
-    found: Mapping[str, Aps] = item.details.get("ap_by_user", {}).get(item.details.get("adversary"), {})
-    return found
+    by_attack: Mapping[str, Aps] = item.details.get("ap_by_user", {}).get(item.details.get("adversary"), {})
+    return by_attack
 
 
 def _row(first: Evaluation, second: Evaluation, attacks: tuple[str, str], seed_path: tuple[Any, ...]) -> Row:
@@ -57,7 +57,7 @@ def _row(first: Evaluation, second: Evaluation, attacks: tuple[str, str], seed_p
     users = sorted(set(left) & set(right), key=int)
     rng = numpy_rng(first.seed, "paired", first.prior, second.prior, *seed_path)
     interval = difference_interval([left[user] for user in users], [right[user] for user in users], rng)
-    found = to_row(measurement("ap_difference", interval, 0.0, [int(user) for user in users]))
+    number = to_row(measurement("ap_difference", interval, 0.0, [int(user) for user in users]))
     condition = {key: first.rows[0].get(key) for key in ("experiment", "dataset", "world", "training", "view")}
     keys = {
         "analysis": PAIRED,
@@ -69,4 +69,4 @@ def _row(first: Evaluation, second: Evaluation, attacks: tuple[str, str], seed_p
         "seed": first.seed,
         "config_hash": first.details["config_hash"],
     }
-    return {**found, **condition, **keys}
+    return {**number, **condition, **keys}

@@ -111,9 +111,9 @@ def measured(entries: Sequence[Entry]) -> list[Entry]:
 
 def front(entries: Sequence[Entry], plain: Entry, adversary: str) -> list[Entry]:
     """Return the Pareto front by AP over chance: entries that none beats in both, least AP first."""
-    found = measured(entries)
-    values = [(entry.over_chance(adversary)["value"], entry.utility(plain)["value"]) for entry in found]
-    return [found[position] for position in pareto_front(values)]
+    known = measured(entries)
+    values = [(entry.over_chance(adversary)["value"], entry.utility(plain)["value"]) for entry in known]
+    return [known[position] for position in pareto_front(values)]
 
 
 def readings(adversaries: Sequence[str]) -> tuple[str, ...]:
@@ -145,7 +145,7 @@ def headline(entry: Entry, plain: Entry) -> dict[str, float]:
         return {}
     attack, costs = entry.attack(BEST), overhead(entry, plain)
     names = sorted({number.adversary for point in entry.points for number in point.attacks})
-    found = {
+    values = {
         "utility/normalised": entry.utility(plain)["value"],
         "attack/ap": attack["value"],
         "attack/ap_lo": attack["lo"],
@@ -155,7 +155,7 @@ def headline(entry: Entry, plain: Entry) -> dict[str, float]:
         "attack/ap_any_attack": entry.attack(STRONGEST)["value"],
         **{f"overhead/{name}": value for name, value in costs.items()},
     }
-    return {name: float(value) for name, value in found.items() if value is not None}
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def measurement_rows(experiment: str, entries: Sequence[Entry]) -> list[Row]:

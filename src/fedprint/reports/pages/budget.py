@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from fedprint.accounting.accountants import Accountant, accountants_for, epsilon_of
 from fedprint.accounting.design import TUNING, rounds_for, sampled_gaussian, sigma_for
 from fedprint.accounting.events import SampledGaussian, Sampling, repeated
+from fedprint.reports.figures import drawing
 from fedprint.types import FedprintError
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-    from fedprint.reports.figures.drawing import Drawing
 
 T = TypeVar("T")
 
@@ -59,8 +58,8 @@ def sampling_named(name: str) -> Sampling:
     """Return the kind of sampling; an unknown name is a FedprintError."""
     for kind in get_args(Sampling):
         if kind == name:
-            found: Sampling = kind
-            return found
+            sampling: Sampling = kind
+            return sampling
     raise FedprintError(f"--sampling {name}: choose one of {', '.join(get_args(Sampling))}")
 
 
@@ -110,23 +109,23 @@ def _check(question: Question) -> None:
         raise FedprintError(f"--delta {question.delta} is no probability; choose far below 1 / clients")
 
 
-def as_json(found: Answer) -> str:
+def as_json(result: Answer) -> str:
     """Return the answer as JSON; null is an infinite epsilon."""
-    question = found.question
+    question = result.question
     values = {
-        "sigma": found.sigma,
-        "sigma_for_epsilon": found.sigmas,
-        "rounds_for_sigma": found.allowed,
+        "sigma": result.sigma,
+        "sigma_for_epsilon": result.sigmas,
+        "rounds_for_sigma": result.allowed,
         "clients": question.clients,
         "cohort": question.cohort,
         "rounds": question.rounds,
         "delta": question.delta,
         "sampling": question.sampling,
-        "adjacency": question.event(found.sigma).adjacency,
+        "adjacency": question.event(result.sigma).adjacency,
         "not_covered": [TUNING],
-        "not_installed": list(found.absent),
+        "not_installed": list(result.absent),
     }
-    return dumped(found.epsilon, values)
+    return dumped(result.epsilon, values)
 
 
 def dumped(epsilon: Mapping[str, float], values: Mapping[str, object]) -> str:
@@ -135,14 +134,14 @@ def dumped(epsilon: Mapping[str, float], values: Mapping[str, object]) -> str:
     return json.dumps({"epsilon": finite, **values}, indent=1, allow_nan=False)
 
 
-def table(found: Answer) -> Table:
+def table(result: Answer) -> Table:
     """Return all accountants side by side, with what the numbers are numbers of."""
-    question, event = found.question, found.question.event(found.sigma)
-    columns = {f"epsilon at sigma {found.sigma:g}": {name: f"{e:.3f}" for name, e in found.epsilon.items()}}
-    if found.sigmas:
-        columns[f"sigma for epsilon {question.epsilon:g}"] = {name: f"{s:.4f}" for name, s in found.sigmas.items()}
-    if found.allowed:
-        columns[f"rounds for sigma {found.sigma:g}"] = {name: str(t) for name, t in found.allowed.items()}
+    question, event = result.question, result.question.event(result.sigma)
+    columns = {f"epsilon at sigma {result.sigma:g}": {name: f"{e:.3f}" for name, e in result.epsilon.items()}}
+    if result.sigmas:
+        columns[f"sigma for epsilon {question.epsilon:g}"] = {name: f"{s:.4f}" for name, s in result.sigmas.items()}
+    if result.allowed:
+        columns[f"rounds for sigma {result.sigma:g}"] = {name: str(t) for name, t in result.allowed.items()}
     return side_by_side(
         title=f"{question.cohort} of {question.clients} clients in each of {question.rounds} rounds, delta "
         f"{question.delta:g}, {question.sampling} sampling, {event.adjacency}",
@@ -167,62 +166,57 @@ def check_plot(path: Path) -> None:
         raise FedprintError(f"--plot {path}: the file's ending says its kind; choose .png or .svg")
 
 
-def write_plot(found: Answer, path: Path) -> None:
+def write_plot(result: Answer, path: Path) -> None:
     """Write the figure; the ending of ``path``, .png or .svg, says how."""
     check_plot(path)
-    drawing = draw(found)
+    figure = draw(result)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(drawing.png if path.suffix == ".png" else drawing.svg)
+    path.write_bytes(figure.png if path.suffix == ".png" else figure.svg)
 
 
-def draw(found: Answer, points: int = 12) -> Drawing:
+def draw(result: Answer, points: int = 12) -> drawing.Drawing:
     """Draw epsilon by rounds for every accountant, to twice the planned rounds, at ``points`` numbers of rounds.
 
     Where sigmas were asked for, they stand in a second panel.
     """
     from matplotlib.figure import Figure
 
-    from fedprint.reports.figures import drawing
-
     with drawing.style():
-        width = 9.2 if found.sigmas else 6.4
+        width = 9.2 if result.sigmas else 6.4
         figure = Figure(figsize=(width, 4.0), layout="constrained")
-        panels: Any = figure.subplots(1, 2 if found.sigmas else 1, squeeze=False)[0]
-        _draw_rounds(panels[0], found, points)
+        panels: Any = figure.subplots(1, 2 if result.sigmas else 1, squeeze=False)[0]
+        _draw_rounds(panels[0], result, points)
         look = "Look at where a curve crosses the dashed line: after so many rounds the budget is spent."
         caption = "What a number of rounds costs by each accountant; dotted: the planned rounds, dashed: the budget."
-        if found.sigmas:
-            _draw_sigmas(panels[1], found)
+        if result.sigmas:
+            _draw_sigmas(panels[1], result)
             caption += " Right: the least noise that keeps the planned rounds within the budget."
         return drawing.finish(figure, "budget", "Privacy budget", look, caption)
 
 
-def _draw_rounds(axes: Any, found: Answer, points: int) -> None:
-    from fedprint.reports.figures import drawing
-
-    question = found.question
+def _draw_rounds(axes: Any, result: Answer, points: int) -> None:
+    question = result.question
     most = 2 * question.rounds
     at = sorted({max(1, round(most * i / points)) for i in range(1, points + 1)} | {1, question.rounds})
     for position, accountant in enumerate(accountants_for(question.sampling)[0]):
-        costs = [epsilon_of(accountant, repeated(question.event(found.sigma), t), question.delta) for t in at]
-        look = {"color": drawing.SERIES[position], "marker": drawing.MARKERS[position], "markersize": 3}
-        axes.plot(at, costs, label=accountant.name, **look)
+        costs = [epsilon_of(accountant, repeated(question.event(result.sigma), t), question.delta) for t in at]
+        colour, marker = drawing.mark(position)
+        axes.plot(at, costs, label=accountant.name, color=colour, marker=marker, markersize=3)
     if question.epsilon is not None:
         axes.axhline(question.epsilon, color=drawing.MUTED, linewidth=1, linestyle="--")
     axes.axvline(question.rounds, color=drawing.MUTED, linewidth=1, linestyle=":")
     axes.set(xlabel="rounds", ylabel=f"epsilon at delta {question.delta:g}", ylim=(0, None), xlim=(0, most))
-    axes.set_title(f"{question.cohort} of {question.clients} clients, sigma {found.sigma:g}, {question.sampling}")
+    axes.set_title(f"{question.cohort} of {question.clients} clients, sigma {result.sigma:g}, {question.sampling}")
     axes.legend(title="accountant")
 
 
-def _draw_sigmas(axes: Any, found: Answer) -> None:
-    from fedprint.reports.figures import drawing
-
-    question = found.question
-    for position, sigma in enumerate(found.sigmas.values()):
-        axes.plot(sigma, position, color=drawing.SERIES[position], marker=drawing.MARKERS[position], linestyle="")
+def _draw_sigmas(axes: Any, result: Answer) -> None:
+    question = result.question
+    for position, sigma in enumerate(result.sigmas.values()):
+        colour, marker = drawing.mark(position)
+        axes.plot(sigma, position, color=colour, marker=marker, linestyle="")
         axes.annotate(f"{sigma:.4f}", (sigma, position), xytext=(0, 7), textcoords="offset points", ha="center")
-    axes.set_yticks(range(len(found.sigmas)), list(found.sigmas))
-    axes.set(xlabel="sigma (noise on the sum over the clipping norm)", ylim=(len(found.sigmas) - 0.5, -0.7))
+    axes.set_yticks(range(len(result.sigmas)), list(result.sigmas))
+    axes.set(xlabel="sigma (noise on the sum over the clipping norm)", ylim=(len(result.sigmas) - 0.5, -0.7))
     axes.margins(x=0.2)
     axes.set_title(f"sigma for epsilon {question.epsilon:g} after {question.rounds} rounds")

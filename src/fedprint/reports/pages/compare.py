@@ -92,10 +92,10 @@ def _published(folder: Path) -> dict[str, Any]:
     if any("member" in row or "strategy" in row for row in rows):
         raise FedprintError(f"{folder} holds measurements of several experiments; compare them with --exact")
     names = ("dataset", "config_hash")
-    found = {name: ", ".join(sorted({str(row[name]) for row in rows if row.get(name)})) for name in names}
+    facts = {name: ", ".join(sorted({str(row[name]) for row in rows if row.get(name)})) for name in names}
     verdict = [f"Published measurements; the report is not on this machine (fedprint pull {folder.name})."]
     return {
-        "experiment": folder.name, "title": folder.name, "verdict": verdict, "fast": False, "arguments": "", **found
+        "experiment": folder.name, "title": folder.name, "verdict": verdict, "fast": False, "arguments": "", **facts
     }  # fmt: skip
 
 
@@ -140,11 +140,11 @@ def _csv(lines: Sequence[Difference]) -> str:
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(columns)
     for line in lines:
-        sides = [getattr(found, name) for found in (line.a, line.b) for name in names]
+        sides = [getattr(side, name) for side in (line.a, line.b) for name in names]
         writer.writerow([*line.key.values(), line.a.unit, *sides, line.difference, line.lo, line.hi])
     return table.getvalue()
 
 
 def _name(key: tuple[str | None, ...]) -> str:
-    found = dict(zip(_KEY, key, strict=True))
-    return f"{found['prior']}: {found['attack'] or found['training']}"
+    values = dict(zip(_KEY, key, strict=True))
+    return f"{values['prior']}: {values['attack'] or values['training']}"

@@ -177,7 +177,7 @@ def _headline(numbers: Mapping[str, Estimate]) -> Mapping[str, Estimate]:
 def _sentences(
     dataset: str, prior: str, numbers: Mapping[str, Mapping[str, Estimate]], evaluations: Sequence[Evaluation]
 ) -> tuple[str, ...]:
-    aps = {linkage: found["ap"] for linkage, found in numbers.items() if "ap" in found}
+    aps = {linkage: by_metric["ap"] for linkage, by_metric in numbers.items() if "ap" in by_metric}
     nulls = {linkage: no_link(evaluations, prior, linkage) for linkage in aps}
     single = (wording.verdict(dataset, prior, aps["update"], nulls["update"]),) if "update" in aps else ()
     pooled = (wording.verdict_pooled(aps["device"], nulls["device"]),) if "device" in aps else ()

@@ -101,12 +101,12 @@ def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
     fronts = {name: front(entries, plain, name) for name in head.readings}
     points = []
     for entry in entries:
-        found: dict[str, Any] = {"strategy": entry.label, "strength": entry.strength, "error": entry.error}
+        point: dict[str, Any] = {"strategy": entry.label, "strength": entry.strength, "error": entry.error}
         if entry.points:
-            found["utility"] = _shown(entry.utility(plain))
-            found["overhead"] = overhead(entry, plain)
-            found["naive_misses"] = _shown(entry.missed(NAIVE, ADAPTIVE))
-            found["adversaries"] = {
+            point["utility"] = _shown(entry.utility(plain))
+            point["overhead"] = overhead(entry, plain)
+            point["naive_misses"] = _shown(entry.missed(NAIVE, ADAPTIVE))
+            point["adversaries"] = {
                 name: {
                     "view": entry.view(name),
                     "ap": _shown(entry.attack(name)),
@@ -117,7 +117,7 @@ def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
                 }
                 for name in head.readings
             }
-        points.append(found)
+        points.append(point)
     return {**asdict(head), "places": points}
 
 
@@ -224,10 +224,10 @@ def _change(cut: Row) -> str:
 
 def central_words(head: PlaneHead, entries: Sequence[Entry]) -> str | None:
     """Say, with the numbers, that central differential privacy does not protect from who sees updates."""
-    found = [entry for entry in measured(entries) if entry.strategy == CENTRAL and entry.strength is not None]
-    if not found:
+    central = [entry for entry in measured(entries) if entry.strategy == CENTRAL and entry.strength is not None]
+    if not central:
         return None
-    strongest = max(found, key=lambda entry: entry.strength or 0.0)
+    strongest = max(central, key=lambda entry: entry.strength or 0.0)
     name = head.adversaries[-1]
     row, base = (percent(entry.attack(name), ".1f") for entry in (strongest, entries[0]))
     return (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedprint.evaluation.planes import over_seeds
 from fedprint.evaluation.rows import POOLED, Row, pool_seeds
-from fedprint.reports.figures.drawing import MARKERS, MUTED, SERIES, Drawing, finish, percent_axis, style
+from fedprint.reports.figures.drawing import MUTED, Drawing, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import WIDTH, blank_figure, shared_legend
 from fedprint.reports.numbers.evaluations import CHOSEN
 from fedprint.reports.numbers.plane import Entry, measured
@@ -62,8 +62,8 @@ def promised(entry: Entry, protects: str = "device") -> Row | None:
 
     It is equal in every seed.
     """
-    found = (row for point in entry.points for row in point.analyses if row["metric"] == EPSILON)
-    return next((row for row in found if row.get("protects", "device") == protects), None)
+    epsilons = (row for point in entry.points for row in point.analyses if row["metric"] == EPSILON)
+    return next((row for row in epsilons if row.get("protects", "device") == protects), None)
 
 
 def audited(entry: Entry) -> Row | None:
@@ -80,8 +80,8 @@ def privacy_rows(experiment: str, entries: Sequence[Entry]) -> list[Row]:
     for entry in measured(entries):
         keys = {"experiment": experiment, "strategy": entry.label, "strength": entry.strength}
         # what each adversary found stands among the sweep's own rows
-        found = [row for point in entry.points for row in point.analyses if row["analysis"] != "adversaries"]
-        rows += [{**row, "chosen": row["strength"], **keys} if "strength" in row else {**row, **keys} for row in found]
+        own = [row for point in entry.points for row in point.analyses if row["analysis"] != "adversaries"]
+        rows += [{**row, **({"chosen": row["strength"]} if "strength" in row else {}), **keys} for row in own]
         rows += [{**row, **keys} for row in entry.audits]
     same = [{**row, "attack": CHOSEN} if _by_chosen_attack(row) else row for row in rows]
     return rows + [row for row in pool_seeds(same, varying={"layers", "recipe"}) if row["seed"] == POOLED]
@@ -235,11 +235,11 @@ _CAPTION = (
 def _curve(
     axes: Axes, points: Sequence[tuple[float, Entry]], plain: Entry, metric: str, view: str, position: int
 ) -> None:
-    colour, marker = SERIES[position], MARKERS[position]
-    found = [(epsilon, row) for epsilon, entry in points if (row := attack_row(entry, metric, view)) is not None]
-    x, y = [epsilon for epsilon, _ in found], [row["value"] for _, row in found]
-    axes.plot(x, y, color=colour, marker=marker, ms=5, lw=1.4, label=f"view {view}")
-    axes.vlines(x, [row["lo"] for _, row in found], [row["hi"] for _, row in found], color=colour, lw=1, alpha=0.5)
+    colour, marker = mark(position)
+    known = [(epsilon, row) for epsilon, entry in points if (row := attack_row(entry, metric, view)) is not None]
+    x, rows = [epsilon for epsilon, _ in known], [row for _, row in known]
+    axes.plot(x, [row["value"] for row in rows], color=colour, marker=marker, ms=5, lw=1.4, label=f"view {view}")
+    axes.vlines(x, [row["lo"] for row in rows], [row["hi"] for row in rows], color=colour, lw=1, alpha=0.5)
     base = attack_row(plain, metric, view)
     if base is not None:
         axes.axhline(base["value"], xmin=0.95, color=colour, lw=2.5)

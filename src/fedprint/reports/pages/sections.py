@@ -10,6 +10,7 @@ from fedprint.reports.figures.analyses import draw_rows
 from fedprint.reports.figures.drawing import Drawing
 from fedprint.reports.figures.exhibits import draw_exhibits
 from fedprint.reports.numbers.evaluations import Evaluation, final_analyses
+from fedprint.reports.numbers.order import rank
 from fedprint.reports.tables.analyses import ResultTable, result_table
 from fedprint.reports.tables.exhibits import tabulate_exhibits
 
@@ -111,7 +112,7 @@ def analysis_sections(
     listed = tabulate_exhibits(evaluations)
     names = {str(row["analysis"]) for row in final} | set(shown) | set(listed)
     sections = []
-    for name in sorted(names, key=_rank):
+    for name in sorted(names, key=lambda name: rank(tuple(TEXTS), name)):
         title, note = TEXTS.get(name, (name.replace("-", " ").capitalize(), ""))
         drawings = figures.get(name, ()) + shown.get(name, ())
         table = _table([row for row in final if row["analysis"] == name], name, title, bool(drawings))
@@ -122,12 +123,7 @@ def analysis_sections(
 
 
 def _table(rows: Sequence[Row], name: str, title: str, drawn: bool) -> ResultTable | None:
-    found = result_table(rows, name, f"{title}: numbers", shown=SHOWN.get(name, ()))
-    if found is None or not (drawn or len(found.lines) > OPEN_LINES):
-        return found
-    return replace(found, title=f"{title}: all {len(found.lines)} numbers with interval and chance", folded=True)
-
-
-def _rank(name: str) -> tuple[int, str]:
-    known = tuple(TEXTS)
-    return (known.index(name) if name in TEXTS else len(known), name)
+    table = result_table(rows, name, f"{title}: numbers", shown=SHOWN.get(name, ()))
+    if table is None or not (drawn or len(table.lines) > OPEN_LINES):
+        return table
+    return replace(table, title=f"{title}: all {len(table.lines)} numbers with interval and chance", folded=True)

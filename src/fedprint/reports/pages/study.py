@@ -207,8 +207,8 @@ def _estimate(point: OperatingPoint, name: str, value: float | None, chance: flo
 
 
 def _of_adversary(point: OperatingPoint, name: str) -> str | None:
-    found = point.by_adversary.get(name)
-    return percent(found, ".1f") if found else None
+    ap = point.by_adversary.get(name)
+    return percent(ap, ".1f") if ap else None
 
 
 def _ends(point: OperatingPoint, name: str) -> str:

@@ -14,10 +14,10 @@ COULD_BE = (
 )
 
 
-def guarantee_words(found: Guarantee) -> str:
+def guarantee_words(guarantee: Guarantee) -> str:
     """Return an epsilon in words, with all that it is an epsilon of but what it does not cover."""
-    of = f"{found.accountant}, {found.sampling} sampling, {found.adjacency}, {found.rounds} rounds"
-    return f"epsilon {found.epsilon:.2f} at delta {found.delta:g} ({of})"
+    where = f"{guarantee.accountant}, {guarantee.sampling} sampling, {guarantee.adjacency}, {guarantee.rounds} rounds"
+    return f"epsilon {guarantee.epsilon:.2f} at delta {guarantee.delta:g} ({where})"
 
 
 def search_note(point: OperatingPoint, seeds: int, margin_seeds: int) -> str | None:
@@ -26,24 +26,24 @@ def search_note(point: OperatingPoint, seeds: int, margin_seeds: int) -> str | N
     ``seeds`` are those of a trial, ``margin_seeds`` those of the spread. The sum is by basic composition and as if all
     had the point's epsilon: what they spent together is accounted for nowhere.
     """
-    found = point.guarantee
-    if found is None:
+    if point.guarantee is None:
         return None
+    epsilon, delta = point.guarantee.epsilon, point.guarantee.delta
     trials, afresh = sum(point.trials.values()), point.measured * len(point.seeds)
     runs = trials * seeds + margin_seeds + afresh
     return (
-        f"{point.strategy}: epsilon {found.epsilon:.2f} is that of one training with these settings. It does not cover "
+        f"{point.strategy}: epsilon {epsilon:.2f} is that of one training with these settings. It does not cover "
         f"the search: up to {runs} private federations on the same data ({trials} trials of {seeds}, {margin_seeds} "
         f"for the margin, {afresh} afresh). If each spent as much, basic composition gives epsilon "
-        f"{runs * found.epsilon:.0f} at delta {runs * found.delta:.2g} for all of them; the federations without a "
+        f"{runs * epsilon:.0f} at delta {runs * delta:.2g} for all of them; the federations without a "
         f"defence, which utility is measured by, have none. {COULD_BE}"
     )
 
 
 def guarantees_table(points: Sequence[OperatingPoint]) -> ResultTable | None:
     """Return a line per operating point under a privacy budget; None where there is none."""
-    lines = [_line(point.strategy, point.guarantee) for point in points if point.guarantee is not None]
-    if not lines:
+    spent = {point.strategy: _cells(point.guarantee) for point in points if point.guarantee is not None}
+    if not spent:
         return None
     return ResultTable(
         name="guarantees",
@@ -51,25 +51,21 @@ def guarantees_table(points: Sequence[OperatingPoint]) -> ResultTable | None:
         note="Of one training at the operating point, for those who see released models only; never for a server that "
         "sees updates. The search is not covered.",
         labels=("strategy",),
-        heads=(
-            "epsilon",
-            "of a user with both devices",
-            "delta",
-            "accountant",
-            "sampling",
-            "adjacency",
-            "rounds",
-            "communication",
-            "not covered",
-        ),
-        lines=tuple(lines),
+        heads=tuple(next(iter(spent.values()))),
+        lines=tuple(TableLine(labels=(name,), cells=tuple(cells.values())) for name, cells in spent.items()),
     )
 
 
-def _line(strategy: str, found: Guarantee) -> TableLine:
-    cells = (
-        f"{found.epsilon:.3f}", "" if found.epsilon_user is None else f"{found.epsilon_user:.3f}", f"{found.delta:g}",
-        found.accountant, found.sampling, found.adjacency, str(found.rounds), f"{found.communication:,}",
-        found.not_covered,
-    )  # fmt: skip
-    return TableLine(labels=(strategy,), cells=cells)
+def _cells(guarantee: Guarantee) -> dict[str, str]:
+    of_user = guarantee.epsilon_user
+    return {
+        "epsilon": f"{guarantee.epsilon:.3f}",
+        "of a user with both devices": "" if of_user is None else f"{of_user:.3f}",
+        "delta": f"{guarantee.delta:g}",
+        "accountant": guarantee.accountant,
+        "sampling": guarantee.sampling,
+        "adjacency": guarantee.adjacency,
+        "rounds": str(guarantee.rounds),
+        "communication": f"{guarantee.communication:,}",
+        "not covered": guarantee.not_covered,
+    }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fedprint.evaluation.rows import COLUMNS, Row
 from fedprint.reports.numbers.evaluations import prior_rank
-from fedprint.reports.numbers.order import attack_rank
+from fedprint.reports.numbers.order import attack_rank, rank
 from fedprint.reports.wording import METRIC_TITLES, Estimate, estimate
 
 UNVARIED = {*COLUMNS, "analysis", "config_hash", "n_seeds", "member", "seconds"} - {
@@ -70,7 +70,6 @@ METRICS: Mapping[str, str] = {
     "between_clients_variance_change": "V_c, last third of the rounds over the first",
     "update_scale_change": "U_s, last third of the rounds over the first",
 }
-_METRIC_ORDER = tuple(METRICS)
 
 Cell = Estimate | str | None
 
@@ -102,7 +101,7 @@ def cell(row: Row | None) -> Estimate | None:
 
 
 def result_table(
-    rows: Sequence[Row], name: str, title: str, note: str = "", folded: bool = False, shown: Sequence[str] = ()
+    rows: Sequence[Row], name: str, title: str, note: str = "", *, folded: bool = False, shown: Sequence[str] = ()
 ) -> ResultTable | None:
     """Return every condition of ``rows`` with its metrics side by side; None without rows.
 
@@ -112,7 +111,7 @@ def result_table(
     if not rows:
         return None
     keys = varied_keys(rows, shown)
-    metrics = sorted({row["metric"] for row in rows}, key=_metric_rank)
+    metrics = sorted({row["metric"] for row in rows}, key=lambda metric: rank(tuple(METRICS), metric))
     groups: dict[str, dict[str, Estimate]] = {}
     labels: dict[str, tuple[str, ...]] = {}
     members = list(dict.fromkeys(row.get("member") for row in rows))
@@ -123,8 +122,8 @@ def result_table(
         labels[place] = tuple(label(key, row.get(key)) for key in keys)
         groups.setdefault(place, {})[row["metric"]] = estimate(row)
     lines = [
-        TableLine(labels=labels[place], cells=tuple(found.get(metric) for metric in metrics))
-        for place, found in groups.items()
+        TableLine(labels=labels[place], cells=tuple(by_metric.get(metric) for metric in metrics))
+        for place, by_metric in groups.items()
     ]
     return ResultTable(
         name=name,
@@ -139,8 +138,8 @@ def result_table(
 
 def varied_keys(rows: Sequence[Row], shown: Sequence[str] = ()) -> list[str]:
     """Return the keys that tell the rows apart, and those ``shown``; member and prior first, the attack last."""
-    found = {key for row in rows for key in row if key not in UNVARIED}
-    varied = [key for key in sorted(found) if len({json.dumps(row.get(key)) for row in rows}) > 1]
+    keys = {key for row in rows for key in row if key not in UNVARIED}
+    varied = [key for key in sorted(keys) if len({json.dumps(row.get(key)) for row in rows}) > 1]
     # the tensors of a layer repeat its name, rounds repeat their bin
     hidden = {"layers"} if "layer" in varied or "attack" in varied else set()
     hidden |= {key for key in varied if key.startswith(("train_", "test_")) and not key.endswith("_bin")}
@@ -173,10 +172,6 @@ def table_csv(table: ResultTable) -> str:
         ]
         writer.writerow([*line.labels, *numbers])
     return out.getvalue()
-
-
-def _metric_rank(metric: str) -> tuple[int, str]:
-    return (_METRIC_ORDER.index(metric) if metric in METRICS else len(METRICS), metric)
 
 
 def _sortable(key: str, value: object) -> tuple[int, float, str]:

@@ -46,8 +46,8 @@ def single_seed_rows(rows: Sequence[Row]) -> list[Row]:
     """
     if len({row["seed"] for row in rows}) != 1:
         return []
-    found = [row for row in rows if _is_ours(row) or row["metric"] == "epsilon"]
-    return [row for row in pool_seeds(found, least=1) if row["seed"] == POOLED]
+    single = [row for row in rows if _is_ours(row) or row["metric"] == "epsilon"]
+    return [row for row in pool_seeds(single, least=1) if row["seed"] == POOLED]
 
 
 def client_dp_table(runs: Mapping[str, tuple[Sequence[Row], str]]) -> ResultTable | None:

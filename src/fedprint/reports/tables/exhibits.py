@@ -17,13 +17,13 @@ def tabulate_exhibits(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Resu
     """Return the tables of every exhibit, by analysis; words of texts only where the data may be shared."""
     hidden = any(_private_text(item) for item in evaluations)
     makers = {"recognisable": _ends, "class-bias": _words, "profile": _profile}
-    found = {}
+    by_analysis = {}
     for name, make in makers.items():
         exhibits = {prior: shown for prior, shown in exhibits_of(evaluations, name).items() if prior != CONTROL}
         tables = tuple(table for prior, shown in exhibits.items() for table in make(shown, prior, hidden))
         if tables:
-            found[name] = tables
-    return found
+            by_analysis[name] = tables
+    return by_analysis
 
 
 def _ends(shown: Exhibit, prior: str, hidden: bool) -> list[ResultTable]:

@@ -66,9 +66,9 @@ class AttackTable:
                     levels[metric].add(numbers[metric].chance)
         return {
             metric: level
-            for metric, found in levels.items()
-            for level in found
-            if level is not None and len(found) == 1
+            for metric, known in levels.items()
+            for level in known
+            if level is not None and len(known) == 1
         }
 
 
@@ -125,18 +125,18 @@ def attack_tables(rows: Sequence[Row], all_seeds: Sequence[Row] = ()) -> tuple[A
 
 def utility_lines(rows: Sequence[Row]) -> tuple[UtilityLine, ...]:
     """Return the utility rows by prior and training, the paper's value where data set and metric agree."""
-    found = [row for row in rows if not row.get("attack") and row.get("training")]
-    found.sort(key=lambda row: (prior_rank(row["prior"]), rank(TRAINING_ORDER, row["training"]), row["metric"]))
+    utility = [row for row in rows if not row.get("attack") and row.get("training")]
+    utility.sort(key=lambda row: (prior_rank(row["prior"]), rank(TRAINING_ORDER, row["training"]), row["metric"]))
     return tuple(
         UtilityLine(prior=row["prior"], training=row["training"], estimate=estimate(row), published=_paper_utility(row))
-        for row in found
+        for row in utility
     )
 
 
 def no_link(evaluations: Sequence[Evaluation], prior: str, linkage: str) -> NoLink | None:
     """Return the permutation null under the true labels: mean over the seeds, and their largest p."""
-    found = [item.details.get("null", {}).get(linkage) for item in evaluations if item.prior == prior]
-    known = [entry for entry in found if entry]
+    entries = [item.details.get("null", {}).get(linkage) for item in evaluations if item.prior == prior]
+    known = [entry for entry in entries if entry]
     if not known:
         return None
     return NoLink(
@@ -235,9 +235,9 @@ def _votes(line: Row, all_seeds: Sequence[Row]) -> str:
 
 
 def _paper_utility(row: Row) -> tuple[tuple[str, str, float], ...]:
-    found = ((name, published_utility(name, row["prior"], row["training"])) for name in comparable(row["dataset"]))
+    papers = ((name, published_utility(name, row["prior"], row["training"])) for name in comparable(row["dataset"]))
     names = {"AP": "mean_ap", "MAE": "mae"}
-    return tuple((name, *pair) for name, pair in found if pair and names.get(pair[0], pair[0]) == row["metric"])
+    return tuple((name, *pair) for name, pair in papers if pair and names.get(pair[0], pair[0]) == row["metric"])
 
 
 def _permutation_test(entry: Mapping[str, Any]) -> PermutationTest:

@@ -50,7 +50,7 @@ SCORES: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
 def tables_of(head: InversionHead, rows: Sequence[Row]) -> list[ResultTable]:
     """Return all tables that have a line; scores, images and labels are those of every attacker."""
     main = of_variant(rows, MAIN)
-    found = [
+    tables = [
         cap_table(head, rows),
         accuracy_table(head, main),
         region_table(head, main),
@@ -62,7 +62,7 @@ def tables_of(head: InversionHead, rows: Sequence[Row]) -> list[ResultTable]:
         image_table(head, rows),
         layer_table(main),
     ]
-    return [table for table in found if table.lines]
+    return [table for table in tables if table.lines]
 
 
 def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
@@ -72,11 +72,11 @@ def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
     theirs = {place[:3] for variant, _, place in asked if variant == PAPERS}
     for score, metric, reading, published_as in SCORES:
         for variant, own, (attack, network, batch, adversary) in asked:
-            found = scored(own, metric, attack, batch, adversary, reading)
-            if found:
-                some = next(iter(found.values()))
-                cells = [ranged(found.get(name)) for name in ("none", *DEFENCES)]
-                chance = number(found.get("spn", some)["chance"], "", 2)
+            caps = scored(own, metric, attack, batch, adversary, reading)
+            if caps:
+                some = next(iter(caps.values()))
+                cells = [ranged(caps.get(name)) for name in ("none", *DEFENCES)]
+                chance = number(caps.get("spn", some)["chance"], "", 2)
                 ours = variant == MAIN and attack == "gradient-matching" and (attack, network, batch) not in theirs
                 published = published_cap(head.dataset, published_as, batch) if ours or variant == PAPERS else MISSING
                 n = f"{some['n_questions']} images, {some['n_users']} gradients"

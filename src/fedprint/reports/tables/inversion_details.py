@@ -53,7 +53,7 @@ def image_label_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
 def sought_table(rows: Sequence[Row]) -> ResultTable:
     """Return, without a reconstruction, which images in hand are found in messages, and in whose."""
     asked = rows_where(rows, metric="example_membership_auc")
-    found = sorted(asked, key=lambda r: (str(r["network"]), int(r["attack_batch"]), r["adversary"] != "naive"))
+    aucs = sorted(asked, key=lambda r: (str(r["network"]), int(r["attack_batch"]), r["adversary"] != "naive"))
     return ResultTable(
         name="sought",
         title="Images in hand: whether they are in a gradient, and in whose",
@@ -69,8 +69,8 @@ def sought_table(rows: Sequence[Row]) -> ResultTable:
         "over gradients.",
         labels=("network", "batch", "adversary", "mechanism", "strength", "by"),
         heads=("AUC", "TPR at FPR .1 %", "TPR by chance", "FPR up to", "traced", "traced by chance", "pairs"),
-        lines=tuple(_sought_line(rows, auc) for auc in found),
-        folded=len(found) > 40,
+        lines=tuple(_sought_line(rows, auc) for auc in aucs),
+        folded=len(aucs) > 40,
     )  # fmt: skip
 
 
@@ -224,8 +224,8 @@ def _by_setting(
     head: InversionHead, rows: Sequence[Row], name: str, title: str, note: str, keys: dict[str, str]
 ) -> ResultTable:
     parts = list(attacked(head, rows_where(rows, **keys)))
-    found = [row for row in rows_where(rows, **keys) if row.get("region") is None]
-    settings = list(dict.fromkeys((named(row), float(row["strength"])) for row in found))
+    asked = [row for row in rows_where(rows, **keys) if row.get("region") is None]
+    settings = list(dict.fromkeys((named(row), float(row["strength"])) for row in asked))
     lines = []
     for mechanism, strength in settings:
         cells = []

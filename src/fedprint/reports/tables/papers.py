@@ -5,12 +5,13 @@ Our data stand in for the published ones, so a published number tells the order 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.numbers.evaluations import CONTROL, final_analyses, final_rows, prior_rank
-from fedprint.reports.numbers.order import TRAINING_ORDER, attack_rank
+from fedprint.reports.numbers.order import TRAINING_ORDER, attack_rank, rank
 from fedprint.reports.numbers.reference import (
     TITLES,
     comparable,
@@ -19,7 +20,7 @@ from fedprint.reports.numbers.reference import (
     published_utility,
     reference_table,
 )
-from fedprint.reports.tables.analyses import Cell, ResultTable, TableLine, label, result_table
+from fedprint.reports.tables.analyses import Cell, ResultTable, TableLine, cell, label, result_table
 from fedprint.reports.wording import METRIC_TITLES, TRAININGS, estimate
 
 NO_TARGET = "Published: other people's data, without intervals; an order of magnitude and no target."
@@ -84,13 +85,13 @@ def background(members: Sequence[Member]) -> ResultTable:
     """Table 6: public data that no user owns, from which defences draw."""
     lines = []
     for member in members:
-        found = member.summary.get("data", {}).get("background", {})
-        if not found.get("examples"):
+        ours = member.summary.get("data", {}).get("background", {})
+        if not ours.get("examples"):
             continue
         published = [row for row in reference_table("table6_background") if row["dataset"] in _published_for(member)]
         cells: tuple[Cell, ...] = (
-            str(found["users"]),
-            str(found["examples"]),
+            str(ours["users"]),
+            str(ours["examples"]),
             _beside({row["dataset"]: f"{row['background_examples']} ({row['background']})" for row in published}),
             _beside({row["dataset"]: row["mm_aug_clusters"] for row in published}),
         )
@@ -108,19 +109,13 @@ def background(members: Sequence[Member]) -> ResultTable:
 def utility(members: Sequence[Member]) -> ResultTable:
     """Table 2: what the models achieve."""
     lines = []
-    for member, row in _main(members, attacked=False):
-        found = {name: published_utility(name, row["prior"], row["training"]) for name in _published_for(member)}
-        same = {name: f"{pair[1]:g}" for name, pair in found.items() if pair and _ours(pair[0]) == row["metric"]}
-        metric = METRIC_TITLES.get(row["metric"], row["metric"])
-        labels = (member.name, row["prior"], metric, TRAININGS.get(row["training"], row["training"]))
-        lines.append(TableLine(labels=labels, cells=(estimate(row), _beside(same))))
-    order = [TRAININGS.get(name, name) for name in TRAINING_ORDER]
-    lines.sort(
-        key=lambda line: (
-            _place(members, line), prior_rank(line.labels[1]), line.labels[2],
-            order.index(line.labels[3]) if line.labels[3] in order else len(order),
-        )
-    )  # fmt: skip
+    for member in members:
+        for row in _utilities(member):
+            papers = {name: published_utility(name, row["prior"], row["training"]) for name in _published_for(member)}
+            same = {name: f"{pair[1]:g}" for name, pair in papers.items() if pair and _ours(pair[0]) == row["metric"]}
+            training = TRAININGS.get(row["training"], row["training"])
+            labels = (member.name, row["prior"], METRIC_TITLES.get(row["metric"], row["metric"]), training)
+            lines.append(TableLine(labels=labels, cells=(estimate(row), _beside(same))))
     return ResultTable(
         name="utility",
         title="Table 2: utility",
@@ -133,28 +128,21 @@ def utility(members: Sequence[Member]) -> ResultTable:
 
 def reidentification(members: Sequence[Member]) -> ResultTable:
     """Table 3: re-identification from single updates."""
-    metrics = ("ap", "ap_over_chance", "top1", "top5")
-    groups: dict[tuple[str, str, str], dict[str, Row]] = {}
-    chosen = set()
-    for member, row in _main(members, attacked=True):
-        key = (member.name, str(row["prior"]), str(row["attack"]))
-        groups.setdefault(key, {})[row["metric"]] = row
-        if row.get("selected") is True:
-            chosen.add(key)
     lines = []
-    by_name = {member.name: member for member in members}
-    for (name, prior, attack), found in groups.items():
-        papers = {data: published_row(data, prior, attack) for data in _published_for(by_name[name])}
-        shown = {
-            data: f"{paper.ap:.1f} ({paper.over_chance:.0f}× 1/U), {paper.top1:.1f}, {paper.top5:.1f}"
-            for data, paper in papers.items()
-            if paper
-        }
-        cells: tuple[Cell, ...] = tuple(estimate(found[metric]) if metric in found else None for metric in metrics)
-        mark = f"{attack} (chosen)" if (name, prior, attack) in chosen else attack
-        lines.append(TableLine(labels=(name, prior, mark), cells=(*cells, _beside(shown))))
-    order = {name: i for i, name in enumerate(by_name)}
-    lines.sort(key=lambda line: (order[line.labels[0]], prior_rank(line.labels[1]), _attack_place(line.labels[2])))
+    for member in members:
+        groups: dict[tuple[str, str], dict[str, Row]] = {}
+        for row in _attacks(member):
+            groups.setdefault((row["prior"], row["attack"]), {})[row["metric"]] = row
+        for (prior, attack), by_metric in groups.items():
+            papers = {data: published_row(data, prior, attack) for data in _published_for(member)}
+            shown = {
+                data: f"{paper.ap:.1f} ({paper.over_chance:.0f}× 1/U), {paper.top1:.1f}, {paper.top5:.1f}"
+                for data, paper in papers.items()
+                if paper
+            }
+            numbers = (cell(by_metric.get(metric)) for metric in ("ap", "ap_over_chance", "top1", "top5"))
+            mark = " (chosen)" if any(row.get("selected") is True for row in by_metric.values()) else ""
+            lines.append(TableLine(labels=(member.name, prior, f"{attack}{mark}"), cells=(*numbers, _beside(shown))))
     return ResultTable(
         name="re-identification",
         title="Table 3: re-identification, one update at a time",
@@ -180,22 +168,20 @@ def attributes(members: Sequence[Member]) -> ResultTable | None:
         values = {"member": "PIPA, published", "attribute": paper["attribute"], "attack": "mlp"}
         labels = tuple(values.get(head, "") for head in table.labels)
         lines.append(TableLine(labels=labels, cells=(*(None for _ in table.heads), text)))
-    return ResultTable(
-        name=table.name, title=table.title, note=table.note, labels=table.labels,
-        heads=(*table.heads, "published top-1"), lines=tuple(lines), folded=len(lines) > 30,
-    )  # fmt: skip
+    heads = (*table.heads, "published top-1")
+    return replace(table, heads=heads, lines=tuple(lines), folded=len(lines) > 30)
 
 
-def layers(members: Sequence[Member]) -> ResultTable | None:
-    """Table 5: AP from one layer alone; published values are under the random prior."""
-    lines = []
-    for member in members:
-        rows = [row for row in _analysis([member], "layers") if row["metric"] == "ap"]
-        rows.sort(key=lambda row: (prior_rank(row["prior"]), attack_rank(row["attack"]), int(row["depth"])))
-        for row in rows:
-            published = _layer(member, row) if row["prior"] == "random" else {}
-            labels = (member.name, row["prior"], row["attack"], str(row["layer"]), f"{int(row['parameters']):,}")
-            lines.append(TableLine(labels=labels, cells=(estimate(row), _beside(published))))
+def layers(members: Sequence[Member]) -> ResultTable:
+    """Table 5: AP from one layer alone."""
+    lines = [
+        TableLine(
+            labels=(member.name, row["prior"], row["attack"], str(row["layer"]), f"{int(row['parameters']):,}"),
+            cells=(estimate(row), _beside(_layer(member, row))),
+        )
+        for member in members
+        for row in _analysis_by_attack(member, "layers", "ap", lambda row: int(row["depth"]))
+    ]
     return ResultTable(
         name="layers",
         title="Table 5: layers",
@@ -207,15 +193,16 @@ def layers(members: Sequence[Member]) -> ResultTable | None:
     )
 
 
-def matching(members: Sequence[Member]) -> ResultTable | None:
+def matching(members: Sequence[Member]) -> ResultTable:
     """The matching table: closed world, the published matcher is the MLP product."""
-    lines = []
-    for member in members:
-        rows = [row for row in _analysis([member], "matching") if row["metric"] == "matching_ap"]
-        rows.sort(key=lambda row: (prior_rank(row["prior"]), _attack_place(row["attack"]), str(row["linkage"])))
-        for row in rows:
-            labels = (member.name, row["prior"], row["attack"], label("linkage", row["linkage"]))
-            lines.append(TableLine(labels=labels, cells=(estimate(row), _beside(_matched(member, row)))))
+    lines = [
+        TableLine(
+            labels=(member.name, row["prior"], row["attack"], label("linkage", row["linkage"])),
+            cells=(estimate(row), _beside(_matched(member, row))),
+        )
+        for member in members
+        for row in _analysis_by_attack(member, "matching", "matching_ap", lambda row: str(row["linkage"]))
+    ]
     return ResultTable(
         name="matching",
         title="Matching: AP over balanced pairs",
@@ -251,16 +238,23 @@ def stands_for(dataset: str) -> str:
     return ", ".join(TITLES[name] for name in comparable(dataset)) or "none"
 
 
-def _main(members: Sequence[Member], attacked: bool) -> list[tuple[Member, Row]]:
-    """Return the main rows: attacks on single updates, or utility but for the control."""
-    pairs = [(member, row) for member in members for row in final_rows(member.rows)]
-    if attacked:
-        return [(member, row) for member, row in pairs if row.get("attack") and row.get("linkage") == "update"]
-    return [
-        (member, row)
-        for member, row in pairs
-        if row.get("training") and not row.get("attack") and row["prior"] != CONTROL
-    ]
+def _attacks(member: Member) -> list[Row]:
+    """Return the main rows on single updates, by prior and attack."""
+    rows = [row for row in final_rows(member.rows) if row.get("attack") and row.get("linkage") == "update"]
+    return sorted(rows, key=lambda row: (prior_rank(row["prior"]), attack_rank(row["attack"])))
+
+
+def _utilities(member: Member) -> list[Row]:
+    """Return the main rows on utility, without the control: by prior, metric and training."""
+    rows = [row for row in final_rows(member.rows) if row.get("training") and not row.get("attack")]
+    return sorted(
+        (row for row in rows if row["prior"] != CONTROL),
+        key=lambda row: (
+            prior_rank(row["prior"]),
+            METRIC_TITLES.get(row["metric"], row["metric"]),
+            rank(TRAINING_ORDER, row["training"]),
+        ),
+    )
 
 
 def _analysis(members: Sequence[Member], name: str) -> list[Row]:
@@ -272,11 +266,20 @@ def _analysis(members: Sequence[Member], name: str) -> list[Row]:
     ]
 
 
+def _analysis_by_attack(member: Member, name: str, metric: str, then: Callable[[Row], Any]) -> list[Row]:
+    """Return a member's numbers of an analysis by prior, by attack, and ``then`` by a key of their own."""
+    rows = [row for row in _analysis([member], name) if row["metric"] == metric]
+    return sorted(rows, key=lambda row: (prior_rank(row["prior"]), attack_rank(row["attack"]), then(row)))
+
+
 def _published_for(member: Member) -> tuple[str, ...]:
     return comparable(str(member.summary["dataset"]))
 
 
 def _layer(member: Member, row: Row) -> dict[str, str]:
+    """Return the published AP of a layer, which is under the random prior."""
+    if row["prior"] != "random":
+        return {}
     stem = next((paper for ours, paper in LAYER_STEMS.items() if str(row["layer"]).startswith(ours)), None)
     return {
         entry["dataset"]: entry["ap"]
@@ -303,11 +306,3 @@ def _beside(values: Mapping[str, str]) -> str | None:
 
 def _ours(metric: str) -> str:
     return {"AP": "mean_ap", "MAE": "mae"}.get(metric, metric)
-
-
-def _place(members: Sequence[Member], line: TableLine) -> int:
-    return [member.name for member in members].index(line.labels[0])
-
-
-def _attack_place(attack: str) -> tuple[int, str]:
-    return attack_rank(attack.removesuffix(" (chosen)"))
