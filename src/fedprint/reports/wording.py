@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,6 +168,13 @@ def ranged(row: Mapping[str, Any] | None, spec: str = ".2f", factor: float = 1.0
 def percent(row: Mapping[str, Any] | None, spec: str = ".0f") -> str:
     """Return a fraction as ``62 % [41, 80]``."""
     return ranged(row, spec, 100.0, " %")
+
+
+def csv_text(lines: Iterable[Iterable[Any]]) -> str:
+    """Return lines of cells as CSV; None is an empty cell."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(lines)
+    return out.getvalue()
 
 
 def times(estimate: Estimate) -> str:

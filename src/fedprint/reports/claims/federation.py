@@ -6,32 +6,22 @@ lies on its side. Which attack a claim is judged on is fixed here, never the one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.evidence import Evidence
-from fedprint.reports.claims.rules import (
-    Judge,
-    epochs_alike,
-    every_layer,
-    gains,
-    iid_is_chance,
-    later_layers,
-    layer_leads,
-    leads,
-    matching_works,
-    moves,
-    one_example,
-    one_update,
-    only_on,
-    open_world_shape,
-    paper_prior_order,
-    prior_order,
-    sets_beat_update,
-    unseen_matching,
-    update_beats_one,
-)
-from fedprint.reports.claims.verdict import Claim, Verdict, verdict_on
+from fedprint.reports.claims.evidence import Evidence, above, below, larger, mean_row, together
+from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, Verdict, verdict_on
+from fedprint.reports.numbers.order import strongest
+
+IID_LIMIT = 1.5
+"""The papers' own control reached 1.5 times chance."""
+
+EPOCH_KEPT = 0.8
+"""What "hardly matters" means here: this share of the AP remains when learning and asking lie far apart in training."""
+
+PAPER_ATTACKS = ("mlp", "svm", "knn")
+
+Judge = Callable[[Evidence], Finding]
 
 
 def judge_claims(rows: Sequence[Row], member: str) -> tuple[Verdict, ...]:
@@ -39,6 +29,259 @@ def judge_claims(rows: Sequence[Row], member: str) -> tuple[Verdict, ...]:
     evidence = Evidence(rows)
     dataset = str(rows[0]["dataset"]) if rows else ""
     return tuple(verdict_on(claim, claim.judge(evidence), member, dataset) for claim in CLAIMS)
+
+
+# Priors ---------------------------------------------------------------------------------------------------------------
+
+
+def prior_order(attack: str) -> Judge:
+    """Judge random > chrono (or photoset) > chance for one attack."""
+
+    def judge(evidence: Evidence) -> Finding:
+        later = evidence.later()
+        random, other = evidence.attacked("random", attack), evidence.attacked(later, attack)
+        if random is None or other is None:
+            return UNTESTED
+        names = (f"{attack}: random", later)
+        finding = evidence.larger(random, other, names)
+        chance = above(other, later)
+        return Finding(
+            state=together([finding, chance]).state, numbers=f"{finding.numbers}, chance {100 * other['chance']:.1f}"
+        )
+
+    return judge
+
+
+def paper_prior_order(evidence: Evidence) -> Finding:
+    """Judge the same order for each of the papers' attacks."""
+    return together(prior_order(attack)(evidence) for attack in PAPER_ATTACKS)
+
+
+def iid_is_chance(evidence: Evidence) -> Finding:
+    """Judge whether the chosen attacker stays below :data:`IID_LIMIT` times chance in the control."""
+    row = evidence.attacked("iid", "selected")
+    if row is None or not row.get("chance"):
+        return UNTESTED
+    finding = below(row, "iid", IID_LIMIT * row["chance"])
+    return Finding(state=finding.state, numbers=f"{finding.numbers} (1.5 times chance)")
+
+
+def one_example(evidence: Evidence) -> Finding:
+    """Judge whether a single prior example per user lies above chance."""
+    return _first_amount(evidence, "prior-examples", "prior_examples", "one example")
+
+
+def one_update(evidence: Evidence) -> Finding:
+    """Judge whether a single labelled update per user lies above chance."""
+    return _first_amount(evidence, "training-updates", "training_updates", "one update")
+
+
+def _first_amount(evidence: Evidence, analysis: str, key: str, what: str) -> Finding:
+    return together(
+        above(row, f"{prior}, {what}")
+        for prior in evidence.priors(analysis)
+        for row in strongest(evidence.of(analysis, "ap", prior=prior, **{key: 1}))
+    )
+
+
+# Attacks --------------------------------------------------------------------------------------------------------------
+
+
+def leads(first: str, others: Sequence[str], metric: str) -> Judge:
+    """Return a judge of whether the attack ``first`` leads all ``others`` under the random prior."""
+
+    def judge(evidence: Evidence) -> Finding:
+        rows = {name: evidence.attacked("random", name, metric) for name in (first, *others)}
+        if rows[first] is None or any(rows[name] is None for name in others):
+            return UNTESTED
+        return together(evidence.larger(rows[first], rows[name], (first, name)) for name in others)
+
+    return judge
+
+
+def only_on(modalities: Sequence[str], judge: Judge) -> Judge:
+    """Judge on data of the kind that the claim is about only."""
+    return lambda evidence: judge(evidence) if evidence.modality in modalities else UNTESTED
+
+
+# Clients --------------------------------------------------------------------------------------------------------------
+
+
+def moves(metric: str, name: str, *, up: bool) -> Judge:
+    """Return a judge of whether a diagnostic of the rounds rises (``up``) or falls without any defence.
+
+    client-dp shows it for its run without privacy; under noise the model itself converges elsewhere.
+    """
+    side = above if up else below
+
+    def judge(evidence: Evidence) -> Finding:
+        rows = evidence.of("diversity", metric, defence="none")
+        return together(side(row, f"{row['prior']}: {name}", 0.0) for row in rows)
+
+    return judge
+
+
+# Layers and rounds ----------------------------------------------------------------------------------------------------
+
+
+def _layers(evidence: Evidence) -> list[tuple[str, list[Row]]]:
+    """Return each prior's layers under one attack, by depth."""
+    by_prior = [(prior, strongest(evidence.of("layers", "ap", prior=prior))) for prior in evidence.priors("layers")]
+    return [(prior, sorted(rows, key=lambda row: int(row["depth"]))) for prior, rows in by_prior if rows]
+
+
+def every_layer(evidence: Evidence) -> Finding:
+    """Judge whether each layer alone lies above chance."""
+    return together(above(row, f"{prior}, {row['layer']}") for prior, rows in _layers(evidence) for row in rows)
+
+
+def later_layers(evidence: Evidence) -> Finding:
+    """Compare the best layer of the second half of the depth with the best of the first."""
+    findings = []
+    for prior, rows in _layers(evidence):
+        middle = len(rows) // 2
+        if middle:
+            early, late = (max(part, key=lambda row: float(row["value"])) for part in (rows[:middle], rows[middle:]))
+            findings.append(larger(late, early, (f"{prior}: {late['layer']}", str(early["layer"]))))
+    return together(findings)
+
+
+def layer_leads(stem: str) -> Judge:
+    """Return a judge of whether the layers named ``stem...`` lead all others."""
+
+    def judge(evidence: Evidence) -> Finding:
+        findings = []
+        for prior, rows in _layers(evidence):
+            named = [row for row in rows if str(row["layer"]).startswith(stem)]
+            others = [row for row in rows if not str(row["layer"]).startswith(stem)]
+            best = max(named, key=lambda row: float(row["value"]), default=None)
+            names = (f"{prior}: {stem}", "")
+            findings += [larger(best, row, (names[0], str(row["layer"]))) for row in others]
+        return together(findings)
+
+    return judge
+
+
+def epochs_alike(evidence: Evidence) -> Finding:
+    """Compare cells at least half of training apart with those of equal bins, over the bins asked in both."""
+    findings = []
+    for prior in evidence.priors("epochs"):
+        rows = evidence.of("epochs", "ap", prior=prior)
+        bins = 1 + max(int(row["test_bin"]) for row in rows)
+        distance = {id(row): abs(int(row["train_bin"]) - int(row["test_bin"])) for row in rows}
+        near = mean_row([row for row in rows if distance[id(row)] == 0])
+        far = mean_row([row for row in rows if bins > 1 and distance[id(row)] >= bins / 2])
+        if near is not None and far is not None:
+            limit = EPOCH_KEPT * near["value"]
+            kept = far["value"] / near["value"] if near["value"] else 0.0
+            finding = above(far, f"{prior}: half of training apart", limit)
+            findings.append(
+                Finding(state=finding.state, numbers=f"{finding.numbers}; {100 * kept:.0f} % of the AP at no distance")
+            )
+    return together(findings)
+
+
+# Matching, open world, attributes, raw data ---------------------------------------------------------------------------
+
+
+def matching_works(evidence: Evidence) -> Finding:
+    """Judge every matcher in the closed world."""
+    return together(
+        above(row, f"{prior}, {row['attack']}")
+        for prior in evidence.priors("matching")
+        for row in evidence.of("matching", "matching_ap", linkage="update", prior=prior)
+        if row["attack"] != "chance"
+    )
+
+
+def unseen_matching(evidence: Evidence) -> Finding:
+    """Judge matching among pairs of unseen users at each seen share."""
+    findings = []
+    for prior in evidence.priors("open-world"):
+        rows = strongest(
+            row
+            for row in evidence.of("open-world", "matching_ap", prior=prior)
+            if row.get("subset") == "unseen" or row.get("seen_share") == 0
+        )
+        shares = sorted({float(row["seen_share"]) for row in rows})
+        for share in shares:
+            mean = mean_row([row for row in rows if row["seen_share"] == share and row.get("subset") == _unseen(row)])
+            findings.append(above(mean, f"{prior}, {100 * share:.0f} % seen"))
+    return together(findings)
+
+
+def _unseen(row: Row) -> str:
+    """At no seen user all pairs are of unseen ones."""
+    return "all" if row["seen_share"] == 0 else "unseen"
+
+
+def _open_ends(evidence: Evidence, metric: str) -> list[tuple[str, Row, Row]]:
+    """Return each prior's numbers at the smallest and the largest seen share above 0."""
+    ends = []
+    for prior in evidence.priors("open-world"):
+        rows = strongest(row for row in evidence.of("open-world", metric, prior=prior) if row["seen_share"] > 0)
+        shares = sorted({float(row["seen_share"]) for row in rows})
+        if len(shares) > 1:
+            few, all_ = (mean_row([r for r in rows if r["seen_share"] == share]) for share in (shares[0], shares[-1]))
+            if few is not None and all_ is not None:
+                ends.append((prior, few, all_))
+    return ends
+
+
+def open_world_shape(evidence: Evidence) -> Finding:
+    """Judge whether AP falls and AP over chance rises from the smallest to the largest seen share."""
+    falls = [
+        larger(few, every, (f"{prior}: AP at {100 * few['seen_share']:.0f} % seen", "at 100 %"))
+        for prior, few, every in _open_ends(evidence, "ap")
+    ]
+    rises = [
+        larger(every, few, (f"{prior}: over chance at 100 % seen", f"at {100 * few['seen_share']:.0f} %"))
+        for prior, few, every in _open_ends(evidence, "ap_over_chance")
+    ]
+    return together([*falls, *rises]) if falls and rises else UNTESTED
+
+
+def gains(target: str) -> Judge:
+    """Return a judge of the multi-task network's paired gain in top-1 for one of its heads (known users)."""
+
+    def judge(evidence: Evidence) -> Finding:
+        rows = evidence.of("attributes", "mtl_gain", users="known", target=target)
+        published = [row for row in rows if row["attack"] == "mlp"]  # else its standardised form
+        rows = published or [row for row in rows if row["attack"] == "mlp-std"]
+        return together(above(row, f"{row['prior']}, {row['attribute']}", 0.0) for row in rows)
+
+    return judge
+
+
+def _raw(evidence: Evidence, prior: str) -> tuple[Row | None, list[Row]]:
+    """Return the update's number and those of sets of raw examples, by size."""
+    rows = evidence.of("data-space", "ap", prior=prior)
+    update = strongest(row for row in rows if row.get("space") == "update")
+    sets = strongest(row for row in rows if row.get("space") == "data" and row.get("set_size") is not None)
+    return (update[0] if update else None), sorted(sets, key=lambda row: int(row["set_size"]))
+
+
+def update_beats_one(evidence: Evidence) -> Finding:
+    """Judge one update against one raw example, and give the ratio."""
+    pairs = [(prior, *_raw(evidence, prior)) for prior in evidence.priors("data-space")]
+    findings = []
+    for prior, update, sets in pairs:
+        one = next((row for row in sets if row["set_size"] == 1), None)
+        finding = larger(update, one, (f"{prior}: update", "one example"))
+        if update is not None and one is not None and one["value"]:
+            ratio = f"{finding.numbers}, {update['value'] / one['value']:.1f} times"
+            findings.append(Finding(state=finding.state, numbers=ratio))
+    return together(findings)
+
+
+def sets_beat_update(evidence: Evidence) -> Finding:
+    """Judge the largest set of raw examples against one update."""
+    pairs = [(prior, *_raw(evidence, prior)) for prior in evidence.priors("data-space")]
+    return together(
+        larger(sets[-1], update, (f"{prior}: {sets[-1]['set_size']} examples", "update"))
+        for prior, update, sets in pairs
+        if sets and sets[-1]["set_size"] > 1
+    )
 
 
 CLAIMS: tuple[Claim[Judge], ...] = (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from fedprint.reports.wording import csv_text
 
 J = TypeVar("J")
 State = Literal["holds", "unclear", "fails", "untested"]
@@ -85,11 +85,7 @@ def verdict_rows(verdicts: Sequence[Verdict]) -> list[Mapping[str, Any]]:
 
 def verdict_csv(verdicts: Sequence[Verdict]) -> str:
     """Return the verdicts as CSV, one per line."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [field.name for field in fields(Verdict)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(verdict_rows(verdicts))
-    return out.getvalue()
+    return csv_text([[field.name for field in fields(Verdict)], *map(astuple, verdicts)])
 
 
 def by_claim(verdicts: Sequence[Verdict]) -> list[tuple[Verdict, list[Verdict]]]:

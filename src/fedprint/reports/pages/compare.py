@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.reports.numbers.evaluations import final_rows, prior_rank
 from fedprint.reports.numbers.order import attack_rank
 from fedprint.reports.pages.html import Page, read_summary, write_page
-from fedprint.reports.wording import Estimate, estimate
+from fedprint.reports.wording import Estimate, csv_text, estimate
 from fedprint.types import FedprintError
 
 CHOSEN = "chosen attacker"
@@ -135,14 +133,13 @@ def _order(line: Difference) -> tuple[Any, ...]:
 
 def _csv(lines: Sequence[Difference]) -> str:
     names = ("value", "lo", "hi", "chance", "n_questions", "n_users")
-    table = io.StringIO()
-    columns = [*_KEY, "unit", *(f"{name}_{side}" for side in "ab" for name in names), "difference", "lo", "hi"]
-    writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(columns)
+    table: list[list[Any]] = [
+        [*_KEY, "unit", *(f"{name}_{side}" for side in "ab" for name in names), "difference", "lo", "hi"]
+    ]
     for line in lines:
         sides = [getattr(side, name) for side in (line.a, line.b) for name in names]
-        writer.writerow([*line.key.values(), line.a.unit, *sides, line.difference, line.lo, line.hi])
-    return table.getvalue()
+        table.append([*line.key.values(), line.a.unit, *sides, line.difference, line.lo, line.hi])
+    return csv_text(table)
 
 
 def _name(key: tuple[str | None, ...]) -> str:

@@ -154,8 +154,8 @@ def overhead_table(entries: Sequence[Entry]) -> ResultTable:
     for entry in measured(entries):
         costs = overhead(entry, entries[0])
         cells = (
-            _times(costs["time_factor"]),
-            _times(costs["data_factor"]),
+            with_unit(costs["time_factor"], "ratio", 2),
+            with_unit(costs["data_factor"], "ratio", 2),
             _milliseconds(costs["data_seconds_per_device"]),
             _milliseconds(costs["update_seconds_per_device"]),
             MISSING if costs["cluster_seconds"] is None else f"{costs['cluster_seconds']:.2f} s",
@@ -242,10 +242,6 @@ def central_words(head: PlaneHead, entries: Sequence[Entry]) -> str | None:
 def _shown(row: Row | None) -> Mapping[str, Any] | None:
     names = ("value", "lo", "hi", "chance", "unit", "n_questions", "n_users", "n_seeds")
     return {name: row.get(name) for name in names} if row else None
-
-
-def _times(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.2f}×"
 
 
 def _milliseconds(value: float | None) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedprint.evaluation.rows import COLUMNS, Row
 from fedprint.reports.numbers.evaluations import prior_rank
 from fedprint.reports.numbers.order import attack_rank, rank
-from fedprint.reports.wording import METRIC_TITLES, Estimate, estimate
+from fedprint.reports.wording import METRIC_TITLES, Estimate, csv_text, estimate
 
 UNVARIED = {*COLUMNS, "analysis", "config_hash", "n_seeds", "member", "seconds"} - {
     "attack",
@@ -161,17 +160,15 @@ def label(key: str, value: object) -> str:
 def table_csv(table: ResultTable) -> str:
     """Return the table as CSV: per number its value, interval, chance and counts; fractions stay in [0, 1]."""
     parts = ("value", "lo", "hi", "chance", "n_questions", "n_users")
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*table.labels, *(f"{head}: {part}" for head in table.heads for part in parts)])
+    lines: list[list[Any]] = [[*table.labels, *(f"{head}: {part}" for head in table.heads for part in parts)]]
     for line in table.lines:
         numbers = [
             getattr(cell, part) if isinstance(cell, Estimate) else (cell if part == "value" else None)
             for cell in line.cells
             for part in parts
         ]
-        writer.writerow([*line.labels, *numbers])
-    return out.getvalue()
+        lines.append([*line.labels, *numbers])
+    return csv_text(lines)
 
 
 def _sortable(key: str, value: object) -> tuple[int, float, str]:
