@@ -13,8 +13,8 @@ from fedprint.evaluation.rows import COLUMNS, POOLED, read_measurements
 from fedprint.evaluation.tradeoff import Point
 from fedprint.reports.claims.plane import judge_plane
 from fedprint.reports.figures.plane import COLOURS, look
-from fedprint.reports.numbers.plane import Entry, front, overhead
-from fedprint.reports.pages.plane import PlaneHead, central_words, front_words, plane_table, write_plane
+from fedprint.reports.numbers.plane import Entry, front, measured, overhead
+from fedprint.reports.pages.plane import PlaneHead, central_words, front_words, plane_tables, write_plane
 from fedprint.reports.pages.plane_choices import choices_table
 from fedprint.reports.pages.plane_privacy import privacy_rows
 from fedprint.reports.pages.terminal import summary_table
@@ -143,7 +143,20 @@ def test_a_place_under_another_view_says_so() -> None:
     seen = tuple(replace(p, attacks=tuple(replace(n, view="aggregate") for n in p.attacks)) for p in summed.points)
     entries = [*ENTRIES, replace(summed, points=seen)]
     assert "secure-aggregation 5 (view aggregate), mm-aug 2." in front_words(HEAD, entries, "best")
-    assert [line.labels[2] for line in plane_table(HEAD, entries).lines][-2:] == ["local", "aggregate"]
+    for table in plane_tables(HEAD, entries):
+        assert [line.labels[2] for line in table.lines][-2:] == ["local", "aggregate"]
+
+
+def test_the_tables_have_every_number_of_every_adversary_once_and_few_columns() -> None:
+    first, more = plane_tables(HEAD, ENTRIES)
+    assert first.heads == (
+        "utility", "naive: AP", "adaptive: AP", "best: AP", "naive: linked AP", "adaptive: linked AP",
+    )  # fmt: skip
+    assert more.heads == (
+        "naive: AP over chance", "naive: AP gone", "adaptive: AP over chance", "adaptive: AP gone",
+    )  # fmt: skip
+    assert more.lines[0].cells[1] is None, "without a defence nothing is gone"
+    assert more.folded and not first.folded and len(first.lines) == len(more.lines) == len(measured(ENTRIES))
 
 
 def test_users_who_chose_no_protection_stand_apart() -> None:
@@ -242,7 +255,7 @@ def test_linked_updates_have_a_column_of_their_own(made: Path) -> None:
     assert noise["adversaries"]["adaptive"]["linked_ap"]["value"] == pytest.approx(1.2 * 0.6)
     plain = next(place for place in places if place["strength"] is None)  # nothing to adapt to: the naive one's
     assert plain["adversaries"]["adaptive"]["linked_ap"]["value"] == pytest.approx(1.2 * 0.8)
-    assert "linked: AP" in (made / "index.html").read_text(encoding="utf-8")
+    assert "linked AP" in (made / "index.html").read_text(encoding="utf-8")
 
 
 def test_the_terminal_shows_every_place(made: Path) -> None:

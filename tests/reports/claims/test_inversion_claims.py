@@ -199,10 +199,13 @@ def test_the_papers_attacker_is_judged_on_its_own_rows_and_stands_beside_the_pub
     fours = [{**one, "attack_batch": 4} for one in ours]
     found = {v.member: v.state for v in judge_inversion(head, [*ours, *theirs]) if v.claim == "spn-reconstruction"}
     assert found == {"naive": "fails", "adaptive": "untested", "naive, deep-leakage": "holds"}
-    lines = {(line.labels[1], line.labels[2]): line.cells for line in cap_table(head, [*ours, *theirs, *fours]).lines}
-    own, papers = (lines[f"gradient-matching{name}, dlnet", "1"] for name in ("", " (deep-leakage)"))
-    assert own[-1] == "–" and papers[-1] == "0.57 / 0.55 / 0.57 / 0.69" and "0.70 [0.65, 0.75]" in papers
-    assert lines["gradient-matching, dlnet", "4"][-1] != "–", "where the papers' attacker did not run"
+    lines = {line.labels[1:]: line.cells for line in cap_table(head, [*ours, *theirs, *fours]).lines}
+    one, four = (f"{batch} (16 images, 16 gradients)" for batch in (1, 4))
+    papers = "gradient-matching (deep-leakage), dlnet", one
+    assert lines[*papers, "published"] == ("", "0.57", "0.55", "0.57", "0.69", "")
+    assert "0.70 [0.65, 0.75]" in lines[*papers, "naive"]
+    assert ("gradient-matching, dlnet", one, "published") not in lines
+    assert ("gradient-matching, dlnet", four, "published") in lines, "where the papers' attacker did not run"
     assert {v.member for v in judge_inversion(head, [*ours, *theirs]) if v.claim == "labels-spn"} == {
         "naive",
         "adaptive",
@@ -220,15 +223,16 @@ def test_the_ppc_figure_has_three_regions() -> None:
 
 def test_published_scores_stand_beside_ours_where_there_are_any() -> None:
     table = cap_table(HEAD, scores(0.7, 0.5, (0.1, 0.3)))
-    (line,) = table.lines
-    assert line.labels[0] == "reconstruction" and line.cells[-1] == "0.57 / 0.55 / 0.57 / 0.69"
-    assert "0.70 [0.65, 0.75]" in line.cells
-    assert published_cap("fashion_mnist", "reconstruction", 1) == "–"
+    ours, published = table.lines
+    assert ours.labels == ("reconstruction", "gradient-matching, dlnet", "1 (16 images, 16 gradients)", "naive")
+    assert published.labels == (*ours.labels[:3], "published") and table.grouped == 3
+    assert ours.cells[4] == "0.70 [0.65, 0.75]" and published.cells[1:5] == ("0.57", "0.55", "0.57", "0.69")
+    assert published_cap("fashion_mnist", "reconstruction", 1) == ()
 
 
 @pytest.mark.parametrize("name", ["mnist", "mnist_writers", "cifar10", "cifar100", "svhn"])
 def test_every_data_set_of_the_papers_has_its_published_scores(name: str) -> None:
-    assert all(published_cap(name, score, 8) != "–" for score in ("reconstruction", "membership", "tracing"))
+    assert all(len(published_cap(name, score, 8)) == 4 for score in ("reconstruction", "membership", "tracing"))
 
 
 def test_tracing_has_a_line_per_level_beside_the_published_one() -> None:
@@ -237,10 +241,11 @@ def test_tracing_has_a_line_per_level_beside_the_published_one() -> None:
         row("cap_tracing", value, defence="spn", strength=None, level=level, participants=10)
         for level, value in (("participant", 0.3), ("image", 0.4))
     ]
-    lines = {line.labels[0]: line.cells for line in cap_table(HEAD, found).lines}
-    assert set(lines) == {"tracing among 10 participants", "tracing to the image"}
-    assert all(cells[-1] == "0.42 / 0.50 / 0.54 / 0.61" for cells in lines.values())
-    assert "0.40 [0.35, 0.45]" in lines["tracing to the image"]
+    lines = {(line.labels[0], line.labels[3]): line.cells for line in cap_table(HEAD, found).lines}
+    scores_shown = ("tracing among 10 participants", "tracing to the image")
+    assert set(lines) == {(score, who) for score in scores_shown for who in ("naive", "published")}
+    assert all(lines[score, "published"][1:5] == ("0.42", "0.50", "0.54", "0.61") for score in scores_shown)
+    assert "0.40 [0.35, 0.45]" in lines["tracing to the image", "naive"]
 
 
 def test_readings_of_one_score_are_not_mixed() -> None:
@@ -251,10 +256,10 @@ def test_readings_of_one_score_are_not_mixed() -> None:
     both = [*scores(0.7, 0.5, (0.1, 0.3)), *cut]
     assert verdicts(both, "spn-reconstruction")["naive"].state == "holds"
     assert verdicts(both, "spn-reconstruction-cut")["naive"].state == "fails"
-    lines = {line.labels[0]: line.cells for line in cap_table(HEAD, both).lines}
-    assert "0.70 [0.65, 0.75]" in lines["reconstruction"]
-    assert "0.20 [0.15, 0.25]" in lines["reconstruction, cut to [0, 1]"]
-    assert lines["reconstruction, cut to [0, 1]"][-1] == "–", "the papers do not cut"
+    lines = {(line.labels[0], line.labels[3]): line.cells for line in cap_table(HEAD, both).lines}
+    assert "0.70 [0.65, 0.75]" in lines["reconstruction", "naive"]
+    assert "0.20 [0.15, 0.25]" in lines["reconstruction, cut to [0, 1]", "naive"]
+    assert ("reconstruction, cut to [0, 1]", "published") not in lines, "the papers do not cut"
 
 
 def test_images_in_hand_have_a_table_and_a_sentence_of_their_own() -> None:

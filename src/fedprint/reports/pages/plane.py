@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fedprint.reports.numbers.plane import Entry, front, measured, measurement_r
 from fedprint.reports.pages.html import Page, described, write_page
 from fedprint.reports.pages.plane_choices import choices_table
 from fedprint.reports.pages.plane_privacy import (
+    Reader,
     broken,
     draw_privacy,
     has_membership,
@@ -28,9 +30,6 @@ from fedprint.reports.wording import MISSING, percent, ranged, with_unit
 CENTRAL = "dp-fedavg"
 USEFUL = 0.9
 """The verdict names the safest point that keeps this share of the utility."""
-
-COLUMNS = ("AP", "AP over chance", "AP gone", "linked: AP")
-"""What the table says of each adversary; of the better of several, AP alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +66,7 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
     processor times.
     """
     choices, sentences = choices_table(entries), verdict(head, entries)
-    tables = [plane_table(head, entries), *([choices] if choices else []), overhead_table(entries)]
+    tables = [*plane_tables(head, entries), *([choices] if choices else []), overhead_table(entries)]
     drawings = draw_plane(head.adversaries, entries)
     if has_membership(entries):
         tables.insert(0, privacy_table(entries))
@@ -121,30 +120,52 @@ def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
     return {**asdict(head), "places": points}
 
 
-def plane_table(head: PlaneHead, entries: Sequence[Entry]) -> ResultTable:
-    """Return every point with its utility, and AP, AP over chance and reduction per adversary."""
-    plain, lines = entries[0], []
-    for entry in measured(entries):
-        rows: list[Row | None] = [entry.utility(plain)]
-        for name in head.adversaries:
-            reduction = entry.reduction(plain, name) if entry.strategy else None
-            rows += [entry.attack(name), entry.over_chance(name), reduction, entry.linked(name)]
-        rows += [entry.attack(name) for name in head.readings if name == BEST]
-        labels = (entry.label, entry.amount, entry.view(head.readings[-1]))
-        lines.append(TableLine(labels=labels, cells=tuple(map(cell, rows))))
-    heads = [f"{name}: {what}" for name in head.adversaries for what in COLUMNS]
-    heads += [f"{name}: AP" for name in head.readings if name == BEST]
-    return ResultTable(
-        name="plane",
-        title="Every strength",
-        note=f"All numbers: defended: {head.defended}, {head.prior} prior, the view of the line; the attacker chosen "
-        "on prior data in each seed, “best” the better of what the adversaries chose. One update at a time; but "
-        "“linked” is against an adversary who knows devices by pseudonyms that persist and reads all of their updates. "
-        "Utility is normalised to no defence. Intervals (95 %) over seeds and users; “AP gone” is paired user by user "
-        "with the undefended federation of the same seed.",
-        labels=("strategy", "strength", "view"),
-        heads=("utility", *heads),
-        lines=tuple(lines),
+def plane_tables(head: PlaneHead, entries: Sequence[Entry]) -> list[ResultTable]:
+    """Return every point: with its utility and AP per adversary, and with what follows from AP."""
+    plain = entries[0]
+    heads: dict[str, Reader] = {"utility": lambda entry: entry.utility(plain)}
+    heads |= {f"{name}: AP": partial(Entry.attack, name=name) for name in head.readings}
+    heads |= {f"{name}: linked AP": partial(Entry.linked, name=name) for name in head.adversaries}
+    more: dict[str, Reader] = {}
+    for name in head.adversaries:
+        more[f"{name}: AP over chance"] = partial(Entry.over_chance, name=name)
+        more[f"{name}: AP gone"] = partial(_gone, plain=plain, name=name)
+    return [
+        ResultTable(
+            name="plane",
+            title="Every strength",
+            note=f"All numbers: defended: {head.defended}, {head.prior} prior, the view of the line; the attacker "
+            "chosen on prior data in each seed, “best” the better of what the adversaries chose. One update at a time; "
+            "but “linked” is against an adversary who knows devices by pseudonyms that persist and reads all of their "
+            "updates. Utility is normalised to no defence. Intervals (95 %) over seeds and users.",
+            labels=("strategy", "strength", "view"),
+            heads=tuple(heads),
+            lines=_lines(head, entries, heads),
+        ),
+        ResultTable(
+            name="plane-reductions",
+            title="Every strength: AP over chance, and how much AP is gone",
+            note="One update at a time. “AP gone” is the share of AP that the defence takes, paired user by user with "
+            "the undefended federation of the same seed.",
+            labels=("strategy", "strength", "view"),
+            heads=tuple(more),
+            lines=_lines(head, entries, more),
+            folded=True,
+        ),
+    ]
+
+
+def _gone(entry: Entry, plain: Entry, name: str) -> Row | None:
+    return entry.reduction(plain, name) if entry.strategy else None
+
+
+def _lines(head: PlaneHead, entries: Sequence[Entry], heads: Mapping[str, Reader]) -> tuple[TableLine, ...]:
+    return tuple(
+        TableLine(
+            labels=(entry.label, entry.amount, entry.view(head.readings[-1])),
+            cells=tuple(cell(read(entry)) for read in heads.values()),
+        )
+        for entry in measured(entries)
     )
 
 

@@ -83,7 +83,10 @@ class TableLine:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultTable:
-    """A table for the page and for ``tables/<name>.csv``; ``folded`` ones open on a click."""
+    """A table for the page and for ``tables/<name>.csv``; ``folded`` ones open on a click.
+
+    The first ``grouped`` labels stand above the lines that share them.
+    """
 
     name: str
     title: str
@@ -92,6 +95,7 @@ class ResultTable:
     heads: tuple[str, ...]
     lines: tuple[TableLine, ...]
     folded: bool = False
+    grouped: int = 0
 
 
 def cell(row: Row | None) -> Estimate | None:

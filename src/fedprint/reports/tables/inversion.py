@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from fedprint.evaluation.rows import Row
 from fedprint.reports.numbers.inversion import (
@@ -66,57 +67,65 @@ def tables_of(head: InversionHead, rows: Sequence[Row]) -> list[ResultTable]:
 
 
 def cap_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
-    """Return the CAP scores beside the published ones."""
-    lines = []
+    """Return the CAP scores, and below those of an attack and batch the published ones."""
     asked = list(attacked(head, rows))
     theirs = {place[:3] for variant, _, place in asked if variant == PAPERS}
+    lines = []
     for score, metric, reading, published_as in SCORES:
-        for variant, own, (attack, network, batch, adversary) in asked:
-            caps = scored(own, metric, attack, batch, adversary, reading)
-            if caps:
-                some = next(iter(caps.values()))
-                cells = [ranged(caps.get(name)) for name in ("none", *DEFENCES)]
-                chance = number(caps.get("spn", some)["chance"], "", 2)
-                ours = variant == MAIN and attack == "gradient-matching" and (attack, network, batch) not in theirs
-                published = published_cap(head.dataset, published_as, batch) if ours or variant == PAPERS else MISSING
-                n = f"{some['n_questions']} images, {some['n_users']} gradients"
-                among = f" among {some['participants']} participants" if reading.get("level") == "participant" else ""
-                lines.append(
-                    TableLine(
-                        labels=(score + among, attacker(attack, variant, network), str(batch), adversary),
-                        cells=(*cells, chance, n, published),
-                    )
-                )
+        for (variant, attack, network, batch), places_of in groupby(asked, lambda one: (one[0], *one[2][:3])):
+            known = [
+                (adversary, caps)
+                for _, own, (*_, adversary) in places_of
+                if (caps := scored(own, metric, attack, batch, adversary, reading))
+            ]
+            if not known:
+                continue
+            some = next(iter(known[0][1].values()))
+            among = f" among {some['participants']} participants" if reading.get("level") == "participant" else ""
+            n = f"{batch} ({some['n_questions']} images, {some['n_users']} gradients)"
+            setting = (score + among, attacker(attack, variant, network), n)
+            lines += [TableLine(labels=(*setting, adversary), cells=_cap_cells(caps)) for adversary, caps in known]
+            ours = variant == MAIN and attack == "gradient-matching" and (attack, network, batch) not in theirs
+            published = published_cap(head.dataset, published_as, batch) if ours or variant == PAPERS else ()
+            if published:
+                lines.append(TableLine(labels=(*setting, "published"), cells=("", *published, "")))
     return ResultTable(
         name="cap",
         title="CAP beside the papers'",
         note="CAP = mean over strengths of accuracy times distance, higher protects better. Distances: relative error "
         "under the best assignment; share of labels missed; share of images traced to another participant than "
         "theirs, among as many in every batch, or to another image than itself: published distances of tracing are "
-        "too large for ten participants, and stand beside both. Intervals (95 %) over gradients and test images. "
+        "too large for ten participants, and stand below both. Intervals (95 %) over gradients and test images. "
         "Relative errors are the papers', of images as the search left them: pixels may lie outside [0, 1], and errors "
         "have no upper end, so that a search which runs away under noise decides a mean; “cut” is the same attack with "
         "its pixels cut to [0, 1], never worse for the adversary. "
         "Membership is by the labels of the last layer's gradient; “from images” gives the reconstructions to the "
         "model trained without a mechanism. No gradient: the CAP that spn would have against an adversary who sees "
-        "nothing and answers with the mean test image. Published: dp, ppdl_0.05, ppdl_0.3, spn, against "
-        "the papers' attacker, who starts from a pattern and finds labels with the image: beside that one "
-        f"({PAPERS}) where it ran, else beside ours, who starts from grey and reads labels from the last layer. A "
+        "nothing and answers with the mean test image. Published: against "
+        "the papers' attacker, who starts from a pattern and finds labels with the image: below that one "
+        f"({PAPERS}) where it ran, else below ours, who starts from grey and reads labels from the last layer. A "
         "dash: a strength is missing, or nothing was attacked.",
         labels=("score", "attack", "batch", "adversary"),
-        heads=("none", *DEFENCES, "no gradient", "n", "published"),
+        heads=("none", *DEFENCES, "no gradient"),
         lines=tuple(lines),
         folded=len(lines) > 12,
-    )  # fmt: skip
+        grouped=3,
+    )
 
 
-def published_cap(dataset: str, score: str, batch: int) -> str:
-    """Return the papers' four scores, in the order of :data:`DEFENCES`."""
+def _cap_cells(caps: Mapping[str, Row]) -> tuple[str, ...]:
+    """Return a score by mechanism, and last what spn would have against who sees no gradient."""
+    blind = caps.get("spn", next(iter(caps.values())))["chance"]
+    return (*(ranged(caps.get(name)) for name in ("none", *DEFENCES)), number(blind, "", 2))
+
+
+def published_cap(dataset: str, score: str, batch: int) -> tuple[str, ...]:
+    """Return the papers' four scores, in the order of :data:`DEFENCES`; none where they have none."""
     wanted = (SPN_DATA.get(dataset), score, str(batch))
     for row in reference_table("spn_cap"):
         if (row["dataset"], row["attack"], row["batch_size"]) == wanted:
-            return " / ".join(row[name] for name in DEFENCES)
-    return MISSING
+            return tuple(row[name] for name in DEFENCES)
+    return ()
 
 
 def accuracy_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
@@ -195,4 +204,5 @@ def region_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
         heads=("mean |B| / |E_B|", "mean rMSE", "mean rMSE, cut", "recovered (< 0.2)", "images"),
         lines=tuple(lines),
         folded=len(lines) > 40,
+        grouped=3,
     )  # fmt: skip

@@ -71,6 +71,7 @@ def sought_table(rows: Sequence[Row]) -> ResultTable:
         heads=("AUC", "TPR at FPR .1 %", "TPR by chance", "FPR up to", "traced", "traced by chance", "pairs"),
         lines=tuple(_sought_line(rows, auc) for auc in aucs),
         folded=len(aucs) > 40,
+        grouped=3,
     )  # fmt: skip
 
 
@@ -124,6 +125,7 @@ def tracing_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
         heads=("traced", "chance", "images"),
         lines=tuple(lines),
         folded=True,
+        grouped=3,
     )  # fmt: skip
 
 
@@ -196,6 +198,7 @@ def image_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
         heads=("< 0.1", "< 0.2", "rMSE", "rMSE, cut", "relative MSE", "PSNR, dB", "SSIM", "images"),
         lines=tuple(lines),
         folded=True,
+        grouped=3,
     )  # fmt: skip
 
 
