@@ -20,7 +20,8 @@ import yaml
 from fedprint.evaluation.planes import over_seeds
 from fedprint.evaluation.rows import NUMBERS, POOLED, Row, read_measurements
 from fedprint.lab.project import find_root
-from fedprint.reports.figures.drawing import INK, MARKERS, SERIES, finish, percent_axis, style
+from fedprint.reports.figures.drawing import INK, finish, mark, percent_axis, style
+from fedprint.reports.figures.panels import blank_figure
 from fedprint.reports.numbers.plane import NO_DEFENCE
 from fedprint.reports.wording import LINKAGES, METRIC_TITLES, people, shown, with_unit
 from fedprint.types import FedprintError
@@ -113,10 +114,6 @@ def _attacks(experiments: Sequence[Published]) -> str:
     return _table(rows)
 
 
-def _planes(experiments: Sequence[Published]) -> str:
-    return "\n\n".join(_plane(one) for one in experiments)
-
-
 def _plane(one: Published) -> str:
     single, pooled = one.ap(strategy=NO_DEFENCE)
     linked = f"AP of all {single['n_questions'] / pooled['n_questions']:.0f} updates of a device"
@@ -126,10 +123,6 @@ def _plane(one: Published) -> str:
         use = one.number(metric="normalised_utility", **point)
         rows.append((point["strategy"], f"{point['strength']:g}", shown(use), *map(_against, one.ap(**point))))
     return f"**{one.name}** ({one.source(single)}; the better adversary in each seed):\n\n{_table(rows)}"
-
-
-def _lines(experiments: Sequence[Published]) -> str:
-    return "\n".join(_plane_line(one) if one.points() else _line(one) for one in experiments)
 
 
 def _line(one: Published) -> str:
@@ -161,17 +154,15 @@ def _picture(experiments: Sequence[Published]) -> str:
 
 def recognition(one: Published) -> bytes:
     """Return the picture as PNG: AP with interval and chance by prior, of one update and of all of a device."""
-    from matplotlib.figure import Figure
-
     with style():
-        figure = Figure(figsize=(7.2, 2.4), layout="constrained")
+        figure = blank_figure(7.2, 2.4)
         axes = figure.subplots()
         for position, prior in enumerate(one.priors()):
             for which, row in enumerate(one.ap(prior=prior)):
-                y, colour = position + 0.3 * which - 0.15, SERIES[which]
+                y, (colour, marker) = position + 0.3 * which - 0.15, mark(which)
                 label = ("one update", "all updates of a device")[which] if position == 0 else None
                 axes.plot([row["lo"], row["hi"]], [y, y], color=colour)
-                axes.plot(row["value"], y, MARKERS[which], color=colour, label=label)
+                axes.plot(row["value"], y, marker, color=colour, label=label)
                 axes.plot([row["chance"]] * 2, [y - 0.13, y + 0.13], color=INK, lw=1.2)
         axes.set_yticks(range(len(one.priors())), [_KNOWN[prior] for prior in one.priors()])
         axes.invert_yaxis()
@@ -191,8 +182,11 @@ def _against(row: Row) -> str:
 
 
 KINDS: Mapping[str, Callable[[Sequence[Published]], str]] = {
-    "attacks": _attacks, "planes": _planes, "lines": _lines, "picture": _picture,
-}  # fmt: skip
+    "attacks": _attacks,
+    "planes": lambda experiments: "\n\n".join(map(_plane, experiments)),
+    "lines": lambda experiments: "\n".join(_plane_line(one) if one.points() else _line(one) for one in experiments),
+    "picture": _picture,
+}
 
 
 def rendered(root: Path, path: Path) -> str:
