@@ -17,7 +17,7 @@ from fedprint.reports.claims.verdict import Verdict
 from fedprint.reports.figures.inversion import bands, searches
 from fedprint.reports.numbers.inversion import InversionHead, Other, Trail
 from fedprint.reports.tables.inversion import cap_table, published_cap
-from fedprint.reports.tables.inversion_details import sought_table, tracing_table
+from fedprint.reports.tables.inversion_details import candidate_table, tracing_table
 
 HEAD = InversionHead(
     name="test", title="Test", dataset="cifar10", adversaries=("naive", "adaptive"),
@@ -276,7 +276,7 @@ def test_images_in_hand_have_a_table_and_a_sentence_of_their_own() -> None:
         row("example_membership_tpr", 0.9, defence="dp", fpr_bound=0.14, **{**drawn, "attack": "lira", "chance": 0.04}),
     ]
     rows += [*few, *({**one, "attack": "alignment", "value": 0.93} for one in few)]
-    line, lira, same = sought_table(rows).lines
+    line, lira, same = candidate_table(rows).lines
     assert line.cells[:5] == ("0.900 [0.850, 0.950]", "40 % [35, 45]", "0.2 %", "0.3 %", "50 % [45, 55]")
     assert line.cells[-1] == "16 in, 1264 not; 16 gradients"
     assert lira.labels[-1] == "lira (drawn)" and lira.cells[1:5] == ("90 % [85, 95]", "4.0 %", "14.0 %", "–")

@@ -27,7 +27,7 @@ def choices_table(entries: Sequence[Entry]) -> ResultTable | None:
         return None
     return ResultTable(
         name="choices",
-        title="Users who chose",
+        title="Users who chose their own strength",
         note="Each user drew a strength of its own, 0 among them. AP of single updates by the attacker chosen on prior "
         "data, over the users of each kind, who are ranked among all. The defence of some changes the model that all "
         "train: compare with the line without a defence above.",

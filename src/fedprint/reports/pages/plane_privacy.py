@@ -173,10 +173,10 @@ def privacy_words(entries: Sequence[Entry]) -> list[str]:
         f"defence {_auc(plain, 'aggregate')}. It is about released models (view central): "
         f"{_auc(strongest, 'central')}, without a defence {_auc(plain, 'central')}.{_knowing_words(entries)}",
     ]
-    told = [(promise, row) for promise, entry in private if (row := audited(entry)) is not None]
-    if told:
-        shown = ", ".join(f"{row['value']:.2f} of {promise:.2f}" for promise, row in sorted(told, key=lambda t: t[0]))
-        said.append(f"What audits show of what is promised, epsilon at least ... of at most ...: {shown}.")
+    audits = [(promise, row) for promise, entry in private if (row := audited(entry)) is not None]
+    if audits:
+        shown = ", ".join(f"{row['value']:.2f} of {promise:.2f}" for promise, row in sorted(audits, key=lambda a: a[0]))
+        said.append(f"Audits show at least this much of the promised epsilon: {shown}.")
     return said
 
 

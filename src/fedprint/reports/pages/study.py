@@ -95,7 +95,7 @@ def sentence(head: StudyHead, point: OperatingPoint) -> str:
     who = f"{' and '.join(head.adversaries)} adversary, view {point.view}, defended: {point.defended}"
     return (
         f"{point.strategy} ({parameters(point.parameters)}) keeps {100 * point.utility:.0f} % of the utility at AP "
-        f"{_percent(point.attack_ap)} {_ends(point, 'attack_ap')} of an update{_linked(point)}; ceiling "
+        f"{_ranged(point, 'attack_ap')} of an update{_linked(point)}; ceiling "
         f"{_percent(point.ceiling)} on {LINKED[point.linkage]} ({who}; {len(point.seeds)} fresh seeds). "
         f"{point.note}{private}"
     )
@@ -104,8 +104,7 @@ def sentence(head: StudyHead, point: OperatingPoint) -> str:
 def _linked(point: OperatingPoint) -> str:
     if point.linked_ap is None:
         return ""
-    ends, chance = _ends(point, "linked_ap"), _percent(point.linked_chance)
-    return f" and {_percent(point.linked_ap)} {ends} (chance {chance}) of all updates of a device"
+    return f" and {_ranged(point, 'linked_ap')} (chance {_percent(point.linked_chance)}) of all updates of a device"
 
 
 def parameters(values: Mapping[str, Any]) -> str:
@@ -139,13 +138,12 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
         title="Operating points, measured on fresh seeds",
         note="Utility is in per cent of that without a defence; AP is the strongest adversary's in each seed. "
         "“Linked” is against an adversary who knows devices by pseudonyms that persist and reads all of their "
-        "updates. "
-        "Intervals (95 %) are over seeds and users. “Keeps below” compares the mean with the ceiling, which is on "
-        f"{' and on '.join(dict.fromkeys(LINKED[point.linkage] for point in points))}.",
+        "updates. Intervals (95 %) are over seeds and users. “Below the ceiling” compares the mean with the ceiling, "
+        f"which is on {' and on '.join(dict.fromkeys(LINKED[point.linkage] for point in points))}.",
         labels=("strategy", "parameters"),
         heads=(
-            "keeps below", "view", "utility", "AP of an update", "linked AP", *(f"AP, {name}" for name in names),
-            "ceiling", "margin", "data factor", "measured afresh",
+            "below the ceiling", "view", "utility", "AP of an update", "linked AP", *(f"AP, {name}" for name in names),
+            "ceiling", "margin", "data factor", "measured on fresh seeds",
         ),
         lines=tuple(lines),
     )  # fmt: skip
@@ -211,17 +209,13 @@ def _of_adversary(point: OperatingPoint, name: str) -> str | None:
     return percent(ap, ".1f") if ap else None
 
 
-def _ends(point: OperatingPoint, name: str) -> str:
+def _ranged(point: OperatingPoint, name: str) -> str:
     lo, hi = point.intervals[name]
-    return f"[{_bare(lo)}, {_bare(hi)}]"
+    return percent({"value": getattr(point, name), "lo": lo, "hi": hi}, ".1f")
 
 
 def _percent(value: float | None) -> str:
-    return MISSING if value is None else f"{_bare(value)} %"
-
-
-def _bare(value: float) -> str:
-    return number(value, "fraction")
+    return MISSING if value is None else f"{number(value, 'fraction')} %"
 
 
 def _trials(search: SearchResult) -> dict[str, Any]:

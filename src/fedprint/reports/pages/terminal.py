@@ -114,7 +114,7 @@ def study_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return the operating point of every strategy, and why one does not keep below the ceiling."""
     points = json.loads((folder / "operating_points.json").read_text(encoding="utf-8"))
     notes = [f"{point['strategy']}: {point['note']}" for point in points if not point["feasible"]]
-    columns = ("strategy", "parameters", "keeps below", "utility", "AP, %", "linked AP, %", "ceiling, %")
+    columns = ("strategy", "parameters", "below the ceiling", "utility", "AP, %", "linked AP, %", "ceiling, %")
     table = _table(folder, summary, [f"ceiling: {summary['ceiling']}", *notes], columns)
     for point in points:
         utility = MISSING if point["utility"] is None else f"{point['utility']:.3f}"

@@ -72,19 +72,19 @@ def client_dp_table(runs: Mapping[str, tuple[Sequence[Row], str]]) -> ResultTabl
 
 
 def _note(ours: Mapping[str, _Run]) -> str:
-    """Say how the published numbers and ours came about; what differs between runs is told run by run."""
+    """Say how the published numbers and ours came about; what differs between runs stands run by run."""
     private = {name: run for name, run in ours.items() if run.clipping}
     if not private:
         return f"{PUBLISHED_NOTE} Ours: the mean over seeds."
-    clipping = _told({name: CLIPPING[run.clipping] for name, run in private.items()})
-    silent = _told({name: run.silent for name, run in private.items()})
+    clipping = _by_run({name: CLIPPING[run.clipping] for name, run in private.items()})
+    silent = _by_run({name: run.silent for name, run in private.items()})
     return (
         f"{PUBLISHED_NOTE} Ours: the sampling, accountant and delta of each line, {clipping}, the mean over seeds. "
         f"Our guarantees do not cover: {silent}."
     )
 
 
-def _told(values: Mapping[str, str]) -> str:
+def _by_run(values: Mapping[str, str]) -> str:
     """Return the value that all runs share, or each with the names of its runs."""
     if len(set(values.values())) == 1:
         return next(iter(values.values()))

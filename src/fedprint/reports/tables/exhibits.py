@@ -20,13 +20,13 @@ def tabulate_exhibits(evaluations: Sequence[Evaluation]) -> dict[str, tuple[Resu
     by_analysis = {}
     for name, make in makers.items():
         exhibits = {prior: shown for prior, shown in exhibits_of(evaluations, name).items() if prior != CONTROL}
-        tables = tuple(table for prior, shown in exhibits.items() for table in make(shown, prior, hidden))
+        tables = tuple(table for prior, shown in exhibits.items() if (table := make(shown, prior, hidden)).lines)
         if tables:
             by_analysis[name] = tables
     return by_analysis
 
 
-def _ends(shown: Exhibit, prior: str, hidden: bool) -> list[ResultTable]:
+def _ends(shown: Exhibit, prior: str, hidden: bool) -> ResultTable:
     lines = [
         TableLine(
             labels=(group, f"user {row['user_id']}"),
@@ -35,7 +35,7 @@ def _ends(shown: Exhibit, prior: str, hidden: bool) -> list[ResultTable]:
         for group in ("most", "least")
         for row in shown.get(group, [])
     ]
-    table = ResultTable(
+    return ResultTable(
         name=f"recognisable-{prior}",
         title=f"The most and the least recognisable users ({prior_title(prior)})",
         note="Labels that set a user apart: their share of the user's examples, and of everybody's.",
@@ -43,20 +43,17 @@ def _ends(shown: Exhibit, prior: str, hidden: bool) -> list[ResultTable]:
         heads=("AP", "labels that set the user apart"),
         lines=tuple(lines),
     )
-    return [table] if lines else []
 
 
-def _words(shown: Exhibit, prior: str, hidden: bool) -> list[ResultTable]:
-    if shown.get("kind") != "words":
-        return []
+def _words(shown: Exhibit, prior: str, hidden: bool) -> ResultTable:
     lines = []
-    for row in shown.get("users", []):
+    for row in shown.get("users", []) if shown.get("kind") == "words" else ():
         words = {device: {entry["word"] for entry in row[device]["words"]} for device in ("prior", "private")}
         common = len(words["prior"] & words["private"])
         texts = [WITHHELD if hidden else _bias(row[device]["words"]) for device in ("prior", "private")]
         ap = f"{number(row['ap'], 'fraction')} %"
         lines.append(TableLine(labels=(row["group"], f"user {row['user_id']}"), cells=(ap, str(common), *texts)))
-    table = ResultTable(
+    return ResultTable(
         name=f"class-bias-{prior}",
         title=f"Words whose output bias rises most ({prior_title(prior)})",
         note="A star marks a word that the device does not hold. Common: words in the lists of both devices.",
@@ -64,10 +61,9 @@ def _words(shown: Exhibit, prior: str, hidden: bool) -> list[ResultTable]:
         heads=("AP", "common", "prior device", "private device"),
         lines=tuple(lines),
     )
-    return [table] if lines else []
 
 
-def _profile(shown: Exhibit, prior: str, hidden: bool) -> list[ResultTable]:
+def _profile(shown: Exhibit, prior: str, hidden: bool) -> ResultTable:
     lines = [
         TableLine(
             labels=(str(row["rank"]), f"user {row['user']}"),
@@ -81,7 +77,7 @@ def _profile(shown: Exhibit, prior: str, hidden: bool) -> list[ResultTable]:
         )
         for row in shown.get("devices", [])
     ]
-    table = ResultTable(
+    return ResultTable(
         name=f"profile-{prior}",
         title=f"Devices that seem to fit “{shown.get('profile', '')}” ({prior_title(prior)})",
         note=f"The best of {shown.get('asked', len(lines))} devices, of which {shown.get('fitting', 'some')} fit. The "
@@ -91,7 +87,6 @@ def _profile(shown: Exhibit, prior: str, hidden: bool) -> list[ResultTable]:
         heads=("score", "fits", "its share", "evidence: classes moved most (deviations)", "holds most beyond others"),
         lines=tuple(lines),
     )
-    return [table] if lines else []
 
 
 def _labels(top: Sequence[Mapping[str, Any]]) -> str:

@@ -28,11 +28,11 @@ from fedprint.reports.numbers.reference import SPN_DATA, reference_table
 from fedprint.reports.tables.analyses import ResultTable, TableLine
 from fedprint.reports.tables.inversion_details import (
     ablation_table,
+    candidate_table,
     image_label_table,
     image_table,
     label_table,
     layer_table,
-    sought_table,
     tracing_table,
 )
 from fedprint.reports.wording import MISSING, number, percent, ranged
@@ -57,7 +57,7 @@ def tables_of(head: InversionHead, rows: Sequence[Row]) -> list[ResultTable]:
         region_table(head, main),
         label_table(head, rows),
         image_label_table(head, rows),
-        sought_table(rows),
+        candidate_table(rows),
         tracing_table(head, main),
         ablation_table(rows),
         image_table(head, rows),

@@ -50,7 +50,7 @@ def image_label_table(head: InversionHead, rows: Sequence[Row]) -> ResultTable:
     )  # fmt: skip
 
 
-def sought_table(rows: Sequence[Row]) -> ResultTable:
+def candidate_table(rows: Sequence[Row]) -> ResultTable:
     """Return, without a reconstruction, which images in hand are found in messages, and in whose."""
     asked = rows_where(rows, metric="example_membership_auc")
     aucs = sorted(asked, key=lambda r: (str(r["network"]), int(r["attack_batch"]), r["adversary"] != "naive"))
@@ -69,13 +69,13 @@ def sought_table(rows: Sequence[Row]) -> ResultTable:
         "over gradients.",
         labels=("network", "batch", "adversary", "mechanism", "strength", "by"),
         heads=("AUC", "TPR at FPR .1 %", "TPR by chance", "FPR up to", "traced", "traced by chance", "pairs"),
-        lines=tuple(_sought_line(rows, auc) for auc in aucs),
+        lines=tuple(_candidate_line(rows, auc) for auc in aucs),
         folded=len(aucs) > 40,
         grouped=3,
     )  # fmt: skip
 
 
-def _sought_line(rows: Sequence[Row], auc: Row) -> TableLine:
+def _candidate_line(rows: Sequence[Row], auc: Row) -> TableLine:
     same = ("attack", "network", "attack_batch", "adversary", "local_steps", "defence", "variant", "strength", "pairs")
     here = rows_where(rows, **{key: auc.get(key) for key in same})
     (tpr,) = rows_where(here, metric="example_membership_tpr")
