@@ -218,7 +218,7 @@ def test_a_promise_that_does_not_hold_ends_run_and_audit_with_1(
     assert done.exit_code == (0 if all(holds.values()) else 1)
     assert [one["holds"] for one in json.loads(done.stdout)] == list(holds.values())
     ran = CliRunner().invoke(app, ["run", "own"], env={"COLUMNS": "150"})
-    assert f"Report: {project.root / 'reports' / 'own'}\n" in ran.output, "no page, so its folder"
+    assert f"Report: {project.root / 'reports' / 'own' / 'index.html'}\n" in ran.output
     if all(holds.values()):
         assert ran.exit_code == 0
     else:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedprint.data.formats.files import read_json, write_json
-from fedprint.evaluation.rows import write_measurements
+from fedprint.data.formats.files import read_json
 from fedprint.kinds.audit.config import MARK, ExperimentAudit, load_audit
 from fedprint.kinds.audit.graph import audit_job
 from fedprint.kinds.audit.results import as_values, audit_from, audit_row, verdict
@@ -18,7 +17,7 @@ from fedprint.kinds.jobs import all_done
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking.runs import DataUse, Run, RunHead
-from fedprint.reports.pages.html import replacing
+from fedprint.reports.pages.audit import AuditHead, write_audit
 
 EXPERIMENT = "fedprint audits"
 
@@ -46,12 +45,8 @@ class AuditKind(OnOneSource):
         done = all_done([job.label for job in jobs], lab.run(jobs, title=config.name))
         audits = [audit_from(read_json(one.outputs["audit"] / FILE)) for one in done]
         rows = [audit_row(config.config, config.prior, one.job.seed, f) for one, f in zip(done, audits, strict=True)]
-        with replacing(out) as folder:
-            reported = [{**as_values(one), "holds": one.holds, "verdict": verdict(one)} for one in audits]
-            head = {"audit": config.name, "title": config.config.report.title, "fast": config.fast}
-            write_json(folder / "summary.json", {**head, "audits": reported})
-            write_measurements(folder / "measurements.jsonl", folder / "measurements.csv", rows)
-            (folder / "config.yaml").write_text(config.text(), encoding="utf-8")
+        reported = [{**as_values(one), "holds": one.holds, "verdict": verdict(one)} for one in audits]
+        write_audit(head=_head(config), audits=reported, rows=rows, config_text=config.text(), out=out)
         metrics = {"epsilon_lower": max(one.bound for one in audits)}
         accounted = [one.accounted.value for one in audits if as_values(one)["accounted"]["value"] is not None]
         metrics |= {"epsilon_accounted": max(accounted)} if accounted else {}
@@ -84,6 +79,18 @@ class AuditKind(OnOneSource):
     def log(self, config: ExperimentAudit, done: Done, run: Run) -> None:
         """Track both epsilons and what the bound rests on."""
         log_audit(done, run)
+
+
+def _head(config: ExperimentAudit) -> AuditHead:
+    return AuditHead(
+        name=config.name,
+        title=config.config.report.title,
+        dataset=config.config.data.name,
+        prior=config.prior,
+        seeds=tuple(config.seeds),
+        fast=config.fast,
+        config_hash=config.digest(),
+    )
 
 
 def _data(config: ExperimentAudit, job: Job) -> DataUse:
