@@ -70,11 +70,15 @@ class PlainLanguageModel(nn.Module):
         return scores.transpose(1, 2)
 
 
+def on_device(examples: Examples) -> Examples:
+    return {column: values.to(DEVICE) for column, values in examples.items()}
+
+
 def images(title: str, config: Model, plain: nn.Module, names: tuple[str, ...], clients: int) -> Workload:
     """Return a workload of clients with 60 images of 28 x 28 pixels, batch 10, one epoch."""
     rng = torch_rng(0, title)
     cohort = tuple(
-        {"x": torch.rand(60, 1, 28, 28, generator=rng), "y": torch.randint(10, (60,), generator=rng)}
+        on_device({"x": torch.rand(60, 1, 28, 28, generator=rng), "y": torch.randint(10, (60,), generator=rng)})
         for _ in range(clients)
     )
     model = build_network(config, (1, 28, 28), 10, False)
@@ -104,7 +108,9 @@ def fully_connected(clients: int = 10) -> Workload:
 def next_word(clients: int = 5) -> Workload:
     """W3: clients of 64 sentences of 16 tokens, batch 16, the LM with a vocabulary of 5000."""
     rng = torch_rng(0, "W3")
-    cohort = tuple({c: torch.randint(5000, (64, 16), generator=rng) for c in ("x", "y")} for _ in range(clients))
+    cohort = tuple(
+        on_device({c: torch.randint(5000, (64, 16), generator=rng) for c in ("x", "y")}) for _ in range(clients)
+    )
     names = ("embedding.weight", "lstm.weight_ih", "lstm.weight_hh", "lstm.bias", "", "head.weight", "head.bias")
     training = LocalTraining(epochs=1, batch_size=16, lr=1.0)
     model = build_network(NextWordLstm(), (16,), 5000, False)
