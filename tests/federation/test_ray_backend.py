@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ import torch
 
 from fedprint.federation.backends import make_backend, open_backend
 from fedprint.models.dual_head import DualHead
-from fedprint.types import ClientJob, ClientResult, FedprintError, LocalTraining
+from fedprint.types import ClientJob, ClientResult, FedprintError
 
 LONG = replace(cases.TRAINING, epochs=150)
 """Local training that takes long enough to be killed in it."""

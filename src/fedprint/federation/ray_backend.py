@@ -71,9 +71,10 @@ class RayBackend:
         join()
         import ray
 
-        self._ray, self._block = ray, block
+        self._ray: Any = ray
+        self._block = block
         gpu = next(model.parameters()).device.type == "cuda"
-        found = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        found = self._ray.cluster_resources()
         self._workers = workers or max(1, int(found.get("GPU" if gpu else "CPU", 1)))
         options = ray.remote(num_cpus=1, num_gpus=1 if gpu else 0, scheduling_strategy="SPREAD")
         self._remote: Any = options(Worker)

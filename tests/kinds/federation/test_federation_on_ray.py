@@ -20,7 +20,7 @@ DEFENCES = [{"name": "dp-fedavg", "clip": 1.0, "z": 0.1}, {"name": "spn", "bits"
 
 
 def written(root: Path, pool: Pool, backend: str) -> dict[str, bytes]:
-    """Train in the lab, in a confined process of ``pool``; return all that holds no times and not the backend's name."""
+    """Train in the lab, in a confined process of ``pool``; return what holds no times and no backend's name."""
     federation = {**TINY["federation"], "rounds": 4, "backend": backend, "central_epochs": 0}
     values = {**TINY, "name": "tiny", "federation": federation, "defences": DEFENCES}
     with Lab(root=root, pool=pool, keep=True) as lab:
