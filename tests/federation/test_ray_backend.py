@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +16,10 @@ import pytest
 import torch
 
 from fedprint.federation.backends import make_backend, open_backend
+from fedprint.federation.ray_backend import RayBackend
+from fedprint.models.base import FedModule
 from fedprint.models.dual_head import DualHead
-from fedprint.types import ClientJob, ClientResult, FedprintError
+from fedprint.types import Backend, ClientJob, ClientResult, FedprintError
 
 LONG = replace(cases.TRAINING, epochs=150)
 """Local training that takes long enough to be killed in it."""
@@ -31,12 +34,8 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def jobs(t: int = 0, kind: str = "cnn") -> list[ClientJob]:
-    return [ClientJob(device_id=d.device_id, examples=d.examples, seed=10 * t + i) for i, d in enumerate(devices(kind))]
-
-
-def devices(kind: str) -> tuple[cases.Device, ...]:
-    return cases.devices(kind)
+def jobs(kind: str = "cnn") -> list[ClientJob]:
+    return [ClientJob(device_id=d.device_id, examples=d.examples, seed=i) for i, d in enumerate(cases.devices(kind))]
 
 
 def same_bits(a: Sequence[ClientResult], b: Sequence[ClientResult]) -> bool:
@@ -92,7 +91,7 @@ def secret() -> tuple[DualHead, list[ClientJob]]:
     """Return a network with secret heads and jobs of clients, every second of which has one."""
     net = DualHead(cases.model("mlp"), bits=4, alpha1=0.5, margin=1.0)
     found = []
-    for i, job in enumerate(jobs(kind="mlp")):
+    for i, job in enumerate(jobs("mlp")):
         n = len(job.examples["y"])
         code = {"code": torch.ones(n, 4), "code_weight": torch.full((n,), 0.5)} if i % 2 else {}
         private = net.draw_private(torch.Generator().manual_seed(i)) if code else {}
@@ -131,7 +130,8 @@ def test_a_round_on_several_nodes_outlives_one_of_them(nodes: int, monkeypatch: 
         workers = [cluster.add_node(num_cpus=1) for _ in range(nodes)]
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
         with open_backend("ray:vectorised:3", net) as backend, ThreadPoolExecutor(1) as thread:
-            assert same_bits(list(backend.run(few, params, cases.TRAINING)), first(net, few))
+            short = list(make_backend("vectorised:3", net).run(few, params, cases.TRAINING))
+            assert same_bits(list(backend.run(few, params, cases.TRAINING)), short)
             results = thread.submit(lambda: list(backend.run(few, params, LONG)))
             soon(training)
             cluster.remove_node(workers[0], allow_graceful=False)
@@ -140,10 +140,6 @@ def test_a_round_on_several_nodes_outlives_one_of_them(nodes: int, monkeypatch: 
             assert same_bits(results.result(), expected)
     finally:
         cluster.shutdown()
-
-
-def first(net: torch.nn.Module, few: Sequence[ClientJob]) -> list[ClientResult]:
-    return list(make_backend("vectorised:3", net).run(few, cases.start(net), cases.TRAINING))
 
 
 @pytest.mark.slow
@@ -159,7 +155,7 @@ def test_a_cluster_without_room_is_an_error_with_the_remedy(monkeypatch: pytest.
             open_backend("ray:1", net) as backend,
             pytest.raises(FedprintError, match=r"no worker found room .* lower number"),
         ):
-            list(backend.run(jobs(kind="mlp"), cases.start(net), cases.TRAINING))
+            list(backend.run(jobs("mlp"), cases.start(net), cases.TRAINING))
     finally:
         cluster.shutdown()
 
@@ -169,3 +165,32 @@ def test_without_ray_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(FedprintError, match=r"pip install 'fedprint\[ray\]'"):
         make_backend("ray", cases.model("mlp"))
+
+
+@pytest.mark.slow
+def test_clients_that_end_every_worker_are_an_error() -> None:
+    def deadly(model: FedModule) -> Backend:
+        class Deadly:
+            name = "deadly"
+
+            def run(self, *_: object) -> Iterator[ClientResult]:
+                os._exit(1)
+
+        return Deadly()
+
+    net = cases.model("mlp")
+    with (
+        RayBackend(net, deadly, block=1, workers=1) as backend,
+        pytest.raises(FedprintError, match="workers are lost again and again"),
+    ):
+        list(backend.run(jobs("mlp"), cases.start(net), cases.TRAINING))
+
+
+@pytest.mark.slow
+def test_the_programs_own_error_is_raised_at_once() -> None:
+    def broken(model: FedModule) -> Backend:
+        raise ValueError("no such executor")
+
+    net = cases.model("mlp")
+    with RayBackend(net, broken, block=1, workers=1) as backend, pytest.raises(ValueError, match="no such executor"):
+        list(backend.run(jobs("mlp"), cases.start(net), cases.TRAINING))

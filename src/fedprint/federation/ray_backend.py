@@ -34,7 +34,7 @@ Make = Callable[[FedModule], Backend]
 ROOM_S = 300.0
 """How long a federation without any worker waits for room in the cluster."""
 LOST_AT_MOST = 3
-"""How often in a row every worker may be lost."""
+"""How often every worker may be lost before a block is trained."""
 AT_A_TIME = 2
 """Blocks of one worker: one that it trains, and one that waits there so that it never does."""
 
@@ -81,8 +81,7 @@ class RayBackend:
         self._recipe = (make, ray.put(copy.deepcopy(model).cpu()))
         self._examples: dict[str, tuple[Examples, Any]] = {}
         self._starting: dict[Any, Any] = {}
-        self._alive: set[Any] = set()
-        self._free: list[Any] = []
+        self._load: dict[Any, int] = {}  # how many blocks each worker has that is there
         self._lost = 0
         for _ in range(self._workers):
             self._start()
@@ -93,7 +92,7 @@ class RayBackend:
 
     def __exit__(self, *error: object) -> None:
         """End the workers and leave the cluster."""
-        for worker in (*self._alive, *self._starting.values()):
+        for worker in (*self._load, *self._starting.values()):
             self._ray.kill(worker)
         leave()
 
@@ -106,22 +105,30 @@ class RayBackend:
         sent: dict[Any, tuple[Any, list[int]]] = {}
         results: dict[int, ClientResult] = {}
         while waiting or sent:
-            while waiting and self._free:
-                worker, block = self._free.pop(0), waiting.popleft()
+            while waiting and (worker := self._idlest()) is not None:
+                block = waiting.popleft()
+                self._load[worker] += 1
                 sent[worker.train.remote(shared, training, [self._sent(jobs[i]) for i in block])] = worker, block
             for reference in self._ended(sent):
                 worker, block = sent.pop(reference)
                 trained = self._received(worker, reference)
                 if trained is None:
                     waiting.appendleft(block)
-                else:
-                    results |= {i: _result(jobs[i], one, where) for i, one in zip(block, trained, strict=True)}
-                    self._free += [worker]
+                    continue
+                results |= {i: _result(jobs[i], one, where) for i, one in zip(block, trained, strict=True)}
+                self._lost = 0
+                if worker in self._load:
+                    self._load[worker] -= 1
         return (results[i] for i in range(len(jobs)))
 
     def _start(self) -> None:
-        worker = self._remote.remote(*self._recipe)
-        self._starting[worker.ready.remote()] = worker
+        worker = self._remote.remote()
+        self._starting[worker.prepare.remote(*self._recipe)] = worker
+
+    def _idlest(self) -> Any:
+        """Return the worker with the fewest blocks, None where all have enough."""
+        worker = min(self._load, key=self._load.__getitem__, default=None)
+        return None if worker is None or self._load[worker] == AT_A_TIME else worker
 
     def _ended(self, sent: Mapping[Any, object]) -> list[Any]:
         """Wait for some of the blocks that are ``sent``, and take in the workers that have started meanwhile."""
@@ -133,9 +140,8 @@ class RayBackend:
             )
         for reference in [one for one in done if one in self._starting]:
             worker = self._starting.pop(reference)
-            self._alive.add(worker)
-            if self._received(worker, reference) is not None:
-                self._free += [worker] * AT_A_TIME
+            self._load[worker] = 0
+            self._received(worker, reference)
         return [one for one in done if one in sent]
 
     def _received(self, worker: Any, reference: Any) -> Any:
@@ -143,20 +149,16 @@ class RayBackend:
         from ray.exceptions import RayError, RayTaskError
 
         try:
-            answer = self._ray.get(reference)
+            return self._ray.get(reference)
         except RayTaskError:
             raise  # the program's own fault
         except RayError as error:
-            if worker in self._alive:
-                self._alive.remove(worker)
-                self._free = [one for one in self._free if one != worker]
+            if self._load.pop(worker, None) is not None:
                 self._lost += 1
                 if self._lost > LOST_AT_MOST * self._workers:
                     raise FedprintError(f"federation.backend: workers are lost again and again: {error}") from None
                 self._start()
             return None
-        self._lost = 0
-        return answer
 
     def _sent(self, job: ClientJob) -> Sent:
         known = self._examples.get(job.device_id)
@@ -169,7 +171,8 @@ class RayBackend:
 class Worker:
     """In a process of Ray: a local executor, and the examples of the clients that it has trained."""
 
-    def __init__(self, make: Make, model: FedModule) -> None:
+    def prepare(self, make: Make, model: FedModule) -> None:
+        """Make the executor; no part of ``__init__``, whose errors look like a lost worker's."""
         torch.set_num_threads(1)  # as in a stage: the order of additions must not depend on the machine's cores
         keep_freed_memory()
         # Arrays from other processes cannot be written, and no executor writes to what it receives.
@@ -177,10 +180,6 @@ class Worker:
         self._backend = make(model)
         self._where = next(model.parameters()).device
         self._held: dict[Any, Examples] = {}
-
-    def ready(self) -> bool:
-        """Return once the worker can train."""
-        return True
 
     def train(self, shared: Arrays, training: LocalTraining, clients: Sequence[Sent]) -> list[Trained]:
         """Train the clients from the ``shared`` parameters."""
