@@ -21,7 +21,7 @@ from fedprint.models.base import FedModule
 from fedprint.models.dual_head import DualHead
 from fedprint.types import Backend, ClientJob, ClientResult, FedprintError
 
-LONG = replace(cases.TRAINING, epochs=150)
+LONG = replace(cases.TRAINING, epochs=40)
 """Local training that takes long enough to be killed in it."""
 
 
@@ -58,7 +58,7 @@ def training() -> list[psutil.Process]:
     return found
 
 
-def soon(condition: Callable[[], object], seconds: float = 120) -> None:
+def soon(condition: Callable[[], object], seconds: float = 900) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "nothing happened"

@@ -31,7 +31,7 @@ Arrays = Mapping[str, NDArray[Any]]
 Make = Callable[[FedModule], Backend]
 """Returns the local executor for a copy of the model that lies on a CPU, on the processor that it should use."""
 
-ROOM_S = 300.0
+ROOM_S = 900.0
 """How long a federation without any worker waits for room in the cluster."""
 LOST_AT_MOST = 3
 """How often every worker may be lost before a block is trained."""
