@@ -235,7 +235,7 @@ def on_one_machine(name: str) -> str:
 def _on_ray(model: FedModule, executor: str, workers: int | None) -> Backend:
     from fedprint.federation.ray_backend import RayBackend  # late: Ray is an extra
 
-    block = 1 if executor == "sequential" else int(executor.partition(":")[2] or default_block())
+    block = None if executor == "sequential" else int(executor.partition(":")[2] or default_block())
     return RayBackend(model, partial(_on_worker, executor, next(model.parameters()).is_cuda), block, workers)
 
 
