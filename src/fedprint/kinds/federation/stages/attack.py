@@ -173,7 +173,7 @@ def _write(
         {
             **summary,
             "options": list(questions.options),
-            "subjects": [int(questions.subjects[place]) for place in asked],
+            "subjects": [int(questions.subjects[row]) for row in asked],
             "rounds": index["round"].tolist(),
             "senders": senders,
             "devices": sorted(set(senders)),
