@@ -62,3 +62,23 @@ def test_attacking_what_was_not_recorded_says_what_to_give(
     assert _fedprint(monkeypatch, "attack", name) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and name.partition("/")[2] in error
+
+
+@pytest.mark.parametrize("command", ["attack", "reconstruct"])
+def test_an_address_without_a_cluster_to_run_on_is_refused(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert _fedprint(monkeypatch, command, "tiny", "--address", "10.0.0.1:6379") == 2
+    assert "--address 10.0.0.1:6379 needs --pool ray" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_attack_on_ray_finds_what_one_on_this_machine_finds(
+    ran: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed")
+    rows = []
+    for pool in ("local", "ray"):
+        assert _fedprint(monkeypatch, "attack", "tiny", "--pool", pool, "--out", str(tmp_path / pool)) == 0
+        rows.append((tmp_path / pool / "evaluation" / "rows.jsonl").read_bytes())
+    assert rows[0] == rows[1]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 import federation_cases as cases
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from fedprint import params as algebra
-from fedprint.federation.backends import best_device, default_block, make_backend, trial
+from fedprint.federation.backends import best_device, default_block, make_backend, on_one_machine, trial
+from fedprint.kinds.federation.config import FederationConfig
 from fedprint.types import ClientJob, ClientResult, Examples, FedprintError, LocalTraining, Params
 
 OTHERS = ("threaded:3", "vectorised", "vectorised:1", "vectorised:3", "vectorised:100")
@@ -160,12 +163,25 @@ def test_the_trial_times_every_candidate_and_moves_nothing() -> None:
     assert all(make_backend(name, net).name == name.partition(":")[0] for name in seconds)
 
 
-@pytest.mark.parametrize("name", ["fast", "vectorised:x", "vectorised:0", "sequential:2", "threaded:0", ""])
+UNKNOWN = ("fast", "vectorised:x", "vectorised:0", "sequential:2", "threaded:0", "", "ray:0", "ray:threaded", "ray:2:")
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
 def test_an_unknown_backend_is_named_with_the_choices(name: str) -> None:
-    with pytest.raises(
-        FedprintError, match=rf"'{name}'; use sequential, threaded\[:WORKERS\], vectorised\[:BLOCK\] or auto"
-    ):
+    choices = "sequential, threaded[:WORKERS], vectorised[:BLOCK], ray[:WORKERS][:EXECUTOR] or auto"
+    with pytest.raises(FedprintError, match=re.escape(f"'{name}'; use {choices}")):
         make_backend(name, cases.model("cnn"))
+
+
+def test_a_configuration_takes_the_backends_that_exist() -> None:
+    names = ("auto", "sequential", "threaded", "threaded:2", "vectorised", "vectorised:8")
+    on_ray = ("ray", "ray:2", "ray:sequential", "ray:vectorised", "ray:2:sequential", "ray:2:vectorised:8")
+    assert all(FederationConfig(backend=name).backend == name for name in (*names, *on_ray))
+    for name in UNKNOWN:
+        with pytest.raises(ValidationError):
+            FederationConfig(backend=name)
+    executors = ("vectorised", "vectorised", "sequential", "vectorised", "sequential", "vectorised:8")
+    assert tuple(map(on_one_machine, (*names, *on_ray))) == (*names, *executors)
 
 
 def test_a_gpu_rounds_as_a_processor_does_and_stacks_more(monkeypatch: pytest.MonkeyPatch) -> None:

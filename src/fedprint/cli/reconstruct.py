@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from fedprint.cli.options import Assignments, Recorded
+from fedprint.cli.options import Address, Assignments, Recorded, Where, pool_of
 
 EPILOG = "Example: fedprint reconstruct writers-fedsgd --set updates=16 --set attack.evaluations=800"
 
@@ -18,12 +18,15 @@ def reconstruct(
     out: Annotated[
         Optional[Path], typer.Option("--out", help="Where results go (default: work/reconstructions/...).")
     ] = None,
+    pool: Where = "local",
+    address: Address = None,
 ) -> None:
     """Reconstruct images from recorded updates, trace them, and find which images the updates hold."""
     from rich.console import Console
 
-    from fedprint.kinds.reconstruction.command import run_recorded
+    with pool_of(pool, address) as open_pool:  # first: it imports while this process does
+        from fedprint.kinds.reconstruction.command import run_recorded
 
-    table, folder = run_recorded(store, assign or [], out)
+        table, folder = run_recorded(store, assign or [], out, open_pool)
     Console().print(table)
     print(f"Results: {folder}")

@@ -1,4 +1,4 @@
-"""Three backends that run client jobs with equal results, and a timing that finds the fastest."""
+"""Backends that run client jobs with equal results, and a timing that finds the fastest (on Ray: ray_backend.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 
 import torch
@@ -18,7 +20,7 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from fedprint.data.examples import INPUTS, num_examples, take
-from fedprint.federation.client import epochs, noise_rng, noised, train_client
+from fedprint.federation.client import blocks, epochs, noise_rng, noised, train_client
 from fedprint.federation.local_optimisers import Stepper
 from fedprint.lab.machine import cores
 from fedprint.models.base import FedModule
@@ -109,17 +111,10 @@ class Vectorised:
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``; results come in job order."""
         results: dict[int, ClientResult] = {}
-        for chosen in self._blocks(jobs):
+        for chosen in blocks(jobs, self.block):
             for i, result in zip(chosen, self._run_block([jobs[i] for i in chosen], params, training), strict=True):
                 results[i] = result
         return (results[i] for i in range(len(jobs)))
-
-    def _blocks(self, jobs: Sequence[ClientJob]) -> Iterator[list[int]]:
-        """Yield positions of jobs of similar size; jobs with and without private parameters are not mixed."""
-        by_size = sorted(range(len(jobs)), key=lambda i: num_examples(jobs[i].examples))
-        for private in (False, True):
-            alike = [i for i in by_size if bool(jobs[i].private) is private]
-            yield from (alike[start : start + self.block] for start in range(0, len(alike), self.block))
 
     def _run_block(self, jobs: list[ClientJob], params: Params, training: LocalTraining) -> list[ClientResult]:
         data = _rows(jobs)
@@ -198,10 +193,14 @@ def _unstack(
     ]
 
 
-def make_backend(name: str, model: FedModule) -> Backend:
-    """Return the backend of a name: ``sequential``, ``threaded[:WORKERS]`` or ``vectorised[:BLOCK]``.
+_ON_RAY = r"(sequential|vectorised(?::[1-9]\d*)?)"
 
-    Workers default to the available cores, a block to 8 clients on a CPU and 64 on a GPU.
+
+def make_backend(name: str, model: FedModule) -> Backend:
+    """Return the backend of a name: ``sequential``, ``threaded[:WORKERS]``, ``vectorised[:BLOCK]`` or one on Ray.
+
+    Workers default to the available cores, a block to 8 clients on a CPU and 64 on a GPU. ``ray[:WORKERS][:EXECUTOR]``
+    is opened by :func:`open_backend`; its executor is ``sequential`` or, by default, ``vectorised``.
     """
     if name == "sequential":
         return Sequential(model)
@@ -212,9 +211,36 @@ def make_backend(name: str, model: FedModule) -> Backend:
             if kind == "threaded"
             else Vectorised(model, int(number or default_block()))
         )
+    if match := re.fullmatch(rf"ray(?::([1-9]\d*))?(?::{_ON_RAY})?", name):
+        return _on_ray(model, match[2] or "vectorised", int(match[1]) if match[1] else None)
     raise FedprintError(
-        f"federation.backend: unknown backend '{name}'; use sequential, threaded[:WORKERS], vectorised[:BLOCK] or auto"
+        f"federation.backend: unknown backend '{name}'; use sequential, threaded[:WORKERS], vectorised[:BLOCK], "
+        "ray[:WORKERS][:EXECUTOR] or auto"
     )
+
+
+@contextmanager
+def open_backend(name: str, model: FedModule) -> Iterator[Backend]:
+    """Yield the backend of a name; one on Ray leaves its cluster at the end."""
+    backend = make_backend(name, model)
+    with backend if isinstance(backend, AbstractContextManager) else nullcontext(backend) as opened:
+        yield opened
+
+
+def on_one_machine(name: str) -> str:
+    """Return the executor that trains the clients of a backend: that of its workers, if it is one on Ray."""
+    return re.sub(r"^ray(:\d+)?:?", "", name) or "vectorised"
+
+
+def _on_ray(model: FedModule, executor: str, workers: int | None) -> Backend:
+    from fedprint.federation.ray_backend import RayBackend  # late: Ray is an extra
+
+    block = 1 if executor == "sequential" else int(executor.partition(":")[2] or default_block())
+    return RayBackend(model, partial(_on_worker, executor, next(model.parameters()).is_cuda), block, workers)
+
+
+def _on_worker(executor: str, gpu: bool, model: FedModule) -> Backend:
+    return make_backend(executor, model.to(best_device() if gpu else "cpu"))
 
 
 TRIAL_BATCHES = 2

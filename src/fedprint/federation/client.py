@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from fedprint.data.examples import INPUTS, gathered
+from fedprint.data.examples import INPUTS, gathered, num_examples
 from fedprint.federation.local_optimisers import Stepper
 from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining, Params
@@ -27,6 +27,14 @@ def batch_schedule(n: int, training: LocalTraining, seed: int) -> list[Tensor]:
     The order of each epoch is cut into batches of ``batch_size``; the last one may be shorter and is never empty.
     """
     return [batch for order in epochs(n, training, seed) for batch in torch.split(order, training.batch_size)]
+
+
+def blocks(jobs: Sequence[ClientJob], size: int) -> Iterator[list[int]]:
+    """Yield positions of ``size`` jobs of similar size; jobs with and without private parameters are not mixed."""
+    by_size = sorted(range(len(jobs)), key=lambda i: num_examples(jobs[i].examples))
+    for private in (False, True):
+        alike = [i for i in by_size if bool(jobs[i].private) is private]
+        yield from (alike[start : start + size] for start in range(0, len(alike), size))
 
 
 def train_client(

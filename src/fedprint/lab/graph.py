@@ -37,7 +37,8 @@ class Stage:
     (None: all of them), ``code`` the sources below src/fedprint that its numbers depend on. ``data`` lets it open the
     data folder, ``files`` those that settings name. A killed stage that ``resumes`` finds its unfinished outputs again.
     Stages after a ``settled`` one depend on what it wrote, not on how (a choice that a trial made). ``heavy`` outputs
-    are dropped after the job, unless updates are to be kept.
+    are dropped after the job, unless updates are to be kept. ``connects`` is ``module:function``, called with the
+    configuration before the process is confined, to connect to a service whose files the stage may not open.
     """
 
     name: str
@@ -51,12 +52,17 @@ class Stage:
     resumes: bool = False
     settled: bool = False
     heavy: bool = False
+    connects: str | None = None
 
     def function(self) -> Callable[[Task], Any]:
         """Import and return the function; late, because each stage needs other libraries."""
-        module, _, name = self.run.partition(":")
-        function: Callable[[Task], Any] = getattr(import_module(module), name)
+        function: Callable[[Task], Any] = _named(self.run)
         return function
+
+    def connect(self, config: Settings) -> None:
+        """Connect to the service that the stage uses, if the configuration asks for it."""
+        if self.connects is not None:
+            _named(self.connects)(config)
 
 
 @dataclass(frozen=True)
@@ -113,8 +119,7 @@ class Work:
     @staticmethod
     def named(path: str) -> Work:
         """Return the value at ``module:NAME``."""
-        module, _, name = path.partition(":")
-        work: Work = getattr(import_module(module), name)
+        work: Work = _named(path)
         return work
 
 
@@ -171,3 +176,8 @@ class Task:
         """Send metrics (name, value, step) to the process that tracks the run."""
         if points:
             self.send({"metrics": [list(point) for point in points]})
+
+
+def _named(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

@@ -403,6 +403,7 @@ def perform(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) 
         scratch=Path(call["scratch"]),
         send=send,
     )
+    stage.connect(config)
     if not confine([Path(path) for path in call["read"]], [Path(path) for path in call["write"]], name=stage.name):
         send({"unguarded": _ONLY_PYTHON})
     function(task)

@@ -18,10 +18,12 @@ from fedprint.attacks.inversion.simulate import LocalSteps
 from fedprint.data.formats.describe import write_table
 from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import Row, read_measurements
+from fedprint.kinds import PRELOADED
 from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.reconstruction.command import run_recorded, settings_of
 from fedprint.kinds.reconstruction.stages import IMAGES, ROWS
 from fedprint.lab.graph import Task
+from fedprint.lab.workers.ray_pool import RayPool
 from fedprint.rng import torch_rng
 
 GRADIENTS: Mapping[str, Any] = {
@@ -83,6 +85,16 @@ def test_images_labels_and_senders_come_back(project: Project, values: Mapping[s
     assert value(rows, "label_accuracy") == 1
     assert value(rows, "example_membership_auc", attack="alignment") > 0.6
     assert {row["adversary"] for row in rows} == {"naive"}, "without a defence both adversaries are one"
+
+
+@pytest.mark.slow
+def test_ray_reconstructs_what_this_machine_does(project: Project, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed")
+    task = recorded(project, GRADIENTS)
+    settings = ["updates=2", "public=8", "strangers=8", "attack.evaluations=100"]
+    with RayPool(PRELOADED) as pool:
+        _, folder = run_recorded(task.scratch.parent, settings, tmp_path / "ray", pool)
+    assert read_measurements(folder / ROWS) == rows_of(task, *settings)
 
 
 def test_local_steps_are_unrolled_in_several_orders(project: Project) -> None:

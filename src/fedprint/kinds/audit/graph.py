@@ -25,6 +25,7 @@ AUDIT = Graph(
             settings=("model", "federation", "store", "defences", "threat.defended", "audit"),
             code=(*FEDERATE.code, "kinds/audit/stage.py", "kinds/audit/config.py", "kinds/audit/results.py", "audit"),
             files=True,
+            connects=FEDERATE.connects,
         ),
     )
 )

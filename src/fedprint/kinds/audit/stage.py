@@ -6,7 +6,7 @@ from fedprint.accounting.budget import Budget
 from fedprint.audit.run import Audit, audit
 from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.prepared import load_meta, load_users
-from fedprint.federation.backends import make_backend
+from fedprint.federation.backends import open_backend
 from fedprint.federation.privacy import budget_accountant
 from fedprint.kinds.audit.config import auditable
 from fedprint.kinds.audit.results import as_values
@@ -37,12 +37,13 @@ def audit_task(task: Task) -> Audit:
     # noise of its own: an audit trains what a run of this seed has trained, with canaries
     plan = build.make_plan(config, len(devices), seed, f"audit-{build.store_identity(config, meta)}-{task.prior}")
     defence, setting = auditable(config), config.audit.at(task.seed)
-    return audit(
-        devices=devices,
-        backend=make_backend(read_json(task.at("executor") / "executor.json")["backend"], model),
-        initial=build.parameters_of(model),
-        plan=plan,
-        defence=defence,
-        accountant=budget_accountant(defence.budget or Budget(delta=setting.delta), plan.sampling),
-        setting=setting,
-    )
+    with open_backend(read_json(task.at("executor") / "executor.json")["backend"], model) as backend:
+        return audit(
+            devices=devices,
+            backend=backend,
+            initial=build.parameters_of(model),
+            plan=plan,
+            defence=defence,
+            accountant=budget_accountant(defence.budget or Budget(delta=setting.delta), plan.sampling),
+            setting=setting,
+        )

@@ -55,6 +55,7 @@ TRAIN = Stage(
         "store",
         "federation",
     ),
+    connects=f"{_STAGES}:connect",
 )
 CLIENTS = Graph((draw_stage(f"{_STAGES}:draw", ("data", "data_seed"), (f"{_HERE}stages.py",)), CHOOSE, TRAIN))
 

@@ -9,9 +9,11 @@ import torch
 
 from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.formats.locate import data_root
+from fedprint.kinds.clients.config import SweepSettings
 from fedprint.kinds.clients.training import fastest, trained
 from fedprint.kinds.images import draw_images, is_small, read_images, write_hits, write_model
 from fedprint.lab.graph import Task
+from fedprint.lab.workers.ray_cluster import join
 
 
 def draw(task: Task) -> None:
@@ -27,6 +29,12 @@ def choose(task: Task) -> None:
         name = fastest(task.config, task.config.data.load(data_root(None), task.config.data_seed))
         print(f"executor: {name}", file=sys.stderr, flush=True)
     write_json(task.at("executor") / "executor.json", {"backend": name})
+
+
+def connect(config: SweepSettings) -> None:
+    """Join the Ray cluster before the stage is confined, where clients train on one."""
+    if config.training.backend.startswith("ray"):
+        join()
 
 
 def train(task: Task) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.defences.points import defend_data
-from fedprint.federation.backends import best_device, default_block, make_backend, trial
+from fedprint.federation.backends import best_device, default_block, open_backend, trial
 from fedprint.federation.client_state import ClientMemory
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.standalone import train_alone
@@ -55,12 +55,12 @@ def trained(
         if isinstance(model, DualHead)
         else None
     )
-    executor = make_backend(backend, model)
-    if settings.method.alone:
-        # A device at a time, so the test set is scored before the next one's training moves the shared module.
-        alone = train_alone(devices, plan, executor, initial, private)
-        return np.asarray(np.stack([_hits(model, params, images, device) for _, params in alone]).mean(0)), None
-    params = train_together(devices, plan, executor, initial, defences, private, on_round)
+    with open_backend(backend, model) as executor:
+        if settings.method.alone:
+            # A device at a time, so the test set is scored before the next one's training moves the shared module.
+            alone = train_alone(devices, plan, executor, initial, private)
+            return np.asarray(np.stack([_hits(model, params, images, device) for _, params in alone]).mean(0)), None
+        params = train_together(devices, plan, executor, initial, defences, private, on_round)
     return _hits(model, params, images, device), params
 
 

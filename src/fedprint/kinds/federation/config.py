@@ -46,7 +46,8 @@ from fedprint.types import (
     UpdateDefence,
 )
 
-BACKENDS = r"^(auto|sequential|(threaded|vectorised)(:[1-9][0-9]*)?)$"
+_NUMBER = "(:[1-9][0-9]*)?"
+BACKENDS = rf"^(auto|(ray{_NUMBER}:)?(sequential|vectorised{_NUMBER})|(threaded|ray){_NUMBER})$"
 """What may train clients (federation/backends.py)."""
 
 Entries = TypeVar("Entries", bound=tuple[object, ...])

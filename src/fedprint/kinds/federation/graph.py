@@ -62,6 +62,7 @@ FEDERATE = Stage(
     files=True,
     resumes=True,
     heavy=True,
+    connects=f"{_STAGES}.federate:connect",
 )
 ASK = Stage(
     name="ask",

@@ -17,7 +17,7 @@ from fedprint.data.examples import num_examples
 from fedprint.data.formats.locate import data_root
 from fedprint.data.prepared import meta_of
 from fedprint.data.splits import split_users
-from fedprint.federation.backends import best_device, make_backend
+from fedprint.federation.backends import best_device, make_backend, on_one_machine
 from fedprint.kinds.base import Costs
 from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.building.effort import effort_of
@@ -142,7 +142,7 @@ def sample(config: Experiment) -> Sample:
     timed = trainees.devices[:: math.ceil(len(trainees.devices) / TIMED)]
     jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in timed]
     name = "sequential" if config.federation.backend == "auto" else config.federation.backend
-    backend, training = make_backend(name, trainees.model), config.federation.local_training()
+    backend, training = make_backend(on_one_machine(name), trainees.model), config.federation.local_training()
     list(backend.run(jobs[:1], trainees.params, training))  # the first call warms up
     # processor time on a CPU: the other load of the machine is no cost of the run
     clock = time.perf_counter if best_device() == "cuda" else time.process_time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from rich.table import Table
@@ -20,22 +20,25 @@ from fedprint.kinds.laboratory import lab_in
 from fedprint.lab.graph import Job, Stage
 from fedprint.lab.project import find_root
 from fedprint.lab.runner import file_name
-from fedprint.lab.workers.pool import LocalPool
+from fedprint.lab.workers.pool import LocalPool, Pool
 
 AGAIN = (ATTACK, ANALYSE, EVALUATE)
 CHANGEABLE = ("attacks", "selection", "evaluation")
 
 
-def reattack(store: Path | str, assignments: Sequence[str], out: Path | None) -> tuple[Table, Path]:
+def reattack(
+    store: Path | str, assignments: Sequence[str], out: Path | None, pool: Pool | None = None
+) -> tuple[Table, Path]:
     """Attack and evaluate a ``store`` (see :func:`open_finished`); return a table and the results' folder.
 
-    Only settings of the attack and the evaluation may be changed: the records stay as they are.
+    Only settings of the attack and the evaluation may be changed: the records stay as they are. Stages run in an open
+    ``pool``, by default on this machine.
     """
     root = find_root()
     recorded = open_finished(root, store)
     config = _changed(recorded.config, assignments, str(store))
     results = out or root / "work" / "attacks" / file_name(f"{recorded.name}-{config.digest()}")
-    with on_finished(root, recorded, recorded.job(config), AGAIN, title="attack") as made:
+    with on_finished(root, recorded, recorded.job(config), AGAIN, title="attack", pool=pool) as made:
         for name in (output for stage in AGAIN for output in stage.outputs):
             replace_folder(made[name], results / name)
     return _table(read_measurements(results / "evaluation" / "rows.jsonl"), recorded.name), results
@@ -43,13 +46,17 @@ def reattack(store: Path | str, assignments: Sequence[str], out: Path | None) ->
 
 @contextmanager
 def on_finished(
-    root: Path, recorded: Finished, job: Job, stages: Sequence[Stage], *, title: str
+    root: Path, recorded: Finished, job: Job, stages: Sequence[Stage], *, title: str, pool: Pool | None
 ) -> Iterator[Mapping[str, Path]]:
     """Run stages of a job on the outputs of a finished federation; the caller owns their outputs until the block ends.
 
-    Each stage runs in a process that can open its inputs alone. Raises FedprintError.
+    Each stage runs in an open ``pool`` (None: on this machine), where it can open its inputs alone. Raises
+    FedprintError.
     """
-    with LocalPool(PRELOADED) as pool, lab_in(root, pool, tracker=None) as lab:
+    with (
+        nullcontext(pool) if pool else LocalPool(PRELOADED) as running,
+        lab_in(root, running, tracker=None) as lab,
+    ):
         paths = dict(recorded.outputs)
         if any(output not in paths for output in ASK.outputs):
             # Of a point that was finished before its updates were kept, the questions are gone.

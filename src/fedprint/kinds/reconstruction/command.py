@@ -18,15 +18,21 @@ from fedprint.kinds.reconstruction.settings import RecordedInversion, RecordedSe
 from fedprint.kinds.reconstruction.stages import RECORDED, RECORDED_WORK, ROWS
 from fedprint.lab.project import find_root
 from fedprint.lab.runner import file_name
+from fedprint.lab.workers.pool import Pool
 
 
-def run_recorded(store: Path | str, assignments: Sequence[str], out: Path | None) -> tuple[Table, Path]:
-    """Attack the updates of a finished run; return a table of the main numbers and the folder of all of them."""
+def run_recorded(
+    store: Path | str, assignments: Sequence[str], out: Path | None, pool: Pool | None = None
+) -> tuple[Table, Path]:
+    """Attack the updates of a finished run; return a table of the main numbers and the folder of all of them.
+
+    Stages run in an open ``pool``, by default on this machine.
+    """
     root = find_root()
     recorded, config = open_finished(root, store), settings_of(assignments)
     folder = out or root / "work" / "reconstructions" / file_name(f"{recorded.name}-{config.digest()}")
     job = recorded.job(RecordedSettings(experiment=recorded.config, inversion=config), RECORDED_WORK)
-    with on_finished(root, recorded, job, RECORDED, title="reconstruct") as made:
+    with on_finished(root, recorded, job, RECORDED, title="reconstruct", pool=pool) as made:
         folder.mkdir(parents=True, exist_ok=True)
         for file in made["comparison"].iterdir():
             shutil.copyfile(file, folder / file.name)

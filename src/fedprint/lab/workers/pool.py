@@ -23,7 +23,7 @@ from fedprint.lab.workers.forkserver import ONE_THREAD, private_address
 
 Send = Callable[[Mapping[str, Any]], None]
 _START_S = 120.0
-PASSED = ("FEDPRINT_DATA", "DVC_STAGE", "DVC_ROOT")
+PASSED = ("FEDPRINT_DATA", "DVC_STAGE", "DVC_ROOT", "RAY_ADDRESS")
 """Variables of the environment that calls take along: a server may have begun under others."""
 
 

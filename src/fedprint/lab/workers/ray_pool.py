@@ -7,8 +7,6 @@ same JSON, its stage writes the same unfinished entry, and the process that runs
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedprint.errors import FedprintError
 from fedprint.lab.workers.pool import Crashed, LocalPool, Lost, Send, Stopped, conversation, received, request_of
+from fedprint.lab.workers.ray_cluster import ADDRESS, connect
 
 _servers: dict[tuple[str, ...], LocalPool] = {}
 """In a worker of Ray: the fork server of this process, which ends with it."""
@@ -40,19 +38,9 @@ class RayPool:
 
     def __enter__(self) -> RayPool:
         """Connect to the cluster. Raises FedprintError where Ray or the cluster is missing."""
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        try:
-            import ray
-        except ImportError:
-            raise FedprintError("--pool ray needs Ray: pip install 'fedprint[ray]'") from None
-        try:
-            if self.address and self.address != "auto":  # Ray would try for minutes
-                host, _, port = self.address.rpartition(":")
-                socket.create_connection((host, int(port)), timeout=10).close()
-            ray.init(self.address, configure_logging=False, log_to_driver=False, include_dashboard=False)
-        except (OSError, ValueError) as error:
-            remedy = "start one with `ray start --head`, or leave --address out for one on this machine"
-            raise FedprintError(f"no Ray cluster at '{self.address}' ({error}); {remedy}") from None
+        connect(self.address)
+        import ray
+
         found = ray.cluster_resources()  # type: ignore[no-untyped-call]
         self.cpus, self.gpus = int(found.get("CPU", 0)), int(found.get("GPU", 0))
         return self
@@ -107,7 +95,14 @@ class RayPool:
 
 
 def perform_here(modules: tuple[str, ...], request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """In a worker of Ray: run one call in a fork of this worker's server and yield its messages, the result last."""
+    """In a worker of Ray: run one call in a fork of this worker's server and yield its messages, the result last.
+
+    A call that uses Ray itself finds this cluster by the environment.
+    """
+    import ray
+
+    here = {ADDRESS: ray.get_runtime_context().gcs_address}
+    request = {**request, "environment": {**request["environment"], **here}}
     if modules not in _servers:
         _servers[modules] = LocalPool(modules).__enter__()
     for message in conversation(_servers[modules].connected(), request):  # noqa: UP028 (Ray sends to what it iterates)

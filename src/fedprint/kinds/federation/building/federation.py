@@ -15,6 +15,7 @@ from fedprint.data.examples import concat
 from fedprint.defences.points import has_guarantee
 from fedprint.defences.secret_head import secret_head
 from fedprint.defences.secure_aggregation import check_group
+from fedprint.federation.backends import on_one_machine
 from fedprint.federation.client_state import ClientFiles, ClientState
 from fedprint.federation.cohorts import FederationPlan, check_cohort, cohort_size, largest_cohort
 from fedprint.federation.privacy import noise_of_sums, private_defence, rounds_allowed
@@ -86,9 +87,14 @@ def load_parameters(model: FedModule, params: Params) -> None:
 
 
 def store_identity(config: Experiment, meta: Meta) -> str:
-    """Return what names a store but for prior and seed: settings, the files that they name, and the data."""
-    training = config.model_copy(update={"analyses": ()})  # whose files no training reads
-    return f"{config.section_digest(*SECTIONS)}-{files_sha256(training)[:12]}-{meta.sha256[:12]}"
+    """Return what names a store but for prior and seed: settings, the files that they name, and the data.
+
+    A federation on Ray has the store of its executor on one machine.
+    """
+    local = config.federation.model_copy(update={"backend": on_one_machine(config.federation.backend)})
+    # No training reads the files of analyses.
+    training = config.model_copy(update={"analyses": (), "federation": local})
+    return f"{training.section_digest(*SECTIONS)}-{files_sha256(training)[:12]}-{meta.sha256[:12]}"
 
 
 def make_plan(config: Experiment, devices: int, seed: int, condition: str = "") -> FederationPlan:

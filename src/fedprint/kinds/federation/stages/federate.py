@@ -17,7 +17,7 @@ from fedprint.data.dataset import Meta
 from fedprint.data.examples import columns, concat, num_examples, take
 from fedprint.data.formats.files import read_json, replace_folder, write_json
 from fedprint.data.prepared import load_meta, load_users
-from fedprint.federation.backends import best_device, make_backend
+from fedprint.federation.backends import best_device, open_backend
 from fedprint.federation.rounds import RoundReport, federate
 from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.building.model import BUILT_FROM, DESCRIPTION, WEIGHTS
@@ -25,6 +25,7 @@ from fedprint.kinds.federation.building.privacy import open_ledger, write_privac
 from fedprint.kinds.federation.building.protection import protect, strengths, write_overhead
 from fedprint.lab.graph import Task
 from fedprint.lab.progress import Meter, meter
+from fedprint.lab.workers.ray_cluster import join
 from fedprint.models.base import FedModule, quiet_trainer
 from fedprint.models.batches import ShuffledBatches
 from fedprint.models.curves import PipeLogger
@@ -38,6 +39,12 @@ from fedprint.types import Device, Examples, Params, User
 KNN_NEIGHBOURS = 10
 KNN_EXAMPLES = 60_000
 """Most training examples that 10-NN compares with, evenly spaced."""
+
+
+def connect(config: Any) -> None:
+    """Join the Ray cluster before the stage is confined, where clients train on one."""
+    if config.federation.backend.startswith("ray"):
+        join()
 
 
 def run(task: Task) -> None:
@@ -100,9 +107,13 @@ def _train(
         print(f"{task.item}: the budget allows {plan.rounds} of {plan.planned} rounds", file=sys.stderr, flush=True)
     initial = build.parameters_of(model)
     folder = _folder(task)
-    backend = make_backend(read_json(task.at("executor") / "executor.json")["backend"], model)
+    executor = read_json(task.at("executor") / "executor.json")["backend"]
     layout = build.make_layout(task.config, plan, initial, identity)
-    with StoreWriter.open(folder / "store", layout) as writer, meter(f"federate {task.item}", plan.rounds) as bar:
+    with (
+        open_backend(executor, model) as backend,
+        StoreWriter.open(folder / "store", layout) as writer,
+        meter(f"federate {task.item}", plan.rounds) as bar,
+    ):
         if writer.next_round == 0:
             writer.set_initial(initial)
         watch = _Watch(bar, task, unit="stars" if meta.scale else "fraction")
