@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedprint import params as algebra
-from fedprint.federation.backends import best_device, default_block, make_backend, trial
+from fedprint.federation.backends import default_block, make_backend, trial
 from fedprint.types import ClientJob, ClientResult, Examples, FedprintError, LocalTraining, Params
 
 OTHERS = ("threaded:3", "vectorised", "vectorised:1", "vectorised:3", "vectorised:100")
@@ -168,12 +168,8 @@ def test_an_unknown_backend_is_named_with_the_choices(name: str) -> None:
         make_backend(name, cases.model("cnn"))
 
 
-def test_a_gpu_rounds_as_a_processor_does_and_stacks_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert (best_device(), default_block(), torch.backends.cudnn.allow_tf32) == ("cpu", 8, True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert (best_device(), default_block(), torch.backends.cudnn.allow_tf32) == ("cuda", 64, False)
+def test_a_gpu_stacks_more() -> None:
+    assert (default_block("cpu"), default_block("cuda")) == (8, 64)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

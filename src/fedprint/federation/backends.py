@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from queue import SimpleQueue
@@ -20,27 +20,16 @@ from torch.func import functional_call, grad_and_value, vmap
 from fedprint.data.examples import INPUTS, num_examples, take
 from fedprint.federation.client import epochs, noise_rng, noised, train_client
 from fedprint.federation.local_optimisers import Stepper
+from fedprint.federation.spread import Executor, Spread
 from fedprint.lab.machine import cores
 from fedprint.models.base import FedModule
 from fedprint.models.dense import whole
 from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, LocalTraining, Params
 
 
-def best_device() -> str:
-    """Return ``cuda`` where there is a GPU, else ``cpu``.
-
-    It also switches off TF32, cuDNN's default for convolutions, which keeps 10 bits of a factor: with TF32 gradient
-    matching has 19 % of images below an error of .1, with float32 98 % (benchmarks/RESULTS.md).
-    """
-    if not torch.cuda.is_available():
-        return "cpu"
-    torch.backends.cudnn.allow_tf32 = False
-    return "cuda"
-
-
-def default_block() -> int:
+def default_block(device: str) -> int:
     """Return how many clients ``vectorised`` stacks by default: a GPU has room for many (benchmarks/RESULTS.md)."""
-    return 64 if best_device() == "cuda" else 8
+    return 64 if device == "cuda" else 8
 
 
 class Sequential:
@@ -49,7 +38,7 @@ class Sequential:
     name = "sequential"
 
     def __init__(self, model: FedModule) -> None:
-        device = next(model.parameters()).device
+        device = _device_of(model)
         fabric = Fabric(accelerator="cuda" if device.type == "cuda" else "cpu", devices=1)
         # On a CPU small convolutions and max-pools are a third faster with the channels innermost.
         layout = torch.channels_last if device.type == "cpu" else torch.preserve_format
@@ -63,6 +52,10 @@ class Sequential:
         for job in jobs:
             parameters = self._parameters[: len(params) + len(job.private)]
             yield train_client(self._module, parameters, params, job, training, self._compact)
+
+    def blocks(self, jobs: Sequence[ClientJob]) -> list[list[int]]:
+        """Return every job alone."""
+        return [[i] for i in range(len(jobs))]
 
 
 class Threaded:
@@ -93,6 +86,10 @@ class Threaded:
         with ThreadPoolExecutor(self.workers) as pool:
             yield from pool.map(train, jobs)
 
+    def blocks(self, jobs: Sequence[ClientJob]) -> list[list[int]]:
+        """Return as many jobs together as there are threads."""
+        return [list(range(start, min(start + self.workers, len(jobs)))) for start in range(0, len(jobs), self.workers)]
+
 
 class Vectorised:
     """Clients of similar size are stacked and trained together, in blocks of ``block`` clients.
@@ -109,17 +106,16 @@ class Vectorised:
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``; results come in job order."""
         results: dict[int, ClientResult] = {}
-        for chosen in self._blocks(jobs):
+        for chosen in self.blocks(jobs):
             for i, result in zip(chosen, self._run_block([jobs[i] for i in chosen], params, training), strict=True):
                 results[i] = result
         return (results[i] for i in range(len(jobs)))
 
-    def _blocks(self, jobs: Sequence[ClientJob]) -> Iterator[list[int]]:
-        """Yield positions of jobs of similar size; jobs with and without private parameters are not mixed."""
+    def blocks(self, jobs: Sequence[ClientJob]) -> list[list[int]]:
+        """Return positions of jobs of similar size; jobs with and without private parameters are not mixed."""
         by_size = sorted(range(len(jobs)), key=lambda i: num_examples(jobs[i].examples))
-        for private in (False, True):
-            alike = [i for i in by_size if bool(jobs[i].private) is private]
-            yield from (alike[start : start + self.block] for start in range(0, len(alike), self.block))
+        kinds = ([i for i in by_size if bool(jobs[i].private) is private] for private in (False, True))
+        return [alike[start : start + self.block] for alike in kinds for start in range(0, len(alike), self.block)]
 
     def _run_block(self, jobs: list[ClientJob], params: Params, training: LocalTraining) -> list[ClientResult]:
         data = _rows(jobs)
@@ -198,23 +194,33 @@ def _unstack(
     ]
 
 
-def make_backend(name: str, model: FedModule) -> Backend:
+_EXECUTORS: Mapping[str, Callable[[FedModule, int], Executor]] = {
+    "sequential": lambda model, _: Sequential(model),
+    "threaded": lambda model, workers: Threaded(model, workers or cores()),
+    "vectorised": lambda model, block: Vectorised(model, block or default_block(_device_of(model).type)),
+}
+
+
+def make_backend(name: str, model: FedModule, devices: Sequence[str] = ()) -> Backend:
     """Return the backend of a name: ``sequential``, ``threaded[:WORKERS]`` or ``vectorised[:BLOCK]``.
 
-    Workers default to the available cores, a block to 8 clients on a CPU and 64 on a GPU.
+    Workers default to the available cores, a block to 8 clients on a CPU and 64 on a GPU. It trains where the ``model``
+    is or, where torch ``devices`` are given, on these, with data and results wherever the caller has them.
     """
-    if name == "sequential":
-        return Sequential(model)
-    if match := re.fullmatch(r"(threaded|vectorised)(?::([1-9]\d*))?", name):
-        kind, number = match.groups()
-        return (
-            Threaded(model, int(number or cores()))
-            if kind == "threaded"
-            else Vectorised(model, int(number or default_block()))
+    match = re.fullmatch(r"sequential|(threaded|vectorised)(?::([1-9]\d*))?", name)
+    if match is None:
+        raise FedprintError(
+            f"federation.backend: unknown backend '{name}'; use sequential, threaded[:WORKERS], vectorised[:BLOCK] "
+            "or auto"
         )
-    raise FedprintError(
-        f"federation.backend: unknown backend '{name}'; use sequential, threaded[:WORKERS], vectorised[:BLOCK] or auto"
-    )
+    make, number = _EXECUTORS[match[1] or name], int(match[2] or 0)
+    if list(devices) in ([], [str(_device_of(model))]):
+        return make(model, number)
+    return Spread([(device, make(copy.deepcopy(model).to(device), number)) for device in devices])
+
+
+def _device_of(model: FedModule) -> torch.device:
+    return next(model.parameters()).device
 
 
 TRIAL_BATCHES = 2

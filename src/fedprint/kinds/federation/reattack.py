@@ -16,6 +16,7 @@ from fedprint.kinds.config_files import apply_assignments
 from fedprint.kinds.federation.config import Experiment, check_experiment
 from fedprint.kinds.federation.finished import Finished, open_finished
 from fedprint.kinds.federation.graph import ANALYSE, ASK, ATTACK, EVALUATE
+from fedprint.kinds.hardware import Hardware, hardware_for
 from fedprint.kinds.laboratory import lab_in
 from fedprint.lab.graph import Job, Stage
 from fedprint.lab.project import find_root
@@ -33,9 +34,10 @@ def reattack(store: Path | str, assignments: Sequence[str], out: Path | None) ->
     """
     root = find_root()
     recorded = open_finished(root, store)
+    hardware, assignments = hardware_for(root, assignments)
     config = _changed(recorded.config, assignments, str(store))
     results = out or root / "work" / "attacks" / file_name(f"{recorded.name}-{config.digest()}")
-    with on_finished(root, recorded, recorded.job(config), AGAIN, title="attack") as made:
+    with on_finished(root, recorded, recorded.job(config), AGAIN, hardware, title="attack") as made:
         for name in (output for stage in AGAIN for output in stage.outputs):
             replace_folder(made[name], results / name)
     return _table(read_measurements(results / "evaluation" / "rows.jsonl"), recorded.name), results
@@ -43,13 +45,13 @@ def reattack(store: Path | str, assignments: Sequence[str], out: Path | None) ->
 
 @contextmanager
 def on_finished(
-    root: Path, recorded: Finished, job: Job, stages: Sequence[Stage], *, title: str
+    root: Path, recorded: Finished, job: Job, stages: Sequence[Stage], hardware: Hardware, *, title: str
 ) -> Iterator[Mapping[str, Path]]:
     """Run stages of a job on the outputs of a finished federation; the caller owns their outputs until the block ends.
 
     Each stage runs in a process that can open its inputs alone. Raises FedprintError.
     """
-    with LocalPool(PRELOADED) as pool, lab_in(root, pool, tracker=None) as lab:
+    with LocalPool(PRELOADED) as pool, lab_in(root, pool, tracker=None, hardware=hardware) as lab:
         paths = dict(recorded.outputs)
         if any(output not in paths for output in ASK.outputs):
             # Of a point that was finished before its updates were kept, the questions are gone.

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from fedprint.errors import FedprintError
+from fedprint.lab.gpus import VISIBLE
 from fedprint.lab.workers.pool import Crashed, LocalPool, Lost, Send, Stopped, conversation, received, request_of
 
 _servers: dict[tuple[str, ...], LocalPool] = {}
@@ -27,7 +28,7 @@ _servers: dict[tuple[str, ...], LocalPool] = {}
 class RayPool:
     """Calls on the Ray cluster at ``address`` ("auto": the one of this machine), or on a local one that it starts.
 
-    A call takes one core, and one GPU where the cluster has any. ``modules`` are imported once in each worker.
+    A call takes one core and, where it may use GPUs, one that Ray picks. ``modules`` are imported once in each worker.
     """
 
     modules: Sequence[str]
@@ -66,22 +67,24 @@ class RayPool:
         self.stop()
         ray.shutdown()
 
-    @property
-    def places(self) -> int:
-        """How many calls run at a time."""
-        return self.gpus or max(self.cpus, 1)
-
-    def run(self, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None) -> Any:
+    def run(
+        self,
+        function: str,
+        call: Mapping[str, Any],
+        send: Send,
+        log: Path | None = None,
+        gpus: Sequence[int] | None = None,
+    ) -> Any:
         """Run one call on some node. Raises :class:`Lost` where the node or its worker was lost."""
         import ray
         from ray.exceptions import RayError, RayTaskError
 
         # Ray does not start a lost call again: the runner does, because it also has to reset the unfinished entry.
-        remote: Any = ray.remote(num_cpus=1, num_gpus=1 if self.gpus else 0, max_retries=0)(perform_here)
+        remote: Any = ray.remote(num_cpus=1, num_gpus=1 if gpus else 0, max_retries=0)(perform_here)
         with self._lock:
             if self._stopped:
                 raise Stopped("it was stopped")
-            stream = remote.remote(tuple(self.modules), request_of(function, call, log))
+            stream = remote.remote(tuple(self.modules), request_of(function, call, log, None if gpus else gpus))
             self._running.add(stream)
         try:
             return received((ray.get(message) for message in stream), send)
@@ -110,5 +113,7 @@ def perform_here(modules: tuple[str, ...], request: Mapping[str, Any]) -> Iterat
     """In a worker of Ray: run one call in a fork of this worker's server and yield its messages, the result last."""
     if modules not in _servers:
         _servers[modules] = LocalPool(modules).__enter__()
+    if VISIBLE not in request["environment"] and VISIBLE in os.environ:  # Ray names the GPU anew for each call
+        request = {**request, "environment": {**request["environment"], VISIBLE: os.environ[VISIBLE]}}
     for message in conversation(_servers[modules].connected(), request):  # noqa: UP028 (Ray sends to what it iterates)
         yield message
