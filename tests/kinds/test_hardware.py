@@ -35,8 +35,8 @@ def test_how_many_gpus_are_used(hardware: Hardware, there: int, used: int) -> No
 
 @pytest.mark.parametrize(("devices", "there"), [(None, 0), (1, 0), (3, 2)])
 def test_gpus_that_are_not_there_are_an_error_with_the_remedy(devices: int | None, there: int) -> None:
-    asked = f"accelerator: gpu, devices: {devices or 1}: {there} GPUs are visible"
-    with pytest.raises(FedprintError, match=rf"{asked}.*CUDA_VISIBLE_DEVICES.*accelerator: auto or cpu"):
+    asked = f"accelerator: gpu, devices: {devices or 1}: there are {there} GPUs to use"
+    with pytest.raises(FedprintError, match=rf"{asked}.*CUDA_VISIBLE_DEVICES, or use accelerator: auto or cpu"):
         Hardware(accelerator="gpu", devices=devices).gpus(there)
 
 

@@ -37,10 +37,9 @@ class Hardware(Component):
         if self.accelerator == "cpu":
             return 0
         if self.accelerator == "gpu" and there < (self.devices or 1):
-            asked = f"accelerator: gpu, devices: {self.devices or 1}"
-            remedy = "is torch a CUDA build (torch.version.cuda), and is CUDA_VISIBLE_DEVICES right?"
             raise FedprintError(
-                f"{asked}: {there} GPUs are visible to torch here; {remedy} Or use accelerator: auto or cpu"
+                f"accelerator: gpu, devices: {self.devices or 1}: there are {there} GPUs to use; check that torch is a "
+                "CUDA build and CUDA_VISIBLE_DEVICES, or use accelerator: auto or cpu"
             )
         return min(there, self.devices or there)
 

@@ -63,10 +63,10 @@ def lab_in(
     """
     if isinstance(pool, RayPool):
         gpus = hardware.gpus(pool.gpus)
-        places = gpus or max(pool.cpus, 1)
+        jobs = min(jobs or gpus, gpus) if gpus else jobs or max(pool.cpus, 1)  # of GPUs there, each call takes one
     else:
-        gpus, places = hardware.gpus(gpu_count()), cores()
-    return Lab(root=root, pool=pool, jobs=jobs or places, keep=keep, watcher=tracker, gpus=Gpus(gpus))
+        gpus = hardware.gpus(gpu_count())
+    return Lab(root=root, pool=pool, jobs=jobs or cores(), keep=keep, watcher=tracker, gpus=Gpus(gpus))
 
 
 def conclude(root: Path, kind: Kind[Any], config: Resolved, findings: Findings, folder: Path) -> None:

@@ -123,7 +123,8 @@ def _of_group(
     else:
         attack = fitting(config.attack, view, victims.images)
         seed = seed_for(config.seed, "recorded")
-        orders = in_orders(victims.to(view.device), config.orders, torch_rng(config.seed, "orders", victims.images))
+        victims = victims.to(view.device)
+        orders = in_orders(victims, config.orders, torch_rng(config.seed, "orders", victims.images))
         result = reduce(better, (reconstruct(attack, one, knowledge, seed=seed) for one in orders))
         images, raw, targets = result.images, result.raw, result.targets.argmax(-1)
     beliefs = Beliefs(public=public, knowledge=knowledge)
