@@ -125,7 +125,7 @@ class _MemberLab(Lab):
 
 
 def _lab_of(lab: Lab, member: Member, ran: Mapping[str, Done | FedprintError]) -> _MemberLab:
-    shared = {name: getattr(lab, name) for name in ("root", "pool", "jobs", "keep", "watcher", "device")}
+    shared = {name: getattr(lab, name) for name in ("root", "pool", "jobs", "keep", "watcher", "gpus")}
     return _MemberLab(**shared, whole=lab, member=member.label, ran=ran)
 
 
