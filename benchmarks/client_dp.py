@@ -24,8 +24,8 @@ from pathlib import Path
 from stages import STAGES, run_stage, task_of
 
 from fedprint.data.prepared import load_users
-from fedprint.federation.backends import best_device
 from fedprint.kinds.federation.building.federation import make_plan
+from fedprint.lab.gpus import best_device
 from fedprint.lab.graph import Task
 from fedprint.store.reader import UpdateStore
 

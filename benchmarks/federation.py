@@ -24,8 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedprint.federation.backends import best_device, make_backend
+from fedprint.federation.backends import make_backend
 from fedprint.federation.client import batch_schedule
+from fedprint.lab.gpus import best_device
 from fedprint.lab.workers.allocator import keep_freed_memory
 from fedprint.models.base import FedModule, initialise
 from fedprint.models.components import FullyConnected, Model, NextWordLstm, SmallCnn

@@ -33,7 +33,7 @@ from fedprint.attacks.inversion.simulate import simulation
 from fedprint.attacks.inversion.victims import Victims
 from fedprint.data.formats.locate import data_root
 from fedprint.evaluation.intervals import proportion_interval
-from fedprint.federation.backends import best_device
+from fedprint.lab.gpus import best_device
 from fedprint.models.components import DlNet
 from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from fedprint import params as algebra
-from fedprint.federation.backends import best_device, default_block, make_backend, on_one_machine, trial
+from fedprint.federation.backends import default_block, make_backend, on_one_machine, trial
 from fedprint.kinds.federation.config import FederationConfig
 from fedprint.types import ClientJob, ClientResult, Examples, FedprintError, LocalTraining, Params
 
@@ -184,12 +184,8 @@ def test_a_configuration_takes_the_backends_that_exist() -> None:
     assert tuple(map(on_one_machine, (*names, *on_ray))) == (*names, *executors)
 
 
-def test_a_gpu_rounds_as_a_processor_does_and_stacks_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert (best_device(), default_block(), torch.backends.cudnn.allow_tf32) == ("cpu", 8, True)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert (best_device(), default_block(), torch.backends.cudnn.allow_tf32) == ("cuda", 64, False)
+def test_a_gpu_stacks_more() -> None:
+    assert (default_block("cpu"), default_block("cuda")) == (8, 64)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

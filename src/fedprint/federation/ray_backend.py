@@ -61,19 +61,20 @@ class Trained:
 class RayBackend:
     """Trains ``block`` clients at a time on one of ``workers`` workers (None: one per GPU, or else per core).
 
-    Workers take a GPU each where ``model`` is on one. Use as a context manager: the cluster is left at the end, and
+    Workers take a GPU each with ``gpu``. Use as a context manager: the cluster is left at the end, and
     ended if it was started here. Raises FedprintError where Ray is missing or the cluster has no room.
     """
 
     name = "ray"
 
-    def __init__(self, model: FedModule, make: Make, block: int, workers: int | None = None) -> None:
+    def __init__(
+        self, model: FedModule, make: Make, block: int, workers: int | None = None, *, gpu: bool = False
+    ) -> None:
         join()
         import ray
 
         self._ray: Any = ray
         self._block = block
-        gpu = next(model.parameters()).device.type == "cuda"
         found = self._ray.cluster_resources()
         self._workers = workers or max(1, int(found.get("GPU" if gpu else "CPU", 1)))
         options = ray.remote(num_cpus=1, num_gpus=1 if gpu else 0, scheduling_strategy="SPREAD")

@@ -26,7 +26,7 @@ def choose(task: Task) -> None:
     torch.set_num_threads(1)
     name = task.config.training.backend
     if name == "auto":
-        name = fastest(task.config, task.config.data.load(data_root(None), task.config.data_seed))
+        name = fastest(task.config, task.config.data.load(data_root(None), task.config.data_seed), task.device)
         print(f"executor: {name}", file=sys.stderr, flush=True)
     write_json(task.at("executor") / "executor.json", {"backend": name})
 
@@ -42,7 +42,7 @@ def train(task: Task) -> None:
     torch.set_num_threads(1)
     backend = read_json(task.at("executor") / "executor.json")["backend"]
     losses: dict[int, float] = {}
-    hits, params = trained(task.config, read_images(task.at("images")), backend, losses.__setitem__)
+    hits, params = trained(task.config, read_images(task.at("images")), backend, losses.__setitem__, task.device)
     write_hits(task.at("hits"), np.array([round(float(share), 6) for share in hits]), losses)
     kept = params if params is not None and is_small(params) else None
     write_model(task.at("model"), kept, {"config": task.config.model_dump(mode="json")})

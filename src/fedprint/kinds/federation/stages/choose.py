@@ -18,8 +18,8 @@ def run(task: Task) -> None:
     torch.set_num_threads(1)
     name = task.config.federation.backend
     if name == "auto":
-        trainees = load_trainees(task.config)
-        devices = trainees.devices[: default_block()]
+        trainees = load_trainees(task.config, task.device)
+        devices = trainees.devices[: default_block(task.device)]
         jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices]
         seconds = trial(trainees.model, jobs, trainees.params, task.config.federation.local_training())
         name = min(seconds, key=lambda candidate: seconds[candidate])
