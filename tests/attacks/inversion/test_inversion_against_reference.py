@@ -1,6 +1,6 @@
 """The batched engine against serial deep leakage on CIFAR-10 images: no fewer recovered.
 
-``benchmarks/inversion.py --victims 64 --serial 6 evaluations=600`` measures how much faster it is. A ratio of times is
+``python -m benchmarks.inversion --victims 64 --serial 6 evaluations=600`` measures how much faster it is. A ratio of times is
 no test: the reference takes steps without a line search, diverges on two of these six images, and then it stops early.
 """
 
