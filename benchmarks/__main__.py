@@ -44,6 +44,7 @@ PARTS = {
 }
 """By name: the function that measures (it takes ``quick`` and returns a Section), and what it measures."""
 
+FINISHED = ROOT / "work" / "bench"
 LIMIT_S, QUICK_LIMIT_S = 7200, 570
 """Seconds after which a run stops: the part that runs then, and those after it, have no result."""
 
@@ -79,13 +80,19 @@ def run_part(name: str, quick: bool) -> dict[str, Any]:
 def benchmark(names: Sequence[str], quick: bool, path: Path | None) -> int:
     """Measure the parts one after another, each in a process of its own, and write the results."""
     now, end = commit(), time.monotonic() + (QUICK_LIMIT_S if quick else LIMIT_S)
-    finished = ROOT / "work" / "bench" / f"{now}{'-quick' if quick else ''}"
+    finished = FINISHED / f"{now}{'-quick' if quick else ''}"
     if now == "unknown" or now.endswith("-dirty"):
         shutil.rmtree(finished, ignore_errors=True)
     finished.mkdir(parents=True, exist_ok=True)
-    parts = {}
+    parts: dict[str, Any] = {}
     for name in names:
-        parts[name] = measured(name, quick, finished / f"{name}.json", end - time.monotonic())
+        file = finished / f"{name}.json"
+        if file.exists():
+            say(f"{name}: measured before")
+            parts[name] = json.loads(file.read_text())
+        else:
+            say(f"{name}: {PARTS[name][1]}")
+            parts[name] = in_process_of_its_own(name, quick, file, end - time.monotonic())
         if "error" in parts[name]:
             say(f"{name}: {parts[name]['error']}")
         elif quick:
@@ -101,14 +108,10 @@ def benchmark(names: Sequence[str], quick: bool, path: Path | None) -> int:
     return 1 if failed else 0
 
 
-def measured(name: str, quick: bool, file: Path, limit: float) -> dict[str, Any]:
-    """Return a part's result: the kept one, or a new one; ``error`` names why there is none."""
-    if file.exists():
-        say(f"{name}: measured before")
-        return dict(json.loads(file.read_text()))
+def in_process_of_its_own(name: str, quick: bool, file: Path, limit: float) -> dict[str, Any]:
+    """Measure a part within ``limit`` seconds, write its result to ``file`` and return it, or why there is none."""
     if limit <= 0:
         return {"error": "no time was left"}
-    say(f"{name}: {PARTS[name][1]}")
     partial = file.with_suffix(".partial")
     command = [sys.executable, "-m", "benchmarks", "--part", name, str(partial), *(["--quick"] if quick else [])]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))

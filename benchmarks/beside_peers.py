@@ -37,7 +37,7 @@ def measure(quick: bool) -> Section:
                 cells += row(peer, name, rounds(python, peer, name, 5 if quick else 31))
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-            notes.append(f"{peer} is missing: {said[-1] if said else error!r}")
+            notes.append(f"{peer} is missing: {said[-1] if said else type(error).__name__}")
             say(notes[-1])
     return Section(cells=tuple(cells), notes=tuple(notes))
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional
 
-from benchmarks.measuring import ROOT, Cell, Section, median, one_core, say as tell, seconds
+from benchmarks.measuring import ROOT, Cell, Section, median, one_core, say, seconds
 from fedprint.attacks.inversion.adaptive import reconstruct
 from fedprint.attacks.inversion.labels import labels_from
 from fedprint.attacks.inversion.matching import GradientMatching, Reconstruction
@@ -116,7 +116,7 @@ def attacked(given: argparse.Namespace, attack: GradientMatching, of: Victims) -
     return reconstruct(attack, of, knowledge, seed=0)
 
 
-def say(errors: Tensor) -> None:
+def print_rates(errors: Tensor) -> None:
     """Print the success rates of errors (v, b)."""
     number = errors.numel()
     for threshold in (0.1, 0.2):
@@ -157,7 +157,7 @@ def run_serially(of: Victims, x: Tensor, number: int, cpu: float) -> None:
     print(
         f"serial CPU s {[round(t, 1) for t in times.tolist()]}, errors {[round(e, 3) for e in errors[:, 0].tolist()]}"
     )
-    say(errors)
+    print_rates(errors)
 
 
 def count_labels(of: Victims, y: Tensor) -> None:
@@ -199,10 +199,10 @@ def measure(quick: bool) -> Section:
             median("serial reference", "CPU s an image", times[kept].tolist()),
             median("batched", "times as fast as serial", (times[kept] / each).tolist()),
         ]
-    tell(f"  {cells[-1].column}: {cells[-1].text()}")
+    say(f"  {cells[-1].column}: {cells[-1].text()}")
     note = (
-        f"{number} CIFAR-10 images, a random DLNet each, batch 1, labels from the row sums, 600 evaluations, on {device}; "
-        "serial times over the images that the reference recovers."
+        f"{number} CIFAR-10 images, a random DLNet each, batch 1, labels from the row sums, 600 evaluations, on "
+        f"{device}; serial times over the images that the reference recovers."
     )
     return Section(cells=tuple(cells), notes=(note,))
 
@@ -232,14 +232,14 @@ def main() -> None:
     reconstruction = attacked(given, attack, of)
     errors = relative_errors(reconstruction.images, x)
     wall, cpu, number = time.perf_counter() - began, time.process_time() - busy, errors.numel()
-    say(errors)
+    print_rates(errors)
     labels = float((reconstruction.targets.argmax(-1).sort(1).values == y.sort(1).values).float().mean())
     speed = f"{cpu / number:.2f} CPU s and {wall / number:.3f} s per image, {60 * number / wall:.0f} images a minute"
     print(f"labels {labels:.3f}; {speed} ({device})")
     print(f"{float(reconstruction.evaluations.float().mean()):.0f} evaluations per victim")
     print(f"{vars(given)} {attack.model_dump(exclude_defaults=True)}", flush=True)
     if given.serial:
-        say(errors[: given.serial])
+        print_rates(errors[: given.serial])
         run_serially(of, x, given.serial, cpu / number)
 
 

@@ -70,7 +70,9 @@ class Section:
         """Invert :meth:`json`."""
         return cls(
             cells=tuple(Cell(**cell) for cell in read["cells"]),
-            curves=tuple(Curve(**curve) for curve in read["curves"]),
+            curves=tuple(
+                Curve(**{**one, "sizes": tuple(one["sizes"]), "costs": tuple(one["costs"])}) for one in read["curves"]
+            ),
             notes=tuple(read["notes"]),
         )
 

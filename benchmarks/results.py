@@ -90,8 +90,11 @@ def write_page(folder: Path = FOLDER, page: Path = PAGE) -> None:
 def part_text(name: str, part: Mapping[str, Any], plot: Path | None = None) -> str:
     """Return a part as Markdown: its heading, tables, notes and plot."""
     known = part["machine"]
-    versions = f"Python {known['python']}, torch {known['torch']}, numpy {known['numpy']}, {known['memory_gib']} GiB"
-    when = f"{part['date']}, commit {part['commit']}, load {part['load']}; {versions}; {part['seconds']:.0f} s"
+    numpy = f", numpy {known['numpy']}" if known["numpy"] else ""
+    versions = f"Python {known['python']}, torch {known['torch']}{numpy}, {known['memory_gib']} GiB"
+    took = None if part["seconds"] is None else round(part["seconds"])
+    stamp = {"": part["date"], "commit ": part["commit"], "load ": part["load"], "seconds ": took}
+    when = ", ".join(f"{word}{value}" for word, value in stamp.items() if value is not None) + f"; {versions}"
     section = Section.of(part)
     blocks = [f"### {name}\n\n{when}.\n", *([table(section)] if section.cells else [])]
     blocks += [curve_table(section.curves)] if section.curves else []
