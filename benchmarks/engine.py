@@ -155,7 +155,7 @@ def check_equal(title: str, mean: Params, reference: Params) -> None:
 def example_clients(name: str, clients: int, n: int) -> tuple[FedModule, list[Examples], LocalTraining]:
     """Return a shipped model and made-up clients with n examples each."""
     config, shape, classes = SHIPPED[name]
-    rng, made = torch_rng(0, name), []
+    rng, made = torch_rng(0, name), list[Examples]()
     words = name in ("lm", "stars")
     for _ in range(clients):
         x = torch.randint(classes, (n, *shape), generator=rng) if words else torch.rand(n, *shape, generator=rng)

@@ -173,7 +173,8 @@ def count_labels(of: Victims, y: Tensor) -> None:
 
 def measure(quick: bool) -> Section:
     """Reconstruct many images at once, and the first of them by the serial reference; wanted: 8 times as fast."""
-    if data_root(None) is None or not (data_root(None) / "cifar10" / "cifar10.npz").exists():
+    root = data_root(None)
+    if root is None or not (root / "cifar10" / "cifar10.npz").exists():
         return Section(notes=("CIFAR-10 is missing: FEDPRINT_DATA does not name a folder that has it.",))
     one_core()
     number, compared = (8, 2) if quick else (64, 8)

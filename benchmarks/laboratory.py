@@ -91,8 +91,8 @@ def measure(quick: bool) -> Section:
     for users in (60, 600):
         values = numpy_rng(0, "values").random(users)
         engines = {
-            "ours": lambda turn, v=values: mean_interval(v, numpy_rng(turn), resamples=RESAMPLES),  # type: ignore[misc]
-            "loop": lambda turn, v=values: by_loop(v, turn),  # type: ignore[misc]
+            "ours": lambda turn, v=values: mean_interval(v, numpy_rng(turn), resamples=RESAMPLES),
+            "loop": lambda turn, v=values: by_loop(v, turn),
         }
         spent = in_turns(engines, 5 if quick else 31, time.process_time)
         title = f"bootstrap over {users} users, {RESAMPLES:,} resamples"

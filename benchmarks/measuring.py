@@ -150,14 +150,12 @@ def curve(title: str, size: str, cost: str, costs: Mapping[float, float]) -> Cur
     from scipy import stats
 
     sizes, values = tuple(map(float, costs)), tuple(map(float, costs.values()))
-    exponent = lo = hi = None
-    if len(sizes) > 1:
-        fit = stats.linregress(np.log(sizes), np.log(values))
-        exponent = float(fit.slope)
-    if len(sizes) > 2:
-        half = float(stats.t.ppf(0.975, len(sizes) - 2) * fit.stderr)
-        lo, hi = exponent - half, exponent + half
-    return Curve(title=title, size=size, cost=cost, sizes=sizes, costs=values, exponent=exponent, lo=lo, hi=hi)
+    if len(sizes) < 2:
+        return Curve(title=title, size=size, cost=cost, sizes=sizes, costs=values, exponent=None, lo=None, hi=None)
+    fit = stats.linregress(np.log(sizes), np.log(values))
+    half = stats.t.ppf(0.975, len(sizes) - 2) * fit.stderr if len(sizes) > 2 else None
+    lo, hi = (None, None) if half is None else (float(fit.slope - half), float(fit.slope + half))
+    return Curve(title=title, size=size, cost=cost, sizes=sizes, costs=values, exponent=float(fit.slope), lo=lo, hi=hi)
 
 
 def up_to(sizes: Sequence[int], budget_s: float, measure: Callable[[int], float]) -> dict[float, float]:

@@ -49,7 +49,7 @@ class LanguageModel(nn.Module):
         self.embedding = nn.Embedding(5000, 100)
         self.lstm = nn.LSTM(100, 64, batch_first=True)
         self.head = nn.Linear(64, 5000)
-        self.lstm.bias_hh_l0.requires_grad_(False).zero_()  # one bias is enough
+        nn.init.zeros_(self.lstm.get_parameter("bias_hh_l0")).requires_grad_(False)  # one bias is enough
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the scores of sentences (b, length)."""
@@ -117,7 +117,7 @@ class PlainLoop:
                 parameter.copy_(weight)
         sgd = torch.optim.SGD(self.parameters, lr=self.work.lr)
         order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-        for batch in order.split(self.work.batch):
+        for batch in torch.split(order, self.work.batch):
             sgd.zero_grad()
             functional.cross_entropy(self.network(x[batch]), y[batch]).backward()  # type: ignore[no-untyped-call]
             sgd.step()

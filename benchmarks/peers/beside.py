@@ -20,10 +20,10 @@ def processor_seconds() -> float:
     spent += own.cpu_times().children_user + own.cpu_times().children_system
     for child in own.children(recursive=True):
         try:
-            spent += child.cpu_times().user + child.cpu_times().system
+            spent += sum(child.cpu_times()[:2])
         except psutil.NoSuchProcess:
             continue
-    return spent
+    return float(spent)
 
 
 class Beside:
