@@ -10,7 +10,7 @@ from torch import Tensor
 
 from benchmarks.measuring import Cell, Section, in_turns, median, one_core, ratio, say
 from benchmarks.workloads import WORKLOADS, PlainLoop, Workload
-from fedprint.federation.backends import make_backend, trial
+from fedprint.federation.backends import fastest, make_backend, trial
 from fedprint.federation.client import batch_schedule
 from fedprint.lab.gpus import best_device
 from fedprint.models.base import FedModule, initialise
@@ -102,7 +102,7 @@ def drawn(model: FedModule) -> dict[str, Tensor]:
 def auto(model: FedModule, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> tuple[str, list[str]]:
     """Return the executor that ``auto`` would choose for these clients, and all that it tries on one core."""
     times = trial(model, jobs, params, training)
-    return min(times, key=lambda name: times[name]), [name for name in times if not name.startswith("threaded")]
+    return fastest(times), [name for name in times if not name.startswith("threaded")]
 
 
 def round_by(name: str, model: FedModule, training: LocalTraining) -> Callable[[Sequence[ClientJob], Params], Params]:

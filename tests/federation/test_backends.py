@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from fedprint import params as algebra
-from fedprint.federation.backends import default_block, make_backend, on_one_machine, trial
+from fedprint.federation.backends import default_block, fastest, make_backend, on_one_machine, trial
 from fedprint.kinds.federation.config import FederationConfig
 from fedprint.types import ClientJob, ClientResult, Examples, FedprintError, LocalTraining, Params
 
@@ -161,6 +161,12 @@ def test_the_trial_times_every_candidate_and_moves_nothing() -> None:
     assert all(s > 0 for s in seconds.values())
     assert cases.distance(cases.start(net), params) == 0
     assert all(make_backend(name, net).name == name.partition(":")[0] for name in seconds)
+
+
+def test_another_executor_than_the_plain_loop_must_be_clearly_faster() -> None:
+    times = {"sequential": 1.0, "threaded": 1.2, "vectorised:8": 0.97}
+    assert fastest(times) == "sequential"
+    assert fastest({**times, "threaded": 0.6}) == "threaded"
 
 
 UNKNOWN = ("fast", "vectorised:x", "vectorised:0", "sequential:2", "threaded:0", "", "ray:0", "ray:threaded", "ray:2:")

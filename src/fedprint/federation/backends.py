@@ -255,27 +255,37 @@ def _on_worker(executor: str, gpu: bool, model: FedModule) -> Backend:
     return make_backend(executor, model.to(best_device() if gpu else "cpu"))
 
 
-TRIAL_BATCHES = 2
-"""Number of batches that a trial trains of each client: enough to rank the candidates."""
+TRIAL_BATCHES, TRIAL_TURNS = 2, 5
+"""Batches that a trial trains of each client, and how often: enough to rank the candidates."""
+WORTH = 0.95
+"""The share of the plain loop's time that another executor must do with: a trial on a busy machine is not exact."""
 
 
 def trial(model: FedModule, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> dict[str, float]:
     """Return seconds per client of each candidate on the first batches of a few real jobs.
 
-    The best of two, after one warm-up.
+    After one turn to warm up, the candidates take turns. Each has the median of its ratios to ``sequential`` within a
+    turn, so that other load, which comes and goes, meets them all.
     """
     short = replace(training, epochs=1, lr=0.0)
     first = slice(0, TRIAL_BATCHES * training.batch_size)
     few = [replace(job, examples=take(job.examples, first)) for job in jobs]
-    candidates = ["sequential", "threaded", "vectorised:4", f"vectorised:{max(8, len(jobs))}"]
-    times = {}
-    for name in candidates:
-        backend = make_backend(name, model)
-        best = math.inf
-        for _ in range(3):
+    names = ["sequential", "threaded", "vectorised:4", f"vectorised:{max(8, len(jobs))}"]
+    backends = [make_backend(name, model) for name in names]
+    turns: list[list[float]] = []
+    for _ in range(1 + TRIAL_TURNS):
+        turns.append([])
+        for backend in backends:
             start = time.perf_counter()
             for _result in backend.run(few, params, short):
                 pass
-            best = min(best, time.perf_counter() - start)
-        times[name] = best / len(jobs)
-    return times
+            turns[-1].append(time.perf_counter() - start)
+    seconds = torch.tensor(turns[1:], dtype=torch.float64)
+    ratios = (seconds / seconds[:, :1]).median(0).values
+    return dict(zip(names, (ratios * seconds[:, 0].median() / len(jobs)).tolist(), strict=True))
+
+
+def fastest(seconds: Mapping[str, float]) -> str:
+    """Return the candidate of a :func:`trial` to use: the plain loop, unless another is clearly faster."""
+    best = min(seconds, key=lambda name: seconds[name])
+    return best if seconds[best] <= WORTH * seconds["sequential"] else "sequential"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.defences.points import defend_data
-from fedprint.federation.backends import default_block, open_backend, trial
+from fedprint.federation.backends import default_block, fastest, open_backend, trial
 from fedprint.federation.client_state import ClientMemory
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.standalone import train_alone
@@ -66,14 +66,13 @@ def trained(
     return _hits(model, params, images, device), params
 
 
-def fastest(settings: SweepSettings, images: LabelledSet, device: str) -> str:
+def chosen_executor(settings: SweepSettings, images: LabelledSet, device: str) -> str:
     """Return the executor that trains a few clients fastest on a ``device`` of this machine."""
     few = settings.model_copy(update={"clients": default_block(device)})
     model = build_model(few, images, 0).to(device)
     params = parameters_of(model)
     jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices_of(few, images, device)]
-    seconds = trial(model, jobs, params, settings.training.local())
-    return min(seconds, key=lambda name: seconds[name])
+    return fastest(trial(model, jobs, params, settings.training.local()))
 
 
 def build_model(settings: SweepSettings, images: LabelledSet, seed: int) -> FedModule:
