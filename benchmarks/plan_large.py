@@ -32,12 +32,19 @@ WRITERS = setting("writers")
 START: Params = {name: p.detach().clone() for name, p in WRITERS.model.named_parameters()}
 UPDATE = sum(4 * p.numel() for p in START.values())
 USER = sum(column.nbytes for column in WRITERS.devices[0].examples.values())
-COHORTS, POPULATIONS = (10, 40, 160), (10_000, 100_000, 1_000_000)
+EXECUTOR = "vectorised:8"
+SIZES = {
+    "train": (8, 32, 128),
+    "serve": (100, 400, 1600),
+    "receive": (24, 96, 384),
+    "draw": (10_000, 100_000, 1_000_000),
+}
+"""Clients of a cohort, and of ``draw`` users."""
 TITLES = {
     "train": "train the cohort, on workers",
     "serve": "mean and store, on the driver",
-    "draw": "draw the cohort, on the driver",
     "receive": "send and receive, on the driver",
+    "draw": "draw the cohort, on the driver",
 }
 DRIVER, LINK, DRIVER_CORES = 128e9, 25e9 / 8, 4
 """The machine that runs the federation: bytes of memory, bytes a second from the network, cores that are paid for."""
@@ -56,31 +63,36 @@ class Cost:
         return float(np.polyfit(np.log(self.sizes), np.log(self.seconds), 1)[0])
 
     def at(self, size: int) -> float:
-        """Return seconds at a size, from the largest measured one."""
-        return self.seconds[-1] * float((size / self.sizes[-1]) ** self.exponent)
+        """Return seconds at a size, from the largest measured one; an exponent below 1 is a fixed cost, which ends."""
+        return self.seconds[-1] * float((size / self.sizes[-1]) ** max(self.exponent, 1.0))
 
 
-def measure(sizes: Sequence[int], work: Callable[[int], Callable[[], object]]) -> Cost:
+def measure(part: str, work: Callable[[int], Callable[[], object]]) -> Cost:
     """Return the least processor time of three calls at each size."""
     seconds = []
-    for size in sizes:
+    for size in SIZES[part]:
         call, times = work(size), []
         for _ in range(3):
             started = time.process_time()
             call()
             times.append(time.process_time() - started)
         seconds.append(min(times))
-    return Cost(sizes=sizes, seconds=seconds)
+    return Cost(sizes=SIZES[part], seconds=seconds)
 
 
-def clients(cohort: int, examples: int = 60) -> list[ClientJob]:
-    data = [take(device.examples, slice(examples)) for device in WRITERS.devices[:cohort]]
-    return [ClientJob(device_id=str(i), examples=one, seed=i) for i, one in enumerate(data)]
+def devices(count: int, examples: int = 60) -> list[Device]:
+    """Return devices of which each 200th has the same examples."""
+    data = [take(device.examples, slice(examples)) for device in WRITERS.devices[:count]]
+    return [Device(device_id=str(i), user_id=i, role="anonymous", examples=data[i % len(data)]) for i in range(count)]
+
+
+def clients(count: int, examples: int = 60) -> list[ClientJob]:
+    return [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices(count, examples)]
 
 
 def trains(cohort: int) -> Callable[[], object]:
     """Return local training on a worker."""
-    backend, jobs = make_backend("sequential", WRITERS.model), clients(cohort)
+    backend, jobs = make_backend(EXECUTOR, WRITERS.model), clients(cohort)
     return lambda: list(backend.run(jobs, START, WRITERS.training))
 
 
@@ -102,13 +114,14 @@ def layout(rounds: int, cohort: int) -> StoreLayout:
 
 def serves(cohort: int) -> Callable[[], object]:
     """Return a round of the server: norms, the mean, and every update to the disk as float16."""
+    population = devices(cohort)
 
     def call() -> None:
         plan = FederationPlan(rounds=1, cohort=cohort, training=WRITERS.training, seed=0)
         with tempfile.TemporaryDirectory() as folder, StoreWriter.open(Path(folder), layout(1, cohort)) as writer:
             writer.set_initial(START)
             federate(
-                devices=WRITERS.devices,
+                devices=population,
                 plan=plan,
                 backend=Trained(),
                 defences=(),
@@ -122,23 +135,22 @@ def serves(cohort: int) -> Callable[[], object]:
 
 def draws(users: int) -> Callable[[], object]:
     """Return the draw of a cohort of 100."""
-    one = WRITERS.devices[0].examples
-    population = [Device(device_id=str(i), user_id=i, role="anonymous", examples=one) for i in range(users)]
+    population = devices(users)
     plan = FederationPlan(rounds=1, cohort=100, training=WRITERS.training, seed=0)
     return lambda: sample_cohort(population, plan, 0)
 
 
 def costs() -> Mapping[str, Cost]:
     """Measure; what Ray costs the driver is its own processor time while workers train one example per client."""
-    found = {"train": measure(COHORTS, trains), "serve": measure(COHORTS, serves), "draw": measure(POPULATIONS, draws)}
-    with open_backend("ray:1:sequential", WRITERS.model) as backend:
+    found = {"train": measure("train", trains), "serve": measure("serve", serves), "draw": measure("draw", draws)}
+    with open_backend(f"ray:1:{EXECUTOR}", WRITERS.model) as backend:
 
         def receives(cohort: int) -> Callable[[], object]:
             jobs = clients(cohort, examples=1)
             list(backend.run(jobs, START, WRITERS.training))  # the first round carries the examples
             return lambda: list(backend.run(jobs, START, WRITERS.training))
 
-        return found | {"receive": measure(COHORTS, receives)}
+        return found | {"receive": measure("receive", receives)}
 
 
 def plan(found: Mapping[str, Cost], cohort: int, wanted: argparse.Namespace) -> dict[str, str]:
@@ -162,7 +174,7 @@ def plan(found: Mapping[str, Cost], cohort: int, wanted: argparse.Namespace) -> 
 
 def limits(found: Mapping[str, Cost]) -> Iterator[str]:
     """Yield where each resource is full."""
-    cohort = COHORTS[-1]
+    cohort = 1000
     driver = (found["serve"].at(cohort) + found["receive"].at(cohort)) / cohort
     train, draw = found["train"].at(cohort) / cohort, found["draw"].at(1_000_000)
     network, memory = f"{8 * LINK / 1e9:.0f} Gbit/s", f"{DRIVER / 1e9:.0f} GB"
@@ -190,9 +202,9 @@ def main() -> None:
     print(f"{time.strftime('%Y-%m-%d')}, {machine()} cores, PyTorch {torch.__version__}, one thread, processor time.")
     print(f"{sum(p.numel() for p in START.values()):,} parameters; an update is {UPDATE:,} bytes, a user {USER:,}.\n")
     measured = [
-        [TITLES[name], *(f"{1000 * s:.1f} ms at {n:,}" for n, s in zip(cost.sizes, cost.seconds, strict=True)),
-         f"{cost.exponent:.2f}"]
-        for name, cost in found.items()
+        [title, *(f"{1000 * s:.1f} ms at {n:,}" for n, s in zip(found[part].sizes, found[part].seconds, strict=True)),
+         f"{found[part].exponent:.2f}"]
+        for part, title in TITLES.items()
     ]  # fmt: skip
     print(table(["a round", "small", "middle", "large", "e"], measured))
     cohorts = [max(1, round(share * wanted.users)) for share in (0.001, 0.01, 0.1)]

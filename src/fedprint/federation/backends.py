@@ -247,8 +247,8 @@ def _on_ray(model: FedModule, executor: str, block: int, workers: int | None, *,
     from fedprint.federation.ray_backend import RayBackend  # late: Ray is an extra
 
     gpu = gpu or _device_of(model).type == "cuda"
-    block = 1 if executor == "sequential" else block or default_block("cuda" if gpu else "cpu")
-    return RayBackend(model, partial(_on_worker, executor, gpu), block, workers, gpu=gpu)
+    stacked = None if executor == "sequential" else block or default_block("cuda" if gpu else "cpu")
+    return RayBackend(model, partial(_on_worker, executor, gpu), stacked, workers, gpu=gpu)
 
 
 def _on_worker(executor: str, gpu: bool, model: FedModule) -> Backend:

@@ -1,9 +1,9 @@
 """A backend on a Ray cluster: workers that stay from round to round train blocks of clients with a local executor.
 
-The cohort is cut into the blocks that the local executor trains together. The cut does not depend on the number of
-workers, so the results have the bits of that executor on one machine. The global parameters travel once per round and
-node, the examples of a client once per node; a worker keeps those that it has trained on. The blocks of a lost worker
-are trained by the others, and another worker is started for it.
+The cohort is cut into the blocks that the local executor trains together, whatever the number of workers, so the results
+have the bits of that executor on one machine. The global parameters travel once per round and node, the examples of a
+client once per node; a worker keeps those that it has trained on. The blocks of a lost worker are trained by the
+others, and another worker is started for it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ ROOM_S = 900.0
 """How long a federation without any worker waits for room in the cluster."""
 LOST_AT_MOST = 3
 """How often every worker may be lost before a block is trained."""
+PARTS = 4
+"""Parts of a round for each worker, where any cut has the same bits: many share the work evenly, few cost less."""
 AT_A_TIME = 2
 """Blocks of one worker: one that it trains, and one that waits there so that it never does."""
 
@@ -61,14 +63,15 @@ class Trained:
 class RayBackend:
     """Trains ``block`` clients at a time on one of ``workers`` workers (None: one per GPU, or else per core).
 
-    Workers take a GPU each with ``gpu``. Use as a context manager: the cluster is left at the end, and
-    ended if it was started here. Raises FedprintError where Ray is missing or the cluster has no room.
+    An executor whose clients train one by one has no ``block``: a round is cut into a few parts for each worker.
+    Workers take a GPU each with ``gpu``. Use as a context manager: the cluster is left at the end, and ended if it was
+    started here. Raises FedprintError where Ray is missing or the cluster has no room.
     """
 
     name = "ray"
 
     def __init__(
-        self, model: FedModule, make: Make, block: int, workers: int | None = None, *, gpu: bool = False
+        self, model: FedModule, make: Make, block: int | None, workers: int | None = None, *, gpu: bool = False
     ) -> None:
         join()
         import ray
@@ -101,8 +104,9 @@ class RayBackend:
         """Train every job from ``params``; results come in job order."""
         shared = self._ray.put(_arrays(params))
         where = next(iter(params.values())).device
+        size = self._block or max(1, len(jobs) // (PARTS * self._workers))
         # The largest clients first: the last ones, for which the round waits, are short.
-        waiting = deque(reversed(list(blocks(jobs, self._block))))
+        waiting = deque(reversed(list(blocks(jobs, size))))
         sent: dict[Any, tuple[Any, list[int]]] = {}
         results: dict[int, ClientResult] = {}
         while waiting or sent:
