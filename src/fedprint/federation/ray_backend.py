@@ -1,9 +1,9 @@
 """A backend on a Ray cluster: workers that stay from round to round train blocks of clients with a local executor.
 
-The cohort is cut into the blocks that the local executor trains together, whatever the number of workers, so the results
-have the bits of that executor on one machine. The global parameters travel once per round and node, the examples of a
-client once per node; a worker keeps those that it has trained on. The blocks of a lost worker are trained by the
-others, and another worker is started for it.
+The cohort is cut into the blocks that the local executor trains together, whatever the number of workers, so that
+results have the bits of that executor on one machine. The global parameters travel once per round and node, the
+examples of a client once per node; a worker keeps those that it has trained on. The blocks of a lost worker are trained
+by the others, and another worker is started for it.
 """
 
 from __future__ import annotations
