@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow check setup experiment report results clean docs-screenshots
+.PHONY: help run test test-slow check bench setup experiment report results clean docs-screenshots
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Stages are started as `python`: they must find the environment's one, activated or not.
@@ -26,6 +26,9 @@ check: setup  ## Check format, lint, types and the layers of imports
 	ruff check .
 	mypy
 	lint-imports
+
+bench: setup  ## Measure what the code costs and write benchmarks/RESULTS.md: make bench [ARGS="--quick --json PATH"]
+	@python -m benchmarks $(ARGS)
 
 setup: .venv/.ok  ## Create the virtual environment .venv and the MLflow database
 

@@ -1,6 +1,6 @@
 """How fast client-dp's largest experiment trains: updates per second, memory, and a projection for all its rounds.
 
-Run: ``FEDPRINT_DATA=... OMP_NUM_THREADS=1 python benchmarks/client_dp.py [EXPERIMENT] [ROUNDS]``, by default
+Run: ``FEDPRINT_DATA=... OMP_NUM_THREADS=1 python -m benchmarks.client_dp [EXPERIMENT] [ROUNDS]``, by default
 client-dp-10000 and 12. The stages prepare and federate run in separate processes, without DVC and MLflow. federate runs
 twice, for a third of the rounds and for all, so that the difference is training alone, with the writing of updates.
 With ``all`` for ROUNDS it runs one seed to the end of its budget and evaluates it; repeat the command to continue a
@@ -10,63 +10,31 @@ killed run.
 from __future__ import annotations
 
 import json
-import re
-import resource
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from stages import STAGES, run_stage, task_of
-
+from benchmarks.measuring import ROOT
+from benchmarks.stages import STAGES, Cost, run_stage, task_of
 from fedprint.data.prepared import load_users
-from fedprint.federation.backends import best_device
 from fedprint.kinds.federation.building.federation import make_plan
-from fedprint.lab.graph import Task
+from fedprint.lab.gpus import best_device
 from fedprint.store.reader import UpdateStore
 
-ROOT = Path(__file__).parents[1]
+
+def settings(rounds: int | None) -> list[str]:
+    """Return the settings for some of an experiment's rounds, or for all of them."""
+    return [] if rounds is None else [f"federation.rounds={rounds}", f"federation.evaluate_every={rounds}"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
-    """What one stage took: seconds on the clock and of the processor, peak memory in MiB."""
-
-    wall: float
-    cpu: float
-    peak: float
-
-
-def task(base: Path, experiment: str, rounds: int | None) -> Task:
-    """Resolve the experiment, for some of its rounds where a number is given."""
-    assignments = [] if rounds is None else [f"federation.rounds={rounds}", f"federation.evaluate_every={rounds}"]
-    return task_of(base, experiment, assignments)
-
-
-def run_here(stage: str, base: Path, experiment: str, rounds: int) -> None:
-    """Run in the child: one stage, and its processor time and peak memory at the end; 0 rounds are all of them."""
-    run_stage(stage, task(base, experiment, rounds or None))
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    print(f"cpu {used.ru_utime + used.ru_stime:.2f} s, peak {used.ru_maxrss / 1024:.0f} MiB", file=sys.stderr)
-
-
-def measured(stage: str, base: Path, experiment: str, rounds: int) -> Cost:
-    """Run a stage in a new process and return its cost."""
-    started = time.perf_counter()
-    command = [sys.executable, __file__, "--stage", stage, str(base), experiment, str(rounds)]
-    run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    if run.returncode:
-        raise SystemExit(f"{stage} failed:\n{run.stderr[-3000:]}")
-    cpu, peak = re.findall(r"cpu ([0-9.]+) s, peak (\d+) MiB", run.stderr)[-1]
-    cost = Cost(wall=time.perf_counter() - started, cpu=float(cpu), peak=float(peak))
-    print(
-        f"{stage}, {rounds or 'all'} rounds: {cost.wall:.0f} s, {cost.cpu:.0f} s of cpu, {cost.peak:.0f} MiB",
-        flush=True,
-    )
+def measured(stage: str, base: Path, experiment: str, rounds: int | None) -> Cost:
+    """Run a stage in a new process, print its cost and return it."""
+    cost = run_stage(stage, base, experiment, settings(rounds))
+    spent = f"{cost.wall:.0f} s, {cost.cpu:.0f} s of cpu, {cost.peak:.0f} MiB"
+    print(f"{stage}, {rounds or 'all'} rounds: {spent}", flush=True)
     return cost
 
 
@@ -81,7 +49,7 @@ def measure(experiment: str, rounds: int, base: Path) -> None:
         updates[count] = len(UpdateStore.open(base / "observed", verify=False).index)
     more = updates[rounds] - updates[few]
     rates = [more / (getattr(costs[rounds], kind) - getattr(costs[few], kind)) for kind in ("wall", "cpu")]
-    whole = task(base, experiment, None).config
+    whole = task_of(base, experiment, ()).config
     clients = 2 * len(load_users(base / "private"))
     plan = make_plan(whole, clients, 0)
     total = sum(plan.expected(t) for t in range(plan.rounds))
@@ -99,7 +67,7 @@ def measure(experiment: str, rounds: int, base: Path) -> None:
 def run_whole(experiment: str, base: Path) -> None:
     """Run every stage of one seed and print what each took, then accuracy and epsilon."""
     began = time.perf_counter()
-    costs = [measured(stage, base, experiment, 0) for stage in STAGES]
+    costs = [measured(stage, base, experiment, None) for stage in STAGES]
     updates = len(UpdateStore.open(base / "observed", verify=False).index)
     rows = map(json.loads, (base / "evaluation" / "rows.jsonl").read_text().splitlines())
     said = ("value", "lo", "hi", "n_questions", "epsilon", "delta", "rounds", "accountant", "sampling", "adjacency")
@@ -111,9 +79,6 @@ def run_whole(experiment: str, base: Path) -> None:
 
 def main(words: Sequence[str]) -> None:
     """Measure in a temporary folder."""
-    if words[:1] == ["--stage"]:
-        run_here(words[1], Path(words[2]), words[3], int(words[4]))
-        return
     experiment, rounds = (*words, *("client-dp-10000", "12")[len(words) :])
     if rounds == "all":
         run_whole(experiment, ROOT / "work" / "benchmarks" / experiment)

@@ -1,7 +1,7 @@
 """Membership in updates: which images a batch gradient contains, for CIFAR-10 images and one random DLNet.
 
-Run: ``OMP_NUM_THREADS=1 FEDPRINT_DATA=... python benchmarks/membership.py [OPTIONS]``, for example
-``python benchmarks/membership.py --images 8 --sigma 0.01``. Candidates are the images of all victims and as many others
+Run: ``OMP_NUM_THREADS=1 FEDPRINT_DATA=... python -m benchmarks.membership [OPTIONS]``, for example
+``python -m benchmarks.membership --images 8 --sigma 0.01``. Candidates are the images of all victims and as many others
 as ``--strangers``; every pair of a candidate and an update is a question. The adversary knows the defence. Likelihood
 ratios (``--lira``) are computed for the first ``--candidates`` members and strangers, as each needs its own shadows.
 """

@@ -1,6 +1,6 @@
 """What 1 million users x 1,000 rounds would cost, from costs that are measured at sizes a thousand times smaller.
 
-Run: ``OMP_NUM_THREADS=1 python benchmarks/plan_large.py [--users 1000000] [--rounds 1000] [--cores 64]``; prices:
+Run: ``OMP_NUM_THREADS=1 python -m benchmarks.plan_large [--users 1000000] [--rounds 1000] [--cores 64]``; prices:
 ``--core-hour``, ``--gb-month``. About 3 minutes. Users are made up, of the size of MNIST writers: 60 digits each, the
 CNN of mnist-writers. Each cost is processor time at three sizes, with the exponent e of cost ~ size^e fitted to them;
 bytes are counted, not measured. It prints the tables of docs/planning-large.md.
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from recording import setting
 
+from benchmarks.recording import setting
 from fedprint.data.examples import take
 from fedprint.federation.backends import make_backend, open_backend
 from fedprint.federation.cohorts import FederationPlan, sample_cohort

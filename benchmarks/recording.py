@@ -1,15 +1,13 @@
 """The cost of recording every update, and whether memory grows with the number of rounds.
 
-Run: ``OMP_NUM_THREADS=1 python benchmarks/recording.py [SETTING ...]``. Cost: the median time on the clock of a round's
-append to the real float16 store, syncs included, as a share of the median processor time of the round's training, which
-a busy machine does not lengthen. Then whole runs with the real store and with one that writes nothing, in turns, on
-the clock. Memory: peak resident memory of a fresh process after 20 and after 80 rounds. About 5 minutes.
+Whole runs with the real float16 store, and with one that writes nothing, take turns. The share is what recording adds
+to the run's processor time: a round is written on a thread of its own while the next one trains, so on the clock it
+adds less where a core is free. Memory is the peak of a fresh process after few and after many rounds.
 """
 
 from __future__ import annotations
 
-import statistics
-import subprocess
+import random
 import sys
 import tempfile
 import time
@@ -20,6 +18,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.measuring import ROOT, Cell, Section, in_child, median, one_core, peak_mib, say
 from fedprint.federation.backends import make_backend
 from fedprint.federation.rounds import FederationPlan, federate
 from fedprint.models.base import FedModule, initialise
@@ -31,7 +30,8 @@ from fedprint.store.layout import StoreLayout
 from fedprint.store.writer import StoreWriter
 from fedprint.types import Device, Examples, LocalTraining, Observation, Params, Truth
 
-ROUNDS, TURNS = 20, 3
+FOLDER = ROOT / "work"
+"""On the disk: a folder for temporary files may be in memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,14 +85,12 @@ def sentences(n: int, seed: int) -> Examples:
 
 @dataclass
 class Recording:
-    """A writer around another, or around none, that times its appends."""
+    """A writer around another, or around none, that times its appends on the clock."""
 
     initial: Params
     inner: StoreWriter | None
     next_round: int = 0
     appends: list[float] = field(default_factory=list)
-    trainings: list[float] = field(default_factory=list)
-    _last: float = field(default_factory=time.process_time)
 
     def latest_params(self) -> Params:
         """Return the parameters to start from."""
@@ -106,19 +104,17 @@ class Recording:
         self, t: int, seen: Sequence[Observation], truths: Sequence[Truth], after: Params, metrics: Mapping[str, float]
     ) -> None:
         """Store the round where there is a store."""
-        self.trainings.append(time.process_time() - self._last)
         start = time.perf_counter()
         if self.inner is not None:
             self.inner.append(t, seen, truths, after, metrics)
         self.appends.append(time.perf_counter() - start)
-        self._last = time.process_time()
 
 
-def train(chosen: Setting, rounds: int, folder: Path | None) -> tuple[float, Recording]:
-    """Return the seconds of the whole run and the times that the writer recorded."""
+def train(chosen: Setting, rounds: int, folder: Path | None) -> tuple[float, float, list[float]]:
+    """Return the processor time of a whole run, its time on the clock, and that of each append."""
     initial = {name: p.detach().clone() for name, p in chosen.model.named_parameters()}
     plan = FederationPlan(rounds=rounds, cohort=chosen.cohort, training=chosen.training, seed=0)
-    start, inner = time.perf_counter(), None
+    start, busy, inner = time.perf_counter(), time.process_time(), None
     if folder is not None:
         shapes = {name: tuple(p.shape) for name, p in initial.items()}
         layout = StoreLayout(
@@ -144,61 +140,61 @@ def train(chosen: Setting, rounds: int, folder: Path | None) -> tuple[float, Rec
     if inner is not None:
         inner.finalise()
         inner.close()
-    chosen.model.load_state_dict(initial)
-    return time.perf_counter() - start, writer
+    return time.process_time() - busy, time.perf_counter() - start, writer.appends
 
 
-def cost(name: str) -> str:
-    """Return one line: append per round, its share of the training, and whole runs with and without the store."""
+def cost(name: str, turns: int, rounds: int) -> list[Cell]:
+    """Return the row of a setting."""
     chosen = setting(name)
     d = sum(p.numel() for p in chosen.model.parameters())
-    whole: dict[bool, list[float]] = {True: [], False: []}
-    trainings, appends = [], []
-    for _ in range(TURNS):
-        for real in (True, False):
-            with tempfile.TemporaryDirectory() as folder:
-                total, writer = train(chosen, ROUNDS, Path(folder) if real else None)
-            whole[real].append(total)
-            trainings += writer.trainings
-            appends += writer.appends if real else []
-    training, append = statistics.median(trainings), statistics.median(appends)
-    without, recorded = min(whole[False]), min(whole[True])
-    return (
-        f"{name:12} {d:9} {chosen.cohort:7} {1000 * training:12.0f} {1000 * append:10.1f} {append / training:8.1%} "
-        f"{without:12.2f} {recorded:12.2f} {recorded / without - 1:8.1%}"
-    )
+    busy: dict[bool, list[float]] = {True: [], False: []}
+    clock: dict[bool, list[float]] = {True: [], False: []}
+    appends = []
+    train(chosen, 2, None)  # a warm-up
+    for turn in range(turns):
+        for real in random.Random(turn).sample([True, False], 2):
+            with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+                processor, total, each = train(chosen, rounds, Path(folder) if real else None)
+            busy[real].append(processor)
+            clock[real].append(total)
+            appends += each if real else []
+    row = f"{name}: {d:,} parameters, cohort {chosen.cohort}"
+    cells = [
+        median(row, "training, CPU ms a round", [1000 * s / rounds for s in busy[False]]),
+        median(row, "share of training", [a / b - 1 for a, b in zip(busy[True], busy[False], strict=True)]),
+        median(row, "on the clock", [a / b - 1 for a, b in zip(clock[True], clock[False], strict=True)]),
+        median(row, "append, ms on the clock", [1000 * s for s in appends]),
+    ]
+    say(f"  {row}: {cells[1].text()} more processor time, {cells[2].text()} more on the clock")
+    return cells
 
 
-def peak_mib(name: str, rounds: int) -> float:
-    """Return the peak resident memory of a new process."""
-    command = [sys.executable, __file__, "--peak", name, str(rounds)]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+def peaks(name: str, few: int, many: int) -> list[Cell]:
+    """Return the peak memory of fresh processes."""
+    return [
+        Cell(
+            row=name,
+            column=f"peak MiB, {rounds} rounds",
+            value=float(in_child("benchmarks.recording", name, str(rounds))),
+        )
+        for rounds in (few, many)
+    ]
 
 
-def print_peak(name: str, rounds: int) -> None:
-    """Run in the child: train with the real store and print the peak in MiB."""
-    with tempfile.TemporaryDirectory() as folder:
-        train(setting(name), rounds, Path(folder))
-    # not ru_maxrss, which in a child starts at the value of its parent
-    status = Path("/proc/self/status").read_text().splitlines()
-    print(next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024)
+def measure(quick: bool) -> Section:
+    """Measure the share and the peaks of each setting; wanted: a share of at most .05, and equal peaks."""
+    one_core()
+    FOLDER.mkdir(exist_ok=True)
+    names = ("writers", "albums") if quick else ("writers", "albums", "bloggers", "bloggers-all")
+    cells = [cell for name in names for cell in cost(name, *((3, 10) if quick else (7, 40)))]
+    for name in names[:1] if quick else names:
+        row = next(cell.row for cell in cells if cell.row.startswith(f"{name}:"))
+        cells += [replace(cell, row=row) for cell in peaks(name, *((5, 20) if quick else (20, 80)))]
+    note = "Executor sequential, one core, float16 store of all layers (bloggers: two layers). Wanted: a share of .05."
+    return Section(cells=tuple(cells), notes=(note,))
 
 
-def main(words: Sequence[str]) -> None:
-    """Print both tables."""
-    if words[:1] == ["--peak"]:
-        print_peak(words[1], int(words[2]))
-        return
-    names = list(words) or ["writers", "bloggers", "bloggers-all", "albums"]
-    torch.set_num_threads(1)
-    print(f"backend sequential, one thread, float16 store, {TURNS} x {ROUNDS} rounds")
-    print("setting              d  cohort  train ms/rd  append ms    share   run, null s  run, store s   more")
-    for name in names:
-        print(cost(name), flush=True)
-    print("peak resident memory, MiB: 20 rounds, 80 rounds")
-    for name in names:
-        print(f"{name:12} {peak_mib(name, 20):8.0f} {peak_mib(name, 80):8.0f}", flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+if __name__ == "__main__":  # the child: a setting and a number of rounds; it prints the peak
+    with tempfile.TemporaryDirectory() as scratch:
+        train(setting(sys.argv[1]), int(sys.argv[2]), Path(scratch))
+    print(peak_mib())

@@ -1,21 +1,20 @@
-"""Append and read speed of the update store beside a raw write and read of the same bytes.
+"""Append and read speed of the update store beside a raw write and read of the same bytes: the disk's ceiling.
 
-Run: ``OMP_NUM_THREADS=1 python benchmarks/store.py [folder]``. About 10 s and 600 MB of disk.
+On the disk of ``work/``, because a folder for temporary files may be in memory. A full run needs 1 GB there.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import torch
 
+from benchmarks.measuring import ROOT, Cell, Section, median, ratio, say, seconds
 from fedprint.store.layout import StoreLayout
 from fedprint.store.reader import UpdateStore
 from fedprint.store.writer import StoreWriter
@@ -23,14 +22,8 @@ from fedprint.types import Observation, Truth
 
 Precision = Literal["float32", "float16"]
 ROUNDS, COHORT = 20, 10
+FOLDER = ROOT / "work"
 SIZES = {"20k in 2 layers": (10_000,) * 2, "1M in 2 layers": (500_000,) * 2, "1M in 50 layers": (20_000,) * 50}
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Return the wall time of one call."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def forget(folder: Path) -> None:
@@ -53,8 +46,8 @@ def append_all(folder: Path, layout: StoreLayout, update: dict[str, torch.Tensor
     """Fill a store with the same update in every slot."""
     with StoreWriter.open(folder, layout) as writer:
         writer.set_initial(update)
-        for round in range(ROUNDS):
-            ids = range(round * COHORT, (round + 1) * COHORT)
+        for round in range(layout.rounds):
+            ids = range(round * layout.cohort, (round + 1) * layout.cohort)
             seen = [
                 Observation(
                     obs_id=i, round=round, role="anonymous", num_examples=1, pseudonym=None, user_id=None, update=update
@@ -66,35 +59,42 @@ def append_all(folder: Path, layout: StoreLayout, update: dict[str, torch.Tensor
         writer.finalise()
 
 
-def measure(folder: Path, sizes: tuple[int, ...], precision: Precision) -> list[float]:
-    """Return MB/s of float32 updates: raw write, append, raw cold read, cold read, warm read, verify."""
+def speeds(folder: Path, sizes: tuple[int, ...], precision: Precision) -> dict[str, float]:
+    """Return MB/s of float32 updates of a raw write and read, the store's append, reads and verification."""
     shapes = {f"layer{i}": (size,) for i, size in enumerate(sizes)}
     update = {name: torch.randn(shape) for name, shape in shapes.items()}
     layout = StoreLayout(
         rounds=ROUNDS, cohort=COHORT, shapes=shapes, kept=tuple(shapes), fingerprint="x", precision=precision
     )
-    raw = folder / "raw"
-    times = [seconds(lambda: raw_write(raw, torch.cat(list(update.values())).numpy()))]
-    times += [seconds(lambda: append_all(folder / "store", layout, update))]
+    raw, clock = folder / "raw", time.perf_counter
+    row = torch.cat(list(update.values())).numpy()
+    times = {"raw write": seconds(lambda: raw_write(raw, row), clock)}
+    times["append"] = seconds(lambda: append_all(folder / "store", layout, update), clock)
     forget(folder)
-    times += [seconds(lambda: np.fromfile(raw, np.float32))]
+    times["raw read"] = seconds(lambda: np.fromfile(raw, np.float32), clock)
     store = UpdateStore.open(folder / "store" / "observed", verify=False)
-    times += [seconds(store.matrix), seconds(store.matrix), seconds(store.verify)]
-    return [4e-6 * sum(sizes) * ROUNDS * COHORT / t for t in times]
+    times["cold read"] = seconds(store.matrix, clock)
+    times["warm read"] = seconds(store.matrix, clock)
+    times["verify"] = seconds(store.verify, clock)
+    return {name: 4e-6 * sum(sizes) * ROUNDS * COHORT / t for name, t in times.items()}
 
 
-def main() -> None:
-    """Print one line per size and precision."""
-    names = ["raw write", "append", "ratio", "raw read", "cold read", "ratio", "warm read", "verify"]
-    print(f"{'MB/s of float32 updates':30}", *(f"{name:>10}" for name in names))
+def measure(quick: bool) -> Section:
+    """Compare append and read with the disk's own, in turns."""
+    chosen = dict(list(SIZES.items())[:1]) if quick else SIZES
     precisions: tuple[Precision, ...] = ("float32", "float16")
-    for title, sizes in SIZES.items():
+    cells: list[Cell] = []
+    for title, sizes in chosen.items():
         for precision in precisions:
-            with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as folder:
-                raw, append, raw_read, cold, warm, verify = measure(Path(folder), sizes, precision)
-            cells = [raw, append, append / raw, raw_read, cold, cold / raw_read, warm, verify]
-            print(f"{title + ', ' + precision:30}", *(f"{c:10.2f}" if c < 10 else f"{c:10.0f}" for c in cells))
-
-
-if __name__ == "__main__":
-    main()
+            turns = []
+            for _ in range(3 if quick else 7):
+                with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+                    turns.append(speeds(Path(folder), sizes, precision))
+            columns = {name: [turn[name] for turn in turns] for name in turns[0]}
+            row = f"{title}, {precision}"
+            cells += [median(row, f"{name} MB/s", values) for name, values in columns.items()]
+            cells += [ratio(row, "append over raw write", columns["append"], columns["raw write"])]
+            cells += [ratio(row, "cold read over raw read", columns["cold read"], columns["raw read"])]
+            say(f"  {row}: append {cells[-2].text()} of a raw write, cold read {cells[-1].text()} of a raw read")
+    note = f"MB of float32 updates a second on the clock; {ROUNDS} rounds of {COHORT} updates, a sync per round."
+    return Section(cells=tuple(cells), notes=(note,))

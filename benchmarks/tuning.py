@@ -1,6 +1,6 @@
 """A check of a study: its result on ten further sets of seeds, and beside that of a grid with four times the points.
 
-    python benchmarks/tuning.py albums --strategy mm-aug [--fast] [--set K=V] [--repeats 10] [--jobs 2]
+    python -m benchmarks.tuning albums --strategy mm-aug [--fast] [--set K=V] [--repeats 10] [--jobs 2]
 
 Prints how often the operating point stayed below the ceiling (target: 9 of 10), and the best feasible utility of the
 study over that of the grid, both on the seeds and with the margin of the study (target: within 1 %). Points are cached,

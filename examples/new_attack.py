@@ -9,7 +9,7 @@ src/fedprint/kinds/components.py, the registry of components, and add it to ``At
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from fedprint.types import Scores
 class Centroid(Component):
     """``centroid``: cosine similarity to the mean of each user's prior updates; ``layers`` of the model, or all."""
 
+    symmetric: ClassVar[bool] = True  # exchanged labels exchange the columns of its scores
     name: Literal["centroid"] = "centroid"
     layers: tuple[str, ...] | None = None
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from analysis_cases import bench
 
-from fedprint.analyses.base import SELECTED, among, restricted
+from fedprint.analyses.base import SELECTED, restricted
 from fedprint.analyses.trials import UPDATES
-from fedprint.attacks.problem import Problem
+from fedprint.attacks.problem import Problem, among
 from fedprint.attacks.updates import Joined, MemoryUpdates
 from fedprint.types import FedprintError
 

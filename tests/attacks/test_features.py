@@ -21,7 +21,7 @@ from fedprint.attacks.features import (
 )
 from fedprint.attacks.reidentification import reidentify
 from fedprint.attacks.reidentification.reidentify import Workspace
-from fedprint.attacks.updates import MemoryUpdates
+from fedprint.attacks.updates import Joined, MemoryUpdates, RowsOf
 from fedprint.params import select
 
 FIT = np.arange(0, 40, 2)
@@ -207,3 +207,13 @@ def test_memory_updates_yield_the_chosen_layers_in_order(updates: MemoryUpdates)
     np.testing.assert_array_equal(_columns(updates, ["head"]), updates.values[:, 36:])
     narrow = np.concatenate(list(updates.blocks(["body"], columns=7)), axis=1)
     np.testing.assert_array_equal(narrow, updates.values[:, :36])
+
+
+def test_some_rows_of_a_table_are_those_of_all_its_rows() -> None:
+    first, second = cases.planted(1.0, seed=1), cases.planted(1.0, seed=2)
+    joined = Joined(first=first, second=RowsOf(updates=second, rows=np.arange(3, 20)))
+    rows = np.array([0, 200, 5, 195, 5, 207])
+    every = np.concatenate(list(joined.blocks(columns=16)), axis=1)
+    np.testing.assert_array_equal(np.concatenate(list(joined.blocks(rows=rows, columns=16)), axis=1), every[rows])
+    last = RowsOf(updates=joined, rows=rows)
+    np.testing.assert_array_equal(np.concatenate(list(last.blocks(rows=np.array([3, 1]))), axis=1), every[rows[[3, 1]]])

@@ -351,7 +351,7 @@ def test_claims_are_judged_on_paired_differences() -> None:
 
 
 def test_a_dry_run_measures_a_little(data_dir: Path) -> None:
-    costs = ClientsKind().costs(load(fast=True))
+    costs = ClientsKind().costs(load(fast=True), "cpu")
     assert costs.jobs == 24 and costs.seconds > 1 and costs.memory > 2**29 and costs.details["rounds"] == "10"
 
 

@@ -19,14 +19,16 @@ from tiny_project import CHECKOUT, TINY, Project
 from tiny_study import STUDY
 
 from fedprint.data.formats.files import read_json
+from fedprint.errors import FedprintError
 from fedprint.kinds import driver
-from fedprint.kinds.base import Kind
+from fedprint.kinds.base import Findings, Kind
 from fedprint.kinds.config_files import read_yaml
 from fedprint.kinds.laboratory import lab_in, laboratory
 from fedprint.kinds.registry import KINDS, kind_of
 from fedprint.kinds.requests import request_for
 from fedprint.lab.runner import Lab
 from fedprint.lab.tracking.database import tracking_uri
+from fedprint.lab.workers.pool import ServerPool
 
 _NOISE = {"name": "noise", "defences": [{"name": "noise", "sigma": "$strength"}], "strengths": [0.1]}
 EXAMPLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -110,6 +112,31 @@ def test_jobs_train_on_the_configured_backend(kind: Kind[Any], home: Project) ->
             assert all("executor" in stage.inputs for stage in trains) and trains, job.label
             done = lab_in(home.root, lab.pool, tracker=None).one(job, title="chosen", want=["choose"])
             assert read_json(done.outputs["executor"] / "executor.json") == {"backend": OTHER}, job.label
+
+
+@kinds
+def test_every_kind_trains_on_the_configured_hardware(
+    kind: Kind[Any], home: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = home.root / "configs" / EXAMPLES[kind.name][0] / f"a-{kind.name}.yaml"
+    path.write_text(f"accelerator: gpu\ndevices: 2\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
+    asked, nobody = request_for(home.root, f"a-{kind.name}"), ServerPool(home.root / "nobody")
+    monkeypatch.setattr("fedprint.kinds.laboratory.gpu_count", lambda: 1)
+    with pytest.raises(FedprintError, match="accelerator: gpu, devices: 2: there are 1 GPUs"):
+        driver.run(asked, pool=nobody)
+    monkeypatch.setattr("fedprint.kinds.laboratory.gpu_count", lambda: 3)
+    for assigned, count in (((), 2), (("accelerator=cpu", "devices=null"), 0)):
+        request = request_for(home.root, f"a-{kind.name}", assignments=assigned)
+        labs: list[Lab] = []
+        monkeypatch.setattr(type(kind), "carry_out", lambda self, config, lab, out, labs=labs: _end(labs, lab))
+        with pytest.raises(FedprintError, match="seen"):
+            driver.run(request, pool=nobody)
+        assert [(lab.device, lab.gpus.count) for lab in labs] == [("cuda" if count else "cpu", count)]
+
+
+def _end(labs: list[Lab], lab: Lab) -> Findings:
+    labs.append(lab)
+    raise FedprintError("seen")
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from fedprint.reports.pages.plane_privacy import (
     privacy_table,
     privacy_words,
 )
+from fedprint.reports.tables.analyses import ResultTable
 
 HEAD = PlaneHead(
     name="dp", title="Epsilons", dataset="albums", prior="random", seeds=(0, 1), defended="everyone",
@@ -95,17 +96,16 @@ def test_who_knows_the_data_stands_in_front_of_who_knows_the_prior() -> None:
     }
     assert values == pytest.approx({None: 0.9, PRIOR: 0.7, DATA: 0.9, LOSS: 0.6})
     table = privacy_table(asked)
-    cells = dict(zip(table.heads, table.lines[1].cells, strict=True))
-    shown = {name: cell.value for name, cell in cells.items() if cell is not None and not isinstance(cell, str)}
-    assert shown["member at all, AUC: central"] == pytest.approx(0.9)
-    assert shown["member at all, AUC, by the prior: central"] == pytest.approx(0.7)
+    shown = _numbers(table, "dp-fedavg", "1")
+    assert shown["member at all, AUC", "central"] == pytest.approx(0.9)
+    assert shown["member at all, AUC, by the prior", "central"] == pytest.approx(0.7)
     assert "has all examples of each device" in table.note and "an AUC of 90.0 %" in privacy_words(asked)[1]
     assert "has less" in privacy_table(ENTRIES).note
 
 
 def test_the_table_sets_every_attack_beside_the_promise() -> None:
     table = privacy_table(ENTRIES)
-    assert [line.labels[1:] for line in table.lines] == [
+    assert list(dict.fromkeys(line.labels[1:3] for line in table.lines)) == [
         ("–", "none"),
         ("4", "1.00 at delta 0.001 (prv, poisson, add-remove, 9 rounds; 2.5 for a user with both devices)"),
         ("1", "8.00 at delta 0.001 (prv, poisson, add-remove, 9 rounds; 20.0 for a user with both devices)"),
@@ -113,13 +113,23 @@ def test_the_table_sets_every_attack_beside_the_promise() -> None:
     ]  # fmt: skip
     assert table.note.endswith("What is promised does not cover: the loss; the settings.")
     assert "does not cover" not in privacy_table(ENTRIES[:1]).note
-    cells = dict(zip(table.heads, table.lines[2].cells, strict=True))
-    shown = {name: cell.value for name, cell in cells.items() if cell is not None and not isinstance(cell, str)}
-    assert shown["epsilon, at least (audit)"] == pytest.approx(2.5)
-    assert shown["member at all, AUC: aggregate"] == pytest.approx(0.8)
-    assert shown["member at all, AUC: central"] == pytest.approx(0.7)
-    assert shown["who sent it, AP: local"] == pytest.approx(0.6)
-    assert table.lines[0].cells[0] is None, "nobody promised anything"
+    shown = _numbers(table, "dp-fedavg", "1")
+    assert shown["epsilon, at least (audit)", "central"] == pytest.approx(2.5)
+    assert shown["member at all, AUC", "aggregate"] == pytest.approx(0.8)
+    assert shown["member at all, AUC", "central"] == pytest.approx(0.7)
+    assert shown["who sent it, AP", "local"] == pytest.approx(0.6)
+    assert ("epsilon, at least (audit)", "central") not in _numbers(table, table.lines[0].labels[0], "–")
+
+
+def _numbers(table: ResultTable, strategy: str, strength: str) -> dict[tuple[str, str], float]:
+    """Return the numbers of a point by question and view."""
+    lines = [line for line in table.lines if line.labels[:2] == (strategy, strength)]
+    return {
+        (line.labels[3], view): cell.value
+        for line in lines
+        for view, cell in zip(table.heads, line.cells, strict=True)
+        if cell is not None and not isinstance(cell, str)
+    }
 
 
 def test_it_is_said_from_whom_epsilon_protects() -> None:

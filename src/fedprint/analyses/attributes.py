@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts, among, restricted
+from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts, restricted
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
-from fedprint.attacks.problem import Problem
+from fedprint.attacks.problem import Problem, among
 from fedprint.attacks.reidentification.presets import Mlp
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError, Floats, Ints, Scores, User

@@ -7,7 +7,7 @@ An analysis implements the methods that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -168,11 +168,3 @@ def restricted(problem: Problem, *, fit: NDArray[np.bool_] | None = None, ask: I
             raise FedprintError("analyses: a condition leaves no prior update to learn from; record more rounds")
         problem = replace(problem, fit=problem.fit[fit], labels=problem.labels[fit])
     return problem if ask is None else replace(problem, ask=ask)
-
-
-def among(problem: Problem, columns: Sequence[int], ask: Ints) -> Problem:
-    """Return the problem with the options ``columns`` only (positions in the old ones), asking the rows ``ask``."""
-    position = {column: i for i, column in enumerate(columns)}
-    keep = np.isin(problem.labels, columns)
-    labels = np.array([position[int(label)] for label in problem.labels[keep]], dtype=np.int64)
-    return replace(problem, fit=problem.fit[keep], labels=labels, ask=ask, options=len(columns))

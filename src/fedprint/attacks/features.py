@@ -27,10 +27,14 @@ that a device never changed identify it too)."""
 ROW_WISE: tuple[Transform, ...] = ("l2", "sqrt", "sign")
 """Transforms that do not depend on which rows are fitted."""
 
+Block = tuple[tuple[tuple[str, ...], ...], Transform]
+"""One or several layers (each a tuple of parameter names) under one transform."""
+
 _COLUMNS = 1 << 13
 _CELLS = 1 << 25
 """Most entries of one column block: with many rows blocks are narrower, so that memory is limited."""
-_LANES = 2
+LANES = 2
+"""Threads among which columns are dealt: the order of additions, and so every bit, is the same on any machine."""
 
 
 class Updates(Protocol):
@@ -44,8 +48,10 @@ class Updates(Protocol):
     def sizes(self) -> dict[str, int]:
         """Columns of each layer."""
 
-    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = ...) -> Iterator[NDArray[np.floating]]:
-        """Yield the chosen layers side by side in column blocks (n, <= columns), left to right."""
+    def blocks(
+        self, layers: Sequence[str] | None = None, rows: Ints | None = None, *, columns: int = ...
+    ) -> Iterator[NDArray[np.floating]]:
+        """Yield the chosen layers side by side in column blocks (n, <= columns), left to right; of all rows or some."""
 
 
 def num_rows(updates: Updates) -> int:
@@ -119,6 +125,8 @@ class Products:
 
     def scattered(self, order: Tensor, n: int) -> Products:
         """Return the rows at the positions ``order`` among n rows, NaN elsewhere."""
+        if torch.equal(order, torch.arange(n)):
+            return self
         cross, squares = torch.full((n, self.cross.shape[1]), torch.nan), torch.full((n,), torch.nan)
         cross[order], squares[order] = self.cross, self.squares
         return Products(cross=cross, squares=squares)
@@ -150,18 +158,19 @@ def products(
     norms, columns = norms[order], max(256, min(_COLUMNS, _CELLS // n))
 
     def lane(first: int) -> dict[Transform, Products]:
-        blocks = itertools.islice(updates.blocks(layers, columns=columns), first, None, _LANES)
+        blocks = itertools.islice(updates.blocks(layers, columns=columns), first, None, LANES)
         sums = {t: Products(cross=torch.zeros(len(order), p), squares=torch.zeros(len(order))) for t in transforms}
         for block in blocks:
             values = torch.from_numpy(np.asarray(block, np.float32))[order]
             for transform in transforms:
-                z = _transform_block(values, norms, p, transform)
+                moments = column_moments(values[:p], norms[:p]) if transform == "std" else None
+                z = transformed(values, transform, norms, moments)
                 _add_cross(sums[transform].cross, z, p)
                 sums[transform].squares.add_(z.square().sum(1))
         return sums
 
-    with ThreadPoolExecutor(_LANES) as pool:
-        parts = list(pool.map(lane, range(_LANES)))
+    with ThreadPoolExecutor(LANES) as pool:
+        parts = list(pool.map(lane, range(LANES)))
     return {t: functools.reduce(_add_into, [part.pop(t) for part in parts]).scattered(order, n) for t in transforms}
 
 
@@ -186,18 +195,52 @@ def row_norms(updates: Updates, layers: Sequence[str]) -> Tensor:
     return total.sqrt().clamp_min(1e-30).float()
 
 
-def _transform_block(values: Tensor, norms: Tensor, p: int, transform: Transform) -> Tensor:
-    """Transform one block of columns (n, c), whose first ``p`` rows are fitted; ``norms`` (n, 1) are of whole rows.
+Moments = tuple[Tensor, Tensor]
+"""Mean and spread (c,) of columns over the fit rows."""
+
+
+def column_moments(values: Tensor, norms: Tensor) -> Moments:
+    """Return mean and spread of the columns of normalised updates: ``values`` (p, c) with lengths ``norms`` (p, 1)."""
+    unit = values / norms
+    return unit.mean(0), _spread(unit)
+
+
+def transformed(values: Tensor, transform: Transform, norms: Tensor, moments: Moments | None = None) -> Tensor:
+    """Transform one block of columns (n, c) of updates with lengths ``norms`` (n, 1); ``std`` needs their moments.
 
     Scaling a row changes nothing but its length for l2, sqrt and sign, and length is normalised away later.
     """
-    if transform == "std":
-        unit = values / norms
-        mean, spread = unit[:p].mean(0), _spread(unit[:p])
-        return unit.sub_(mean).div_(spread)
+    if moments is not None:
+        mean, spread = moments
+        return (values / norms).sub_(mean).div_(spread)
     if transform == "sqrt":
         return values.abs().sqrt_().copysign_(values)
     return values.sign() if transform == "sign" else values
+
+
+@dataclass(frozen=True, kw_only=True)
+class Centring:
+    """How rows were centred on the fit rows' mean: ``length`` before, ``to_mean`` and ``size`` after (n,).
+
+    ``to_mean`` is the mean cosine with the fit rows, ``mean_square`` that of the fit rows themselves.
+    """
+
+    length: Tensor
+    to_mean: Tensor
+    mean_square: Tensor
+
+    @property
+    def size(self) -> Tensor:
+        """Lengths (n,) of centred rows that were of unit length."""
+        return (1 - 2 * self.to_mean + self.mean_square).clamp_min(1e-12).sqrt()
+
+
+def centring(sums: Products, fit: Ints) -> Centring:
+    """Return how the rows of these products are centred, in float64."""
+    rows = torch.from_numpy(fit)
+    length = sums.squares.double().sqrt().clamp_min(1e-15)
+    to_mean = torch.cat([_cosines(sums, length, rows, span).mean(1) for span in _spans(sums)])
+    return Centring(length=length, to_mean=to_mean, mean_square=to_mean[rows].mean())
 
 
 def kernel(sums: Products, fit: Ints) -> Floats:
@@ -205,18 +248,20 @@ def kernel(sums: Products, fit: Ints) -> Floats:
 
     In float64, some rows at a time, into float32.
     """
-    rows = torch.from_numpy(fit)
-    length = sums.squares.double().sqrt().clamp_min(1e-15)
-    spans = torch.split(torch.arange(len(length)), max(1, _CELLS // len(fit)))
-    to_mean = torch.cat([_cosines(sums, length, rows, span).mean(1) for span in spans])
-    mean_square = to_mean[rows].mean()
-    size = (1 - 2 * to_mean + mean_square).clamp_min(1e-12).sqrt()
+    rows, centred = torch.from_numpy(fit), centring(sums, fit)
+    to_mean, size = centred.to_mean, centred.size
     result = np.empty(tuple(sums.cross.shape), dtype=np.float32)
-    for span in spans:
-        k = _cosines(sums, length, rows, span)
-        centred = k - to_mean[span][:, None] - to_mean[rows][None] + mean_square
-        result[span.numpy()] = (centred / size[span][:, None] / size[rows][None]).numpy()
+    for span in _spans(sums):
+        k = _cosines(sums, centred.length, rows, span)
+        k = k - to_mean[span][:, None] - to_mean[rows][None] + centred.mean_square
+        result[span.numpy()] = (k / size[span][:, None] / size[rows][None]).numpy()
     return result
+
+
+def _spans(sums: Products) -> Sequence[Tensor]:
+    """Return some rows at a time."""
+    n, p = sums.cross.shape
+    return torch.split(torch.arange(n), max(1, _CELLS // p))
 
 
 def _cosines(sums: Products, length: Tensor, fit: Tensor, span: Tensor) -> Tensor:

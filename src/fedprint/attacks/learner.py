@@ -89,7 +89,7 @@ class OneHiddenLayer(Learner):
         h = functional.relu(self.hidden(x))
         if self.training:
             keep = 1 - self.config.dropout  # a generator of this module: torch's dropout uses the global one
-            h = h * (torch.rand(h.shape, generator=self.rng) < keep) / keep
+            h = h * (torch.rand(h.shape, generator=self.rng) < keep).to(h.device) / keep
         return h
 
     def configure_optimizers(self) -> Any:

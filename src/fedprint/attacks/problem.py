@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -78,6 +78,28 @@ class Validation:
     problem: Problem
     answers: Ints
     by: Criterion = "log-loss"
+
+
+def among(problem: Problem, columns: Sequence[int], ask: Ints) -> Problem:
+    """Return the problem with the options ``columns`` only (positions in the old ones), asking the rows ``ask``."""
+    position = {column: i for i, column in enumerate(columns)}
+    keep = np.isin(problem.labels, columns)
+    labels = np.array([position[int(label)] for label in problem.labels[keep]], dtype=np.int64)
+    return replace(problem, fit=problem.fit[keep], labels=labels, ask=ask, options=len(columns))
+
+
+def of_some_users(validation: Validation, most: int) -> Validation:
+    """Return the validation problem among ``most`` of its users, evenly spread; itself where it has no more."""
+    problem = validation.problem
+    if problem.options <= most:
+        return validation
+    users = np.linspace(0, problem.options - 1, most).round().astype(np.int64)
+    asked = np.isin(validation.answers, users)
+    few = among(problem, users.tolist(), problem.ask[asked])
+    if problem.modes is not None:
+        modes = Modes(fit=problem.modes.fit[np.isin(problem.labels, users)], ask=problem.modes.ask[asked])
+        few = replace(few, modes=modes)
+    return replace(validation, problem=few, answers=np.searchsorted(users, validation.answers[asked]))
 
 
 def attack_problem(view: AttackerView, questions: Questions) -> Problem:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprint.attacks.features import Updates
+from fedprint.attacks.features import Updates, num_rows
 from fedprint.params import select
-from fedprint.store.reader import UpdateStore
 from fedprint.types import Floats, Ints
 
 
@@ -26,7 +25,9 @@ class MemoryUpdates:
         """Names of the parameter tensors."""
         return tuple(self.sizes)
 
-    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[Floats]:
+    def blocks(
+        self, layers: Sequence[str] | None = None, rows: Ints | None = None, *, columns: int = 1 << 14
+    ) -> Iterator[Floats]:
         """Yield the chosen layers side by side in column blocks, cut where the store cuts them."""
         ends = np.cumsum([0, *self.sizes.values()])
         wanted = set(select(self.layers, layers))
@@ -35,7 +36,8 @@ class MemoryUpdates:
         for first in range(0, len(chosen), columns):
             part = chosen[first : first + columns]
             whole = part[-1] - part[0] + 1 == len(part)
-            yield self.values[:, part[0] : part[-1] + 1] if whole else self.values[:, part]
+            block = self.values[:, part[0] : part[-1] + 1] if whole else self.values[:, part]
+            yield block if rows is None else block[rows]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +57,11 @@ class RowsOf:
         """Columns of each layer."""
         return self.updates.sizes
 
-    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
+    def blocks(
+        self, layers: Sequence[str] | None = None, rows: Ints | None = None, *, columns: int = 1 << 14
+    ) -> Iterator[NDArray[np.floating]]:
         """Yield the chosen layers in column blocks (k, <= columns)."""
-        if isinstance(self.updates, UpdateStore):
-            yield from self.updates.blocks(layers, self.rows, columns=columns)
-            return
-        for block in self.updates.blocks(layers, columns=columns):
-            yield block[self.rows]
+        yield from self.updates.blocks(layers, self.rows if rows is None else self.rows[rows], columns=columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +81,18 @@ class Joined:
         """Columns of each layer."""
         return {name: self.second.sizes[name] for name in self.layers}
 
-    def blocks(self, layers: Sequence[str] | None = None, *, columns: int = 1 << 14) -> Iterator[NDArray[np.floating]]:
+    def blocks(
+        self, layers: Sequence[str] | None = None, rows: Ints | None = None, *, columns: int = 1 << 14
+    ) -> Iterator[NDArray[np.floating]]:
         """Yield the chosen layers in column blocks (rows of both, <= columns)."""
-        pairs = zip(
-            self.first.blocks(layers, columns=columns), self.second.blocks(layers, columns=columns), strict=True
-        )
-        for upper, lower in pairs:
-            yield np.concatenate([np.asarray(upper, np.float32), np.asarray(lower, np.float32)])
+        n = num_rows(self.first)
+        upper = None if rows is None else rows[rows < n]
+        lower = None if rows is None else rows[rows >= n] - n
+        order = None if rows is None else np.argsort(np.argsort(rows >= n, kind="stable"), kind="stable")
+        for parts in zip(
+            self.first.blocks(layers, upper, columns=columns),
+            self.second.blocks(layers, lower, columns=columns),
+            strict=True,
+        ):
+            block = np.concatenate([np.asarray(part, np.float32) for part in parts])
+            yield block if order is None else block[order]

@@ -48,7 +48,8 @@ class AttackerView:
     adversary. ``model``, ``training`` (local training, round by round) and ``rule`` are the public task: every device
     has them. ``chronological``: the prior is the user's earlier data; ``by_album``: it is whole albums. ``labels`` maps
     a prior device's user id to the label in which the adversary believes: the identity, except in the shuffled-label
-    check.
+    check. ``device`` (cpu, cuda) is where it trains shadow devices and searches for images; all that is here, and all
+    that comes back, is on the CPU.
     """
 
     store: UpdateStore
@@ -62,6 +63,7 @@ class AttackerView:
     seed: int
     labels: Mapping[int, int]
     by_album: bool = False
+    device: str = "cpu"
 
     @property
     def prior_rows(self) -> Ints:

@@ -80,10 +80,12 @@ def show_costs(request: Request, jobs: int | None) -> None:
     from rich.table import Table
 
     from fedprint.kinds.registry import kind_of
+    from fedprint.lab.gpus import gpu_count
     from fedprint.lab.machine import cores
 
     kind = kind_of(request.values)
-    costs = kind.costs(kind.load(request))
+    device = "cuda" if request.hardware.gpus(gpu_count()) else "cpu"
+    costs = kind.costs(kind.load(request), device)
     at_a_time = min(jobs or cores(), max(costs.jobs, 1))
     table = Table("what", "estimate", title=f"{request.name}: dry run, nothing written")
     rows = {

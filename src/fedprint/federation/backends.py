@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -22,27 +22,17 @@ from torch.func import functional_call, grad_and_value, vmap
 from fedprint.data.examples import INPUTS, num_examples, take
 from fedprint.federation.client import blocks, epochs, noise_rng, noised, train_client
 from fedprint.federation.local_optimisers import Stepper
+from fedprint.federation.spread import Executor, Spread
+from fedprint.lab.gpus import best_device
 from fedprint.lab.machine import cores
 from fedprint.models.base import FedModule
 from fedprint.models.dense import whole
 from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, LocalTraining, Params
 
 
-def best_device() -> str:
-    """Return ``cuda`` where there is a GPU, else ``cpu``.
-
-    It also switches off TF32, cuDNN's default for convolutions, which keeps 10 bits of a factor: with TF32 gradient
-    matching has 19 % of images below an error of .1, with float32 98 % (benchmarks/RESULTS.md).
-    """
-    if not torch.cuda.is_available():
-        return "cpu"
-    torch.backends.cudnn.allow_tf32 = False
-    return "cuda"
-
-
-def default_block() -> int:
+def default_block(device: str) -> int:
     """Return how many clients ``vectorised`` stacks by default: a GPU has room for many (benchmarks/RESULTS.md)."""
-    return 64 if best_device() == "cuda" else 8
+    return 64 if device == "cuda" else 8
 
 
 class Sequential:
@@ -51,7 +41,7 @@ class Sequential:
     name = "sequential"
 
     def __init__(self, model: FedModule) -> None:
-        device = next(model.parameters()).device
+        device = _device_of(model)
         fabric = Fabric(accelerator="cuda" if device.type == "cuda" else "cpu", devices=1)
         # On a CPU small convolutions and max-pools are a third faster with the channels innermost.
         layout = torch.channels_last if device.type == "cpu" else torch.preserve_format
@@ -65,6 +55,10 @@ class Sequential:
         for job in jobs:
             parameters = self._parameters[: len(params) + len(job.private)]
             yield train_client(self._module, parameters, params, job, training, self._compact)
+
+    def blocks(self, jobs: Sequence[ClientJob]) -> list[list[int]]:
+        """Return every job alone."""
+        return [[i] for i in range(len(jobs))]
 
 
 class Threaded:
@@ -95,6 +89,10 @@ class Threaded:
         with ThreadPoolExecutor(self.workers) as pool:
             yield from pool.map(train, jobs)
 
+    def blocks(self, jobs: Sequence[ClientJob]) -> list[list[int]]:
+        """Return as many jobs together as there are threads."""
+        return [list(range(start, min(start + self.workers, len(jobs)))) for start in range(0, len(jobs), self.workers)]
+
 
 class Vectorised:
     """Clients of similar size are stacked and trained together, in blocks of ``block`` clients.
@@ -111,10 +109,14 @@ class Vectorised:
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``; results come in job order."""
         results: dict[int, ClientResult] = {}
-        for chosen in blocks(jobs, self.block):
+        for chosen in self.blocks(jobs):
             for i, result in zip(chosen, self._run_block([jobs[i] for i in chosen], params, training), strict=True):
                 results[i] = result
         return (results[i] for i in range(len(jobs)))
+
+    def blocks(self, jobs: Sequence[ClientJob]) -> list[list[int]]:
+        """Return positions of jobs of similar size."""
+        return list(blocks(jobs, self.block))
 
     def _run_block(self, jobs: list[ClientJob], params: Params, training: LocalTraining) -> list[ClientResult]:
         data = _rows(jobs)
@@ -193,36 +195,45 @@ def _unstack(
     ]
 
 
-_ON_RAY = r"(sequential|vectorised(?::[1-9]\d*)?)"
+_NUMBER = r"(?::([1-9]\d*))?"
+_EXECUTORS: Mapping[str, Callable[[FedModule, int], Executor]] = {
+    "sequential": lambda model, _: Sequential(model),
+    "threaded": lambda model, workers: Threaded(model, workers or cores()),
+    "vectorised": lambda model, block: Vectorised(model, block or default_block(_device_of(model).type)),
+}
 
 
-def make_backend(name: str, model: FedModule) -> Backend:
+def make_backend(name: str, model: FedModule, devices: Sequence[str] = ()) -> Backend:
     """Return the backend of a name: ``sequential``, ``threaded[:WORKERS]``, ``vectorised[:BLOCK]`` or one on Ray.
 
-    Workers default to the available cores, a block to 8 clients on a CPU and 64 on a GPU. ``ray[:WORKERS][:EXECUTOR]``
-    is opened by :func:`open_backend`; its executor is ``sequential`` or, by default, ``vectorised``.
+    Workers default to the available cores, a block to 8 clients on a CPU and 64 on a GPU. It trains where the ``model``
+    is or, where torch ``devices`` are given, on these, with data and results wherever the caller has them.
+    ``ray[:WORKERS][:EXECUTOR]`` is opened by :func:`open_backend`; its executor is ``sequential`` or, by default,
+    ``vectorised``.
     """
-    if name == "sequential":
-        return Sequential(model)
-    if match := re.fullmatch(r"(threaded|vectorised)(?::([1-9]\d*))?", name):
-        kind, number = match.groups()
-        return (
-            Threaded(model, int(number or cores()))
-            if kind == "threaded"
-            else Vectorised(model, int(number or default_block()))
+    if match := re.fullmatch(rf"ray{_NUMBER}(?::(sequential|vectorised{_NUMBER}))?", name):
+        workers, executor, block = match.groups()
+        return _on_ray(model, executor or "vectorised", int(block or 0), int(workers or 0) or None, gpu=bool(devices))
+    match = re.fullmatch(rf"sequential|(threaded|vectorised){_NUMBER}", name)
+    if match is None:
+        raise FedprintError(
+            f"federation.backend: unknown backend '{name}'; use sequential, threaded[:WORKERS], vectorised[:BLOCK], "
+            "ray[:WORKERS][:EXECUTOR] or auto"
         )
-    if match := re.fullmatch(rf"ray(?::([1-9]\d*))?(?::{_ON_RAY})?", name):
-        return _on_ray(model, match[2] or "vectorised", int(match[1]) if match[1] else None)
-    raise FedprintError(
-        f"federation.backend: unknown backend '{name}'; use sequential, threaded[:WORKERS], vectorised[:BLOCK], "
-        "ray[:WORKERS][:EXECUTOR] or auto"
-    )
+    make, number = _EXECUTORS[match[1] or name], int(match[2] or 0)
+    if list(devices) in ([], [str(_device_of(model))]):
+        return make(model, number)
+    return Spread([(device, make(copy.deepcopy(model).to(device), number)) for device in devices])
+
+
+def _device_of(model: FedModule) -> torch.device:
+    return next(model.parameters()).device
 
 
 @contextmanager
-def open_backend(name: str, model: FedModule) -> Iterator[Backend]:
+def open_backend(name: str, model: FedModule, devices: Sequence[str] = ()) -> Iterator[Backend]:
     """Yield the backend of a name; one on Ray leaves its cluster at the end."""
-    backend = make_backend(name, model)
+    backend = make_backend(name, model, devices)
     with backend if isinstance(backend, AbstractContextManager) else nullcontext(backend) as opened:
         yield opened
 
@@ -232,38 +243,49 @@ def on_one_machine(name: str) -> str:
     return re.sub(r"^ray(:\d+)?:?", "", name) or "vectorised"
 
 
-def _on_ray(model: FedModule, executor: str, workers: int | None) -> Backend:
+def _on_ray(model: FedModule, executor: str, block: int, workers: int | None, *, gpu: bool) -> Backend:
     from fedprint.federation.ray_backend import RayBackend  # late: Ray is an extra
 
-    block = None if executor == "sequential" else int(executor.partition(":")[2] or default_block())
-    return RayBackend(model, partial(_on_worker, executor, next(model.parameters()).is_cuda), block, workers)
+    gpu = gpu or _device_of(model).type == "cuda"
+    stacked = None if executor == "sequential" else block or default_block("cuda" if gpu else "cpu")
+    return RayBackend(model, partial(_on_worker, executor, gpu), stacked, workers, gpu=gpu)
 
 
 def _on_worker(executor: str, gpu: bool, model: FedModule) -> Backend:
     return make_backend(executor, model.to(best_device() if gpu else "cpu"))
 
 
-TRIAL_BATCHES = 2
-"""Number of batches that a trial trains of each client: enough to rank the candidates."""
+TRIAL_BATCHES, TRIAL_TURNS = 2, 5
+"""Batches that a trial trains of each client, and how often: enough to rank the candidates."""
+WORTH = 0.95
+"""The share of the plain loop's time that another executor must do with: a trial on a busy machine is not exact."""
 
 
 def trial(model: FedModule, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> dict[str, float]:
     """Return seconds per client of each candidate on the first batches of a few real jobs.
 
-    The best of two, after one warm-up.
+    After one turn to warm up, the candidates take turns. Each has the median of its ratios to ``sequential`` within a
+    turn, so that other load, which comes and goes, meets them all.
     """
     short = replace(training, epochs=1, lr=0.0)
     first = slice(0, TRIAL_BATCHES * training.batch_size)
     few = [replace(job, examples=take(job.examples, first)) for job in jobs]
-    candidates = ["sequential", "threaded", "vectorised:4", f"vectorised:{max(8, len(jobs))}"]
-    times = {}
-    for name in candidates:
-        backend = make_backend(name, model)
-        best = math.inf
-        for _ in range(3):
+    names = ["sequential", "threaded", "vectorised:4", f"vectorised:{max(8, len(jobs))}"]
+    backends = [make_backend(name, model) for name in names]
+    turns: list[list[float]] = []
+    for _ in range(1 + TRIAL_TURNS):
+        turns.append([])
+        for backend in backends:
             start = time.perf_counter()
             for _result in backend.run(few, params, short):
                 pass
-            best = min(best, time.perf_counter() - start)
-        times[name] = best / len(jobs)
-    return times
+            turns[-1].append(time.perf_counter() - start)
+    seconds = torch.tensor(turns[1:], dtype=torch.float64)
+    ratios = (seconds / seconds[:, :1]).median(0).values
+    return dict(zip(names, (ratios * seconds[:, 0].median() / len(jobs)).tolist(), strict=True))
+
+
+def fastest(seconds: Mapping[str, float]) -> str:
+    """Return the candidate of a :func:`trial` to use: the plain loop, unless another is clearly faster."""
+    best = min(seconds, key=lambda name: seconds[name])
+    return best if seconds[best] <= WORTH * seconds["sequential"] else "sequential"

@@ -60,7 +60,7 @@ def train_client(
                 parameter.data = torch.empty_like(tensor)
         torch._foreach_copy_(parameters, start)
     shared = len(received)
-    schedule = batch_schedule(len(examples["y"]), training, job.seed)
+    schedule = [index.to(start[0].device) for index in batch_schedule(len(examples["y"]), training, job.seed)]
     step, rng = Stepper(training, parameters), noise_rng(job)
     total = torch.zeros((), dtype=torch.float64, device=start[0].device)
     for index in schedule:

@@ -90,7 +90,13 @@ def train_on_gradients(
     """
     shields = {device.device_id: settle(defences, device.device_id, plan.seed) for device in devices}
     server = _Adam(initial, plan.lr)
-    private_parts = {device.device_id: _Adam(private_start(model, device, plan.seed), plan.lr) for device in devices}
+    like = next(iter(initial.values()))
+    private_parts = {
+        device.device_id: _Adam(
+            {name: tensor.to(like) for name, tensor in private_start(model, device, plan.seed).items()}, plan.lr
+        )
+        for device in devices
+    }
     batches = {device.device_id: _batches(device, plan) for device in devices}
     for t in range(plan.rounds):
         waiting: list[Params] = []

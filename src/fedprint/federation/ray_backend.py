@@ -1,9 +1,9 @@
 """A backend on a Ray cluster: workers that stay from round to round train blocks of clients with a local executor.
 
-The cohort is cut into the blocks that the local executor trains together, whatever the number of workers. So results
-have the bits of that executor on one machine. The global parameters travel once per round and node, the examples of a
-client once per node; a worker keeps those that it has trained on. The blocks of a lost worker are trained by the
-others, and another worker is started for it.
+The cohort is cut into the blocks that the local executor trains together, whatever the number of workers, so that
+results have the bits of that executor on one machine. The global parameters travel once per round and node, the
+examples of a client once per node; a worker keeps those that it has trained on. The blocks of a lost worker are trained
+by the others, and another worker is started for it.
 """
 
 from __future__ import annotations
@@ -64,19 +64,20 @@ class RayBackend:
     """Trains ``block`` clients at a time on one of ``workers`` workers (None: one per GPU, or else per core).
 
     An executor whose clients train one by one has no ``block``: a round is cut into a few parts for each worker.
-    Workers take a GPU each where ``model`` is on one. Use as a context manager: the cluster is left at the end, and
-    ended if it was started here. Raises FedprintError where Ray is missing or the cluster has no room.
+    Workers take a GPU each with ``gpu``. Use as a context manager: the cluster is left at the end, and ended if it was
+    started here. Raises FedprintError where Ray is missing or the cluster has no room.
     """
 
     name = "ray"
 
-    def __init__(self, model: FedModule, make: Make, block: int | None, workers: int | None = None) -> None:
+    def __init__(
+        self, model: FedModule, make: Make, block: int | None, workers: int | None = None, *, gpu: bool = False
+    ) -> None:
         join()
         import ray
 
         self._ray: Any = ray
         self._block = block
-        gpu = next(model.parameters()).device.type == "cuda"
         found = self._ray.cluster_resources()
         self._workers = workers or max(1, int(found.get("GPU" if gpu else "CPU", 1)))
         options = ray.remote(num_cpus=1, num_gpus=1 if gpu else 0, scheduling_strategy="SPREAD")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from fedprint.data.sources.registry import may_be_shared
+from fedprint.kinds.hardware import AUTO, Hardware
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking.runs import DataUse, Point, Run, RunHead
@@ -21,7 +22,8 @@ from fedprint.lab.versions.dvc_yaml import Plot
 class Request:
     """The request of a user: the ``values`` of a file, ``fast`` and ``assignments`` that change them, and a ``name``.
 
-    ``name`` is that of the report: the file's, or a variant's where something differs from the file.
+    ``name`` is that of the report: the file's, or a variant's where something differs from the file. ``hardware`` is
+    what computes it, of which no other value says anything.
     """
 
     root: Path
@@ -31,6 +33,7 @@ class Request:
     fast: bool = False
     assignments: tuple[str, ...] = ()
     strategies: tuple[str, ...] = ()
+    hardware: Hardware = AUTO
 
 
 class Resolved(Protocol):
@@ -124,8 +127,8 @@ class Kind(Protocol[Config]):
     def carry_out(self, config: Config, lab: Lab, out: Path) -> Findings:
         """Run the jobs in the lab and write the report to ``out``, which appears as a whole or not at all."""
 
-    def costs(self, config: Config) -> Costs:
-        """Return the costs, from short measurements; write nothing."""
+    def costs(self, config: Config, device: str) -> Costs:
+        """Return the costs on a ``device`` (cpu, cuda), from short measurements; write nothing."""
 
     def head(self, config: Config, job: Job) -> RunHead:
         """Return the head of the MLflow run of a job."""

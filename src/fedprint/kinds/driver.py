@@ -37,7 +37,7 @@ def run(
         return folder
     with (
         writing(request.root, config.name),
-        laboratory(request.root, kind, config, jobs=jobs, keep=keep, pool=pool) as lab,
+        laboratory(request.root, kind, config, jobs=jobs, keep=keep, pool=pool, hardware=request.hardware) as lab,
     ):
         findings = kind.carry_out(config, lab, folder)
         conclude(request.root, kind, config, findings, folder)

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from fedprint.data.formats.files import write_json
 from fedprint.kinds import PRELOADED
 from fedprint.kinds.base import Findings, Kind, Resolved
+from fedprint.kinds.hardware import AUTO, Hardware
+from fedprint.lab.gpus import Gpus, gpu_count
 from fedprint.lab.graph import Job
 from fedprint.lab.machine import cores
 from fedprint.lab.runner import Done, Lab
@@ -35,22 +36,37 @@ def laboratory(
     jobs: int | None = None,
     keep: bool = False,
     pool: Pool | None = None,
+    hardware: Hardware = AUTO,
 ) -> Iterator[Lab]:
     """Open a lab on this machine's cores, in an open ``pool`` or one of its own, which tracks its jobs."""
     tracker = Tracker(root=root, kind=kind, config=config)
     with (
         nullcontext(pool) if pool else LocalPool(PRELOADED) as running,
         tracker,
-        lab_in(root, running, jobs=jobs, keep=keep, tracker=tracker) as lab,
+        lab_in(root, running, jobs=jobs, keep=keep, tracker=tracker, hardware=hardware) as lab,
     ):
         yield lab
 
 
-def lab_in(root: Path, pool: Pool, *, jobs: int | None = None, keep: bool = False, tracker: Tracker | None) -> Lab:
-    """Return a lab in a pool: by default with as many jobs at a time as the pool has places."""
-    gpus, places = (pool.gpus, pool.places) if isinstance(pool, RayPool) else (torch.cuda.device_count(), cores())
-    device = "cuda" if gpus else "cpu"
-    return Lab(root=root, pool=pool, jobs=jobs or places, keep=keep, watcher=tracker, device=device)
+def lab_in(
+    root: Path,
+    pool: Pool,
+    *,
+    jobs: int | None = None,
+    keep: bool = False,
+    tracker: Tracker | None,
+    hardware: Hardware = AUTO,
+) -> Lab:
+    """Return a lab in a pool: by default with a job at a time for each core, on a cluster with GPUs for each of these.
+
+    Raises FedprintError where there are fewer GPUs than the ``hardware`` asks for.
+    """
+    if isinstance(pool, RayPool):
+        gpus = hardware.gpus(pool.gpus)
+        jobs = min(jobs or gpus, gpus) if gpus else jobs or max(pool.cpus, 1)  # of GPUs there, each call takes one
+    else:
+        gpus = hardware.gpus(gpu_count())
+    return Lab(root=root, pool=pool, jobs=jobs or cores(), keep=keep, watcher=tracker, gpus=Gpus(gpus))
 
 
 def conclude(root: Path, kind: Kind[Any], config: Resolved, findings: Findings, folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedprint.errors import FedprintError
 from fedprint.kinds.base import Request
-from fedprint.kinds.config_files import read_yaml
+from fedprint.kinds.hardware import hardware_for, read_settings
 from fedprint.lab.project import checked_name
 
 FOLDERS = ("experiments", "studies")
@@ -35,16 +35,18 @@ def request_for(
     unknown file, and for a name that belongs to a file of the project (:func:`refuse_taken`).
     """
     path = file_of(root, what, folders)
+    hardware, assignments = hardware_for(root, assignments, path, fast=fast)
     if name is None:
         name = variant(plain_name(root, path), fast=fast, assignments=assignments, strategies=strategies)
     request = Request(
         root=root,
         path=path,
-        values=read_yaml(path),
+        values=read_settings(path),
         name=checked_name(name),
         fast=fast,
         assignments=tuple(assignments),
         strategies=tuple(strategies),
+        hardware=hardware,
     )
     refuse_taken(request)
     return request
@@ -97,7 +99,7 @@ def report_name(root: Path, what: str) -> str:
 
 def is_unchanged(request: Request) -> bool:
     """Return whether a file of the project is to run as it is, under its own name."""
-    changed = request.fast or request.assignments or request.strategies or request.values != read_yaml(request.path)
+    changed = request.fast or request.assignments or request.strategies or request.values != read_settings(request.path)
     return not changed and _owner(request.root, request.name) == request.path
 
 

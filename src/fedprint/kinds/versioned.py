@@ -31,7 +31,7 @@ from fedprint.kinds.requests import is_unchanged, request_for
 from fedprint.lab.graph import Job, Stage
 from fedprint.lab.keys import digest_of, source_digest
 from fedprint.lab.project import find_root
-from fedprint.lab.runner import Done
+from fedprint.lab.runner import Done, Lab
 from fedprint.lab.versions import repository as versions
 from fedprint.lab.versions.dvc_yaml import (
     CONFIGURED,
@@ -45,7 +45,7 @@ from fedprint.lab.versions.dvc_yaml import (
     params_yaml,
     published_yaml,
 )
-from fedprint.lab.workers.pool import Pool, ServerPool
+from fedprint.lab.workers.pool import ServerPool
 from fedprint.rng import seed_for
 from fedprint.types import FedprintError
 
@@ -208,9 +208,9 @@ def run_stage(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]
     that the cache lacks, from the files in the project.
     """
     root, stage, name = Path(call["root"]), call["stage"], call["experiment"]
-    plain = load_experiment(request_for(root, name))
+    asked = request_for(root, name)
     if stage == "configuration":
-        check_configuration(root, name, pipeline_of(plain).configs, REMEDY)
+        check_configuration(root, name, pipeline_of(load_experiment(asked)).configs, REMEDY)
         return
     values = yaml.safe_load((root / "experiments" / name / "config.yaml").read_text(encoding="utf-8"))
     params = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
@@ -226,7 +226,7 @@ def run_stage(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]
     if stage == "report":
         evaluations = [root / pipeline.path("evaluation", job.item) for job in jobs_of(config)]
         drop_others(evaluations)
-        with lab_in(root, pool, tracker=None, jobs=1, keep=True) as lab:
+        with lab_in(root, pool, tracker=None, jobs=1, keep=True, hardware=asked.hardware) as lab:
             done = [lab.one(job, title=name, want=()) for job in jobs_of(config)]
             findings = findings_of(config, evaluations, root / "reports" / name, done)
         write_tracked(root, name, findings)
@@ -236,24 +236,23 @@ def run_stage(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]
     if job is None:
         raise FedprintError(f"{call['prior']}-{call['seed']} is not among the priors and seeds of params.yaml")
     with Tracker(root=root, kind=kind, config=config) as tracker:
-        outputs = _compute(root, pool, tracker, pipeline, job, FEDERATION.stage(stage))
+        lab = lab_in(root, pool, tracker=tracker, jobs=1, keep=True, hardware=asked.hardware)
+        outputs = _compute(lab, tracker, pipeline, job, FEDERATION.stage(stage))
     link_outputs(root, pipeline, job, outputs)
     if stage == "prepare":
         check_data(root, label_of(config.data), load_meta(outputs["meta"]).sha256)
 
 
-def _compute(
-    root: Path, pool: Pool, tracker: Tracker, pipeline: Pipeline, job: Job, stage: Stage
-) -> Mapping[str, Path]:
+def _compute(lab: Lab, tracker: Tracker, pipeline: Pipeline, job: Job, stage: Stage) -> Mapping[str, Path]:
     """Return the outputs of a stage: from the cache, computed there, or computed from files that DVC brought.
 
     The cache keeps all outputs for later stages; on the disk they are the same files as in the project.
     """
     paths = {
-        output: root / pipeline.path(output, job.item) for each in job.work.graph.stages for output in each.outputs
+        output: lab.root / pipeline.path(output, job.item) for each in job.work.graph.stages for output in each.outputs
     }
     brought = all(paths[each].exists() for each in stage.inputs) and stage.inputs
-    with lab_in(root, pool, tracker=tracker, jobs=1, keep=True) as lab:
+    with lab:
         if lab.knows(job, stage.name) or not brought:
             done = lab.one(job, title=pipeline.experiment, want=[stage.name])
             return {output: done.outputs[output] for output in stage.outputs}

@@ -154,7 +154,7 @@ class Task:
     """A stage of a job while it runs: where its inputs and outputs are, and how it reports on itself.
 
     ``scratch`` is a folder for what must survive a kill or is temporary; it goes when the stage has ended. ``key``
-    names the result.
+    names the result. ``device`` is where it computes (cpu, cuda): the GPUs that its process sees are its own.
     """
 
     config: Any
@@ -164,6 +164,7 @@ class Task:
     scratch: Path
     item: str
     key: str
+    device: str = "cpu"
     send: Callable[[Mapping[str, Any]], None] = field(default=lambda message: None, repr=False)
 
     def at(self, name: str) -> Path:

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from fedprint.errors import FedprintError
 from fedprint.lab.cache import Cache, Entry
+from fedprint.lab.gpus import Gpus, keep_float32
 from fedprint.lab.graph import Job, Stage, Task, Work
 from fedprint.lab.keys import content_digest, stage_key
 from fedprint.lab.progress import Board, send_progress
@@ -75,7 +76,7 @@ class Watch(Protocol):
 
 @dataclass
 class Lab:
-    """Runs jobs of the project ``root`` in a ``pool``, ``jobs`` of them at a time.
+    """Runs jobs of the project ``root`` in a ``pool``, ``jobs`` of them at a time, on the ``gpus`` that it may use.
 
     ``keep`` leaves heavy outputs (updates, scores) in the cache, for another attack. Results stay in use, so that no
     other process drops them, until the lab is closed. What failed for a stated reason is not tried again in a lab.
@@ -86,7 +87,7 @@ class Lab:
     jobs: int = 1
     keep: bool = False
     watcher: Watcher | None = None
-    device: str = "cpu"
+    gpus: Gpus = field(default_factory=Gpus)
     _held: ExitStack = field(default_factory=ExitStack, repr=False)
     _used: set[Path] = field(default_factory=set, repr=False)
     _failed: dict[Path, FedprintError] = field(default_factory=dict, repr=False)
@@ -108,6 +109,11 @@ class Lab:
         return Cache.of(self.root)
 
     @property
+    def device(self) -> str:
+        """Where stages compute: cuda where there are GPUs to use, else cpu."""
+        return "cuda" if self.gpus.count else "cpu"
+
+    @property
     def confined(self) -> tuple[Path, ...]:
         """The folders of results, which only stages that declare them may open."""
         return tuple(self.root / name for name in ("work", "experiments", "reports"))
@@ -118,9 +124,10 @@ class Lab:
         Raises KeyboardInterrupt at once; what is finished is kept.
         """
         results: list[Done | FedprintError | None] = [None] * len(jobs)
+        share = self._share(len(jobs))
         with Board(title, len(jobs)) as board, ThreadPoolExecutor(self.jobs) as threads:
             pending: dict[Future[Done], int] = {
-                threads.submit(self._run, job, title, None, board): number for number, job in enumerate(jobs)
+                threads.submit(self._run, job, title, None, board, share): number for number, job in enumerate(jobs)
             }
             try:
                 for future in as_completed(pending):
@@ -139,12 +146,12 @@ class Lab:
 
         ``want`` names the stages whose results are wanted (None: those that its kind of work wants).
         """
-        return self._run(job, title, want, board)
+        return self._run(job, title, want, board, self._share(self.jobs))
 
     def knows(self, job: Job, stage: str) -> bool:
         """Return whether all that a stage of a job opens is in the cache; computes nothing."""
         with ExitStack() as held:
-            return _Run(lab=self, job=job, title="", board=None, held=held).knows(stage)
+            return _Run(lab=self, job=job, title="", board=None, held=held, share=0).knows(stage)
 
     def run_on(self, job: Job, stages: Sequence[Stage], paths: Mapping[str, Path], *, title: str) -> Mapping[str, Path]:
         """Run stages on inputs that lie at ``paths`` or that stages before them made, and return all outputs.
@@ -154,7 +161,7 @@ class Lab:
         """
         made: dict[str, Path] = {}
         with Board(title, len(stages)) as board:
-            run = _Run(lab=self, job=job, title=title, board=board, held=self._held)
+            run = _Run(lab=self, job=job, title=title, board=board, held=self._held, share=self._share(1))
             for stage in stages:
                 known = {**paths, **made}
                 made |= run.on(stage, {name: known[name] for name in stage.inputs if name in known})
@@ -169,9 +176,13 @@ class Lab:
         if new:
             print(text, file=sys.stderr, flush=True)
 
-    def _run(self, job: Job, title: str, want: Sequence[str] | None, board: Board | None) -> Done:
+    def _share(self, jobs: int) -> int:
+        """Return how many GPUs each of so many jobs may use at a time."""
+        return max(1, self.gpus.count // max(1, min(jobs, self.jobs)))
+
+    def _run(self, job: Job, title: str, want: Sequence[str] | None, board: Board | None, share: int) -> Done:
         with ExitStack() as held:
-            run = _Run(lab=self, job=job, title=title, board=board, held=held)
+            run = _Run(lab=self, job=job, title=title, board=board, held=held, share=share)
             done = run.through(want)
             with self._lock:
                 for stage in job.work.graph.stages:
@@ -186,13 +197,14 @@ class Lab:
 
 @dataclass
 class _Run:
-    """One job while it runs."""
+    """One job while it runs, each of its stages on a ``share`` of the GPUs."""
 
     lab: Lab
     job: Job
     title: str
     board: Board | None
     held: ExitStack
+    share: int
     entries: dict[str, Entry] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
     watch: Watch | None = None
@@ -303,7 +315,7 @@ class _Run:
             raise self._failure(stage, known, log)
         try:
             refuse_exposed([*self.lab.confined, *map(Path, self.job.data_at)])
-            self._call(stage, entry, call_of(self.job, stage, paths, entry), log)
+            self._call(stage, entry, call_of(self.job, stage, paths, entry, self.lab.device), log)
         except Stopped:
             raise
         except FedprintError as error:
@@ -316,7 +328,8 @@ class _Run:
         """Run a stage in the pool, again where the machine that ran it was lost."""
         for left in range(LOST_AT_MOST, -1, -1):
             try:
-                self.lab.pool.run(STAGE, call, self._receiver(stage), log)
+                with self.lab.gpus.lent(self.share) as gpus:
+                    self.lab.pool.run(STAGE, call, self._receiver(stage), log, gpus)
                 return
             except Lost as error:
                 if not left:
@@ -363,7 +376,7 @@ _ONLY_PYTHON = (
 )
 
 
-def call_of(job: Job, stage: Stage, paths: Mapping[str, Path], entry: Entry) -> dict[str, Any]:
+def call_of(job: Job, stage: Stage, paths: Mapping[str, Path], entry: Entry, device: str) -> dict[str, Any]:
     """Return the call that runs a stage, as JSON."""
     opened = [*(job.data_at if stage.data else ()), *(job.files_at if stage.files else ())]
     return {
@@ -378,6 +391,7 @@ def call_of(job: Job, stage: Stage, paths: Mapping[str, Path], entry: Entry) -> 
         "write": sorted({str(entry.scratch), *(str(paths[name].parent) for name in stage.outputs)}),
         "scratch": str(entry.scratch),
         "key": entry.folder.name,
+        "device": device,
     }
 
 
@@ -391,6 +405,8 @@ def perform(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) 
     stage = work.graph.stage(call["stage"])
     function, config = stage.function(), work.parse(call["config"])
     keep_freed_memory()
+    if call["device"] == "cuda":
+        keep_float32()
     send_progress(send)
     tempfile.tempdir = call["scratch"]
     task = Task(
@@ -399,6 +415,7 @@ def perform(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) 
         seed=call["seed"],
         item=call["item"],
         key=call["key"],
+        device=call["device"],
         paths={name: Path(path) for name, path in call["paths"].items()},
         scratch=Path(call["scratch"]),
         send=send,

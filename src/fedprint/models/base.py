@@ -13,6 +13,7 @@ import lightning
 import torch
 from torch import Tensor, nn
 
+from fedprint.lab.gpus import gpu_count
 from fedprint.models.dense import DenseGradients
 from fedprint.types import Examples
 
@@ -110,18 +111,19 @@ def _draw(parameter: nn.Parameter, embedding: bool, gain: float, rng: torch.Gene
         parameter.uniform_(-bound, bound, generator=rng)
 
 
-def quiet_trainer(
-    epochs: int, *callbacks: lightning.Callback, logger: Logger | None = None, accelerator: str = "cpu"
-) -> lightning.Trainer:
+def quiet_trainer(epochs: int, *callbacks: lightning.Callback, logger: Logger | None = None) -> lightning.Trainer:
     """Return a Trainer that writes no files and shows no bars; only a ``logger``, if given, gets its metrics.
 
-    A logger (:class:`fedprint.models.curves.PipeLogger` for curves) changes no number of the fit.
+    It trains on a GPU where this process sees one, and leaves the model on the CPU. A stage sees the GPUs that its job
+    may use, none under ``accelerator: cpu`` (lab/gpus.py). A logger (:class:`fedprint.models.curves.PipeLogger` for
+    curves) changes no number of the fit.
     """
     for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
     return lightning.Trainer(
-        accelerator=accelerator,
+        accelerator="cuda" if gpu_count() else "cpu",
+        devices=1,
         max_epochs=epochs,
         callbacks=list(callbacks),
         logger=logger or False,

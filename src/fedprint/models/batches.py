@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -17,9 +18,15 @@ class ShuffledBatches(IterableDataset[dict[str, Tensor]]):
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         """Yield the batches of one epoch."""
-        n = len(next(iter(self.columns.values())))
-        for index in torch.split(torch.randperm(n, generator=self.rng), self.size):
+        first = next(iter(self.columns.values()))
+        order = torch.randperm(len(first), generator=self.rng).to(first.device)
+        for index in torch.split(order, self.size):
             yield {name: column[index] for name, column in self.columns.items()}
+
+    def to(self, device: torch.device) -> Self:
+        """Move the columns to a device, where they stay, and return these batches: Lightning does so once a fit."""
+        self.columns = {name: column.to(device) for name, column in self.columns.items()}
+        return self
 
     def loader(self) -> DataLoader[dict[str, Tensor]]:
         """Return the loader that Lightning wants."""

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,20 +64,17 @@ def write_at(path: Path, offset: int, data: memoryview | bytes, *, truncate: boo
         os.close(fd)
 
 
-def write_parts(path: Path, offset: int, parts: Iterable[memoryview], pool: Executor) -> str:
+def write_parts(path: Path, offset: int, parts: Iterable[memoryview]) -> str:
     """Write the parts one after another from ``offset``, without sync, and return the digest of them all.
 
-    ``pool`` digests a part while it is written and the next one is computed; at most two parts are in memory.
+    A part is digested where it is made: on a thread of its own that took a sixth more processor time, because the part
+    had left the core's cache.
     """
-    state, digested = hashlib.blake2b(digest_size=16), None
+    state = hashlib.blake2b(digest_size=16)
     for part in parts:
-        if digested is not None:
-            digested.result()
-        digested = pool.submit(state.update, part)
+        state.update(part)
         write_at(path, offset, part)
         offset += len(part)
-    if digested is not None:
-        digested.result()
     return state.hexdigest()
 
 

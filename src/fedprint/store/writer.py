@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -226,11 +225,10 @@ class StoreWriter:
             # A view: writing the layers, which come before, fills it.
             parts[self.layout.scale_file] = [as_bytes(scales)]
         parts[self.layout.global_file] = [as_bytes(after)]
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            return {
-                file.path: write_parts(self._observed / file.path, file.offset(round + 1), data, pool)
-                for file, data in parts.items()
-            }
+        return {
+            file.path: write_parts(self._observed / file.path, file.offset(round + 1), data)
+            for file, data in parts.items()
+        }
 
 
 def _slabs(

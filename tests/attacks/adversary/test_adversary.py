@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from attack_cases import planted, problem, validation
 from numpy.typing import NDArray
 from tiny_project import TINY, Project, project_in
@@ -35,6 +36,7 @@ from fedprint.attacks.reidentification.reidentify import Ridge, Workspace, answe
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.clipping import MedianClip, QuantileClip
 from fedprint.defences.on_update import DpFedAvg
+from fedprint.federation import backends
 from fedprint.federation.backends import Sequential
 from fedprint.kinds.federation.building.effort import effort_of
 from fedprint.kinds.federation.building.view import open_view
@@ -342,3 +344,37 @@ def test_devices_off_line_have_a_secret_head_of_their_own_where_the_defence_is_o
     assert not np.array_equal(made[1], made[0]) and not np.array_equal(made[1], made[2])
     learnt = training_mixes("adaptive", view, questions, train_shadows(view, questions, EFFORT))
     assert [len(mix.problem.nuisance) for mix in learnt] == [0] * 4, "it adds no examples that could be removed"
+
+
+@pytest.mark.parametrize("adversary", ["naive", "adaptive"])
+def test_shadow_devices_on_two_gpus_send_what_those_on_the_cpu_send(
+    job: Task, adversary: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stacks differ from single clients by rounding alone, and two GPUs from one in no bit."""
+    view, _ = open_view(job, adversary)
+    assert view.device == "cpu"
+    shadows = [
+        ShadowDevice(user_id=user.user_id, examples=user.examples, round=t, defended=adversary == "adaptive")
+        for t in (0, 1)
+        for user in view.prior_users
+    ]
+    names: list[str] = []
+    make = backends.make_backend
+    monkeypatch.setattr(backends, "make_backend", lambda name, *given: names.append(name) or make(name, *given))
+    here, found = shadow_updates(view, shadows), []
+    for gpus in (("cpu",), ("cpu", "cpu")):
+        monkeypatch.setattr("fedprint.attacks.adversary.shadow_devices.torch_devices", lambda device, gpus=gpus: gpus)
+        found.append(shadow_updates(replace(view, device="cuda"), shadows))
+    assert names == ["threaded", "vectorised", "vectorised"]
+    np.testing.assert_array_equal(found[0].values, found[1].values)
+    np.testing.assert_allclose(found[0].values, here.values, atol=1e-5)
+    assert np.abs(here.values).max() > 1e-3
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_shadow_devices_on_a_gpu_send_what_those_on_the_cpu_send(asked: tuple[AttackerView, Questions]) -> None:
+    view, _ = asked
+    shadows = [ShadowDevice(user_id=u.user_id, examples=u.examples, round=0, defended=True) for u in view.prior_users]
+    here, there = (shadow_updates(replace(view, device=device), shadows) for device in ("cpu", "cuda"))
+    assert there.values.dtype == np.float32
+    np.testing.assert_allclose(there.values, here.values, rtol=1e-3, atol=1e-4)

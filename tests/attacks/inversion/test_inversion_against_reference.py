@@ -1,7 +1,8 @@
 """The batched engine against serial deep leakage on CIFAR-10 images: no fewer recovered.
 
-``benchmarks/inversion.py --victims 64 --serial 6 evaluations=600`` measures how much faster it is. A ratio of times is
-no test: the reference takes steps without a line search, diverges on two of these six images, and then it stops early.
+``python -m benchmarks.inversion --victims 64 --serial 6 evaluations=600`` measures how much faster it is. A ratio of
+times is no test: the reference takes steps without a line search, diverges on two of these six images, and then it
+stops early.
 """
 
 from __future__ import annotations

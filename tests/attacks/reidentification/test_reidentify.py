@@ -10,14 +10,14 @@ from scipy.stats import kstest
 from sklearn.linear_model import Ridge as ScikitRidge
 from sklearn.metrics import average_precision_score
 
-from fedprint.attacks.features import TRANSFORMS, matrix
-from fedprint.attacks.problem import Criterion, Problem
+from fedprint.attacks.features import TRANSFORMS, Block, Transform, matrix
+from fedprint.attacks.problem import Criterion, Problem, of_some_users
+from fedprint.attacks.reidentification import large, reidentify
 from fedprint.attacks.reidentification.presets import Chance, Knn, Mlp, Svm, SvmHard
 from fedprint.attacks.reidentification.reidentify import (
     PENALTIES,
     TIE,
     Attack,
-    Block,
     MlpTuned,
     Ridge,
     Tuned,
@@ -27,6 +27,7 @@ from fedprint.attacks.reidentification.reidentify import (
     candidate_blocks,
     choose_kernel,
     combined,
+    exchanged_scores,
     kernel_coordinates,
     pool,
     ridge_scores,
@@ -243,6 +244,48 @@ def test_forward_selection_keeps_to_the_wanted_number_of_blocks() -> None:
     for most in (1, 2):
         settings = Ridge(most_blocks=most).settings(folds, Workspace())
         assert 1 <= len(settings["blocks"]) <= most
+
+
+def test_of_many_users_some_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    folds = cases.validation(0.3)
+    monkeypatch.setattr(reidentify, "CHOOSERS", 5)
+    chosen = Ridge().settings(folds, Workspace())
+    monkeypatch.undo()
+    assert chosen == Ridge().settings([of_some_users(fold, 5) for fold in folds], Workspace())
+
+
+def test_some_users_of_a_validation_problem_keep_their_rows_and_answers() -> None:
+    (fold, _) = cases.validation(0.3)
+    few = of_some_users(fold, 5)
+    users = np.linspace(0, cases.USERS - 1, 5).round()
+    assert few.problem.options == 5
+    np.testing.assert_array_equal(few.problem.fit, fold.problem.fit[np.isin(fold.problem.labels, users)])
+    np.testing.assert_array_equal(users[few.problem.labels], fold.problem.labels[np.isin(fold.problem.labels, users)])
+    np.testing.assert_array_equal(users[few.answers], fold.answers[np.isin(fold.answers, users)])
+    assert of_some_users(fold, cases.USERS) is fold
+
+
+@pytest.mark.parametrize("attack", [Knn(k=5), Svm(), SvmHard(), Ridge()], ids=["knn", "svm", "svm-hard", "ridge"])
+def test_a_symmetric_attack_exchanges_its_columns_with_the_labels(attack: Attack) -> None:
+    problem, work, rng = cases.problem(cases.planted(0.5)), Workspace(), torch_rng(0, "unused")
+    tuned = tune(attack, cases.validation(0.5), work, rng)
+    exchanged = np.random.default_rng(0).permutation(cases.USERS)
+    scores = attack.scores(problem, tuned.settings, work, rng)
+    again = attack.scores(replace(problem, labels=exchanged[problem.labels]), tuned.settings, work, rng)
+    quick = exchanged_scores(attack, problem, tuned, scores, exchanged, work, rng)
+    np.testing.assert_allclose(quick, again, atol=1e-5)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_scores_by_parameters_are_those_of_the_kernel(transform: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large, "_COLUMNS", 7)
+    problem = cases.problem(cases.planted(0.5))
+    problem = replace(problem, fit=problem.fit[::-1], labels=problem.labels[::-1].copy())
+    blocks: list[Block] = [((("body.weight", "body.bias"), ("head.weight",)), transform), ((("head.weight",),), "l2")]
+    settings = {"blocks": blocks, "penalty": 0.3}
+    exact = Ridge().scores(problem, settings, Workspace(), torch_rng(0, "unused"))
+    monkeypatch.setattr(reidentify, "MANY", 0)
+    np.testing.assert_allclose(Ridge().scores(problem, settings, Workspace(), torch_rng(0, "unused")), exact, atol=2e-5)
 
 
 def test_combined_is_the_mean_of_the_blocks() -> None:

@@ -233,8 +233,8 @@ def test_canaries_train_on_no_data_and_on_the_executor_of_the_experiment(
     trained: list[str] = []
     original = stage.make_backend
 
-    def spy(name: str, model: Any) -> Any:
-        assert name == "vectorised"
+    def spy(name: str, model: Any, devices: Sequence[str]) -> Any:
+        assert (name, tuple(devices)) == ("vectorised", ())
         backend = original(name, model)
         run = backend.run
         monkeypatch.setattr(

@@ -128,22 +128,22 @@ def test_more_seeds_and_priors_cost_in_proportion() -> None:
 
 
 def test_the_sample_is_of_the_data(project: Project) -> None:
-    found = sample(experiment())
+    found = sample(experiment(), "cpu")
     assert found.users == 8 and found.background == 8
     assert 0 < found.prior < found.examples and 1e-6 < found.seconds < 1
     assert "head.weight" in found.params
 
 
 def seconds(points: list[tuple[Experiment, int]], found: Sample = SAMPLE) -> float:
-    return costs_of_points(points, found).seconds
+    return costs_of_points(points, "cpu", found).seconds
 
 
 def test_points_of_a_plane_cost_what_their_own_defences_do() -> None:
     plain, added = experiment(), experiment(RAND)
-    mixed = costs_of_points([(plain, 3), (added, 2)], SAMPLE)
+    mixed = costs_of_points([(plain, 3), (added, 2)], "cpu", SAMPLE)
     assert mixed.seconds == pytest.approx(seconds([(plain, 3)]) + seconds([(added, 2)]))
     assert seconds([(added, 1)]) > seconds([(plain, 1)])
-    one = costs_of_points([(plain, 1)], SAMPLE)
+    one = costs_of_points([(plain, 1)], "cpu", SAMPLE)
     assert (mixed.jobs, mixed.disk) == (5, 5 * one.disk) and mixed.memory >= one.memory
 
 

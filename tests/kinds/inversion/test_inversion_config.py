@@ -125,6 +125,6 @@ def test_the_experiments_of_the_spn_paper_have_its_grids() -> None:
 
 def test_a_dry_run_counts_jobs_and_measures_a_little(small: InversionExperiment) -> None:
     assert len(parts_of(small)) == 12 + 2 * 17 - 3, "without a mechanism all adversaries are one"
-    costs = InversionKind().costs(small)
+    costs = InversionKind().costs(small, "cpu")
     assert costs.jobs == 43 and 10 < costs.seconds < 3600 and costs.memory > 2**29 and costs.disk > 10_000
     assert costs.details["federations"] == "12"

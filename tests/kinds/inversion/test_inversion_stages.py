@@ -16,7 +16,6 @@ from fedprint.attacks.inversion.objectives import Knowledge
 from fedprint.defences.on_update import Noise, TopK
 from fedprint.defences.secret_head import SecretHead
 from fedprint.kinds.images import image_job
-from fedprint.kinds.inversion import attack
 from fedprint.kinds.inversion.attack import (
     RECONSTRUCTED,
     SCORES,
@@ -168,14 +167,13 @@ def test_who_does_not_know_the_mechanism_is_given_none_and_no_search_opens_candi
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("defence", "batch"), [("none", 1), ("dp", 1), ("spn", 2)])
 def test_a_gpu_finds_what_the_processor_finds(
-    small: InversionExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defence: str, batch: int
+    small: InversionExperiment, tmp_path: Path, defence: str, batch: int
 ) -> None:
     cell, found = settings_at(small, defence, batch=batch), {}
     quick = cell.attack.model_copy(update={"evaluations": 5})
     expose_in(tmp_path, cell)
     for device in ("cuda", "cpu"):
-        monkeypatch.setattr(attack, "best_device", lambda device=device: device)
-        reconstruct(quick, tmp_path / "observed", tmp_path / "public", tmp_path / device, 0)
+        reconstruct(quick, tmp_path / "observed", tmp_path / "public", tmp_path / device, 0, device)
         found[device] = load_file(tmp_path / device / RECONSTRUCTED)
     assert torch.equal(found["cuda"]["labels"], found["cpu"]["labels"])
     torch.testing.assert_close(found["cuda"]["values"], found["cpu"]["values"], rtol=1e-2, atol=1e-4)

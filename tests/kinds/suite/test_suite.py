@@ -178,7 +178,7 @@ def test_a_members_run_is_tracked_as_its_kind_does_and_grouped_by_the_suite(pair
 
 def test_a_suite_costs_what_its_members_do(pair: Project) -> None:
     suite = suite_of(pair.root)
-    costs = SuiteKind(kind_of).costs(suite)
+    costs = SuiteKind(kind_of).costs(suite, "cpu")
     assert costs.jobs == 2 and costs.seconds > 0 and list(costs.details) == ["tiny", "plain"]
 
 

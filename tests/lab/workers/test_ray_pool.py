@@ -49,7 +49,7 @@ def soon(condition: Callable[[], object], seconds: float = 60) -> None:
 def test_ray_gives_what_one_machine_gives_though_a_worker_is_killed(
     ray_pool: RayPool, pool: LocalPool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert ray_pool.places >= 1
+    assert ray_pool.cpus >= 1
     with (
         Lab(root=tmp_path / "errors", pool=ray_pool) as lab,
         pytest.raises(JobFailed, match="7 is no number") as stated,

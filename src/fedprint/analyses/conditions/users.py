@@ -8,8 +8,9 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts, among
+from fedprint.analyses.base import SELECTED, Analysis, Bench, Facts
 from fedprint.analyses.trials import AnswerSet, Asked, Key, QuestionSet, Trial
+from fedprint.attacks.problem import among
 from fedprint.rng import numpy_rng
 
 _PREFIX = "users-"

@@ -299,11 +299,6 @@ def _denoised(mix: TrainingMix) -> tuple[TrainingMix, ...]:
     return mix, mix.without("project"), mix.without("match")
 
 
-def relabelled(problem: Problem, exchanged: Ints) -> Problem:
-    """Return the problem with label i (m,) replaced by ``exchanged[i]``: nothing is left to learn."""
-    return replace(problem, labels=exchanged[problem.labels])
-
-
 def _adaptive(view: AttackerView, questions: Questions, devices: TrainedShadows) -> Iterator[TrainingMix]:
     if view.defences is None:
         raise FedprintError("an adaptive adversary must know the defences; choose threat.adversaries: [naive]")

@@ -15,6 +15,7 @@ from fedprint.data.examples import CLUSTER, concat, take
 from fedprint.data.splits import num_albums, split_albums
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.points import Defence, defend_data, defend_update, settle
+from fedprint.lab.gpus import torch_devices
 from fedprint.params import flatten
 from fedprint.rng import numpy_rng, seed_for, torch_rng
 from fedprint.types import ClientJob, DataDefence, Device, Examples, Params, User
@@ -98,7 +99,9 @@ def shadow_updates(
     names = view.store.layers
     sizes = {name: view.store.sizes[name] for name in names}
     values = np.empty((len(devices), sum(sizes.values())), dtype=np.float32)
-    backend = make_backend("threaded", view.model)
+    # A GPU needs large stacks; on a CPU threads have the bits of one client after another.
+    executor = "vectorised" if view.device == "cuda" else "threaded"
+    backend = make_backend(executor, view.model, torch_devices(view.device))
     defend = _Defend.of(view)
     done = 0
     for t in sorted({device.round for device in devices}):

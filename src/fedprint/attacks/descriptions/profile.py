@@ -16,11 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, shadow_updates, spread_rounds
-from fedprint.attacks.features import ROW_WISE, Updates
+from fedprint.attacks.features import ROW_WISE, Block, Updates
 from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentification.reidentify import (
     TIE,
-    Block,
     Workspace,
     candidate_blocks,
     choose_kernel,

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedprint.attacks.features import ROW_WISE, Updates, in_span, matrix
+from fedprint.attacks.features import ROW_WISE, Block, Updates, in_span, matrix
 from fedprint.attacks.matching.match import WIDEST, numpy_like
 from fedprint.attacks.matching.metric import Gram, block_name, grams, taught_rows
 from fedprint.attacks.matching.pairs import balanced_pairs
 from fedprint.attacks.problem import Validation
-from fedprint.attacks.reidentification.reidentify import Block, candidate_blocks
+from fedprint.attacks.reidentification.reidentify import candidate_blocks
 from fedprint.types import Doubles, FedprintError, Floats, Ints, Scores
 
 PENALTIES = (0.3, 3.0, 30.0, 300.0)

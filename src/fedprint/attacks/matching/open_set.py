@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
-from fedprint.attacks.features import Updates
+from fedprint.attacks.features import Block, Updates
 from fedprint.attacks.matching.metric import Gram, similarity
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentification.reidentify import TEMPERATURES, Block, Workspace, combined, ridge_scores
+from fedprint.attacks.reidentification.reidentify import TEMPERATURES, Workspace, combined, ridge_scores
 from fedprint.attacks.updates import RowsOf
 from fedprint.types import Ints, Scores
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -79,6 +79,11 @@ class PairBatches(ShuffledBatches):
         columns = {"pair": torch.from_numpy(pairs), "same": torch.from_numpy(np.asarray(same, np.float32))}
         super().__init__(columns, size, rng)
         self.sides = sides
+
+    def to(self, device: torch.device) -> Self:
+        """Move the pairs and both sides."""
+        self.sides = (self.sides[0].to(device), self.sides[1].to(device))
+        return super().to(device)
 
     def __iter__(self) -> Any:
         """Yield ``left`` (b, d), ``right`` (b, e) and ``same`` (b,)."""

@@ -7,7 +7,7 @@ a language model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from pydantic import Field
 
 from fedprint.attacks.features import in_span, matrix, standardised
 from fedprint.attacks.problem import Problem, Validation
+from fedprint.attacks.reidentification.linear_svm import one_vs_rest_margins
 from fedprint.attacks.reidentification.reidentify import Settings, Workspace
 from fedprint.component import Component
 from fedprint.types import Floats, Scores
@@ -23,6 +24,7 @@ from fedprint.types import Floats, Scores
 class Chance(Component):
     """``chance``: random scores; its AP must agree with the expected AP of random scores."""
 
+    symmetric: ClassVar[bool] = False
     name: Literal["chance"] = "chance"
 
     def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
@@ -37,6 +39,7 @@ class Chance(Component):
 class Preset(Component):
     """A published attack on the normalised updates of some layers, standardised first where the name ends in -std."""
 
+    symmetric: ClassVar[bool] = True
     name: str
     layers: tuple[str, ...] | None = None
 
@@ -82,15 +85,10 @@ class LinearMachine(Preset):
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
         """Signed margins per option; options without a prior update get the least margin."""
-        from sklearn.svm import LinearSVC
-
         x = in_span(self.features(problem), problem.fit)
-        machine = LinearSVC(C=self.c, random_state=0, tol=1e-3).fit(x[problem.fit], problem.labels)
-        margins = np.asarray(machine.decision_function(x[problem.ask]), dtype=np.float64)
-        if margins.ndim == 1:
-            margins = np.stack([-margins, margins], axis=1)
+        margins = one_vs_rest_margins(x[problem.fit], problem.labels, x[problem.ask], self.c)
         full = np.full((len(margins), problem.options), margins.min() - 1.0)
-        full[:, machine.classes_] = margins
+        full[:, np.unique(problem.labels)] = margins
         return (full == full.max(1, keepdims=True)).astype(np.float64) if self.output == "hard" else full
 
 
@@ -115,6 +113,7 @@ class Mlp(Preset):
     are put in the span of the prior rows and scaled to entries of unit mean square.
     """
 
+    symmetric: ClassVar[bool] = False
     name: Literal["mlp", "mlp-std"] = "mlp"
     epochs: int = Field(default=100, ge=1)
     batch_size: int = Field(default=32, ge=1)

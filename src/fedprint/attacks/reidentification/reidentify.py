@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from fedprint.attacks.denoise import Denoise, denoised
 from fedprint.attacks.features import (
     ROW_WISE,
     TRANSFORMS,
+    Block,
     Products,
     Transform,
     Updates,
@@ -33,7 +34,8 @@ from fedprint.attacks.features import (
     products,
     row_norms,
 )
-from fedprint.attacks.problem import Criterion, Problem, Validation
+from fedprint.attacks.problem import Criterion, Problem, Validation, of_some_users
+from fedprint.attacks.reidentification.large import known_kernel, scores_by_parameters
 from fedprint.component import Component
 from fedprint.params import select
 from fedprint.ranking import average_precision
@@ -45,9 +47,6 @@ if TYPE_CHECKING:
     from fedprint.models.curves import Curves
 
 Settings = Mapping[str, Any]
-Block = tuple[tuple[tuple[str, ...], ...], Transform]
-"""One or several layers (each a tuple of parameter names) under one transform."""
-
 TIE = 1e-5
 """Size of the random tie-break in nats: far above float64 rounding of a log-probability, below any real difference."""
 
@@ -193,7 +192,12 @@ def _with_nuisance(problem: Problem) -> Problem:
 
 
 class Attack(Protocol):
-    """An attack; ``name`` is unique inside an experiment."""
+    """An attack; ``name`` is unique inside an experiment.
+
+    ``symmetric``: it treats all options alike and draws nothing, so that exchanged labels exchange its columns.
+    """
+
+    symmetric: ClassVar[bool]
 
     @property
     def name(self) -> str:
@@ -234,14 +238,38 @@ def tune(attack: Attack, validations: Sequence[Validation], work: Workspace, rng
 
 
 def answer(attack: Attack, problem: Problem, tuned: Tuned, work: Workspace, rng: torch.Generator) -> Ranking:
+    """Rank all options for each question by an attack's scores."""
+    return ranked(scores_of(attack, problem, tuned.settings, work, rng), tuned.temperature, rng)
+
+
+def exchanged_scores(
+    attack: Attack,
+    problem: Problem,
+    tuned: Tuned,
+    scores: Scores,
+    exchanged: Ints,
+    work: Workspace,
+    rng: torch.Generator,
+) -> Scores:
+    """Return scores (q, m) of the problem whose label i is ``exchanged[i]``, given those of the problem itself.
+
+    Such a problem teaches nothing: the AP of its scores must be that of chance. A symmetric attack needs no new fit.
+    """
+    if not attack.symmetric:
+        return scores_of(attack, replace(problem, labels=exchanged[problem.labels]), tuned.settings, work, rng)
+    moved = np.empty_like(scores)
+    moved[:, exchanged] = scores
+    return moved
+
+
+def ranked(scores: Scores, temperature: float, rng: torch.Generator) -> Ranking:
     """Rank all options for each question: calibrated log-probabilities (q, m), ties broken at random.
 
     scikit-learn's AP gives tied questions the precision of the whole tie: ten votes among a hundred users would score
     below random guessing, though guessing within a tie costs the adversary nothing.
     """
-    scores = scores_of(attack, problem, tuned.settings, work, rng)
     guesses = torch.rand(scores.shape, generator=rng, dtype=torch.float64).numpy()
-    return Ranking(scores=log_softmax(tuned.temperature * scores, axis=1) + TIE * guesses)
+    return Ranking(scores=log_softmax(temperature * scores, axis=1) + TIE * guesses)
 
 
 def averaged(scores: Sequence[Scores], weights: Sequence[float]) -> Scores:
@@ -290,6 +318,7 @@ class MlpTuned(Component):
     layer on them is a dense first layer on the parameters, at a thousandth of the size.
     """
 
+    symmetric: ClassVar[bool] = False
     name: Literal["mlp-tuned"] = "mlp-tuned"
     layers: tuple[str, ...] | None = None
     hidden: int = Field(default=256, ge=1)
@@ -314,8 +343,12 @@ class MlpTuned(Component):
 
 
 class Ridge(Component):
-    """``ridge``: ridge regression on one-hot users in the dual, over layers and transforms chosen on the prior."""
+    """``ridge``: ridge regression on one-hot users, over layers and transforms chosen on the prior.
 
+    With more than :data:`MANY` known updates it computes no kernel between these and the asked ones.
+    """
+
+    symmetric: ClassVar[bool] = True
     name: Literal["ridge"] = "ridge"
     layers: tuple[str, ...] | None = None
     transforms: tuple[Transform, ...] = Field(default=TRANSFORMS, min_length=1)
@@ -329,8 +362,18 @@ class Ridge(Component):
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
         """Regression outputs."""
+        if len(problem.fit) > MANY and problem.denoise is None and problem.part_of is None:
+            inner, centrings = known_kernel(problem, settings["blocks"])
+            dual = ridge_weights(inner, problem, settings["penalty"])
+            return scores_by_parameters(problem, settings["blocks"], centrings, dual)
         return ridge_scores(combined(problem, settings["blocks"], work), problem, settings["penalty"])
 
+
+CHOOSERS = 256
+"""On how many users ridge chooses its layers, transforms and penalty, at most."""
+
+MANY = 2048
+"""Number of known updates from which on ridge scores by weights on the parameters."""
 
 PENALTIES = (0.03, 0.1, 0.3, 1.0)
 
@@ -348,16 +391,22 @@ def combined(problem: Problem, blocks: Sequence[Block], work: Workspace) -> Floa
 
 
 def ridge_scores(kernel: NDArray[np.floating], problem: Problem, penalty: float) -> Scores:
-    """Solve ``(K + penalty I) a = Y - mean(Y)`` on the fit rows in float64 and return ``K_ask a`` (q, m)."""
+    """Return ridge's outputs (q, m) for a kernel (n, p)."""
+    weights = ridge_weights(kernel[problem.fit], problem, penalty)
+    out: Scores = (kernel[problem.ask] @ weights.astype(kernel.dtype)).astype(np.float64)
+    return out
+
+
+def ridge_weights(inner: NDArray[np.floating], problem: Problem, penalty: float) -> Doubles:
+    """Solve ``(K + penalty I) a = Y - mean(Y)`` for the kernel ``inner`` (p, p) of the fit rows in float64: (p, m)."""
     from scipy.linalg import solve
 
     targets = np.eye(problem.options)[problem.labels]
     targets -= targets.mean(0)
-    inner = symmetric(kernel[problem.fit])
-    inner[np.diag_indices_from(inner)] += penalty
-    weights = solve(inner, targets, assume_a="pos", overwrite_a=True, overwrite_b=True, check_finite=False)
-    out: Scores = (kernel[problem.ask] @ weights.astype(kernel.dtype)).astype(np.float64)
-    return out
+    system = symmetric(inner)
+    system[np.diag_indices_from(system)] += penalty
+    weights: Doubles = solve(system, targets, assume_a="pos", overwrite_a=True, overwrite_b=True, check_finite=False)
+    return weights
 
 
 def symmetric(inner: NDArray[np.floating]) -> Doubles:
@@ -373,8 +422,10 @@ def choose_kernel(
 ) -> tuple[tuple[Block, ...], float]:
     """Choose blocks by forward selection, and the ridge penalty, by the criterion of the validation problems.
 
-    The AP is that of uncalibrated scores: to calibrate each trial would cost more than the trial.
+    Of many users :data:`CHOOSERS` decide: a trial's cost grows with the cube of their number. The AP is that of
+    uncalibrated scores: to calibrate each trial would cost more than the trial.
     """
+    validations = [of_some_users(v, CHOOSERS) for v in validations]
     problems, answers = [v.problem for v in validations], [v.answers for v in validations]
     cost, penalties = CRITERIA[validations[0].by]
 

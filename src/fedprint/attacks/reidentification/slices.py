@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedprint.attacks.features import ROW_WISE, Products, kernel, products
+from fedprint.attacks.features import ROW_WISE, Block, Products, kernel, products
 from fedprint.attacks.problem import Problem
-from fedprint.attacks.reidentification.reidentify import Block, Workspace
+from fedprint.attacks.reidentification.reidentify import Workspace
 from fedprint.types import Floats
 
 

@@ -18,6 +18,7 @@ from fedprint.kinds.base import Request
 from fedprint.kinds.config_files import as_yaml, read_yaml
 from fedprint.kinds.federation.config import Experiment, ReportConfig
 from fedprint.kinds.federation.derived import Seeds, derived, file_settings
+from fedprint.kinds.hardware import hardware_for
 from fedprint.kinds.requests import file_of, plain_name, refuse_taken, request_for, variant
 from fedprint.lab.keys import digest_of
 from fedprint.types import FedprintError
@@ -106,7 +107,7 @@ def audit_of(
         return request_for(root, what, fast=fast, assignments=[*assignments, *_assigned(options)], name=name)
     differing = {key: value for key, value in options.items() if value != AuditConfig.model_fields[key].default}
     changes = [*assignments, *_assigned(differing)]
-    named = name or variant(f"audit-{plain_name(root, path)}", fast=fast, assignments=changes)
+    named = name or variant(f"audit-{plain_name(root, path)}", fast=fast, assignments=hardware_for(root, changes)[1])
     values = {"report": {"title": f"Audit of {path.stem}"}, "experiment": str(path)}
     values |= {MARK: AuditConfig.model_fields[MARK].default}
     request = replace(request_for(root, what, fast=fast, assignments=changes, name=named), values=values)

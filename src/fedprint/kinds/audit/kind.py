@@ -57,11 +57,11 @@ class AuditKind(OnOneSource):
             data=(_data(config, done[0].job),),
         )
 
-    def costs(self, config: ExperimentAudit) -> Costs:
+    def costs(self, config: ExperimentAudit, device: str) -> Costs:
         """Return the costs, about those of the experiment's federations, of which nothing is recorded."""
         seeds = config.config.model_copy(update={"seeds": config.seeds})
         split = config.config.split.model_copy(update={"priors": (config.prior,)})
-        return costs_of(seeds.model_copy(update={"split": split}), attacked=False)
+        return costs_of(seeds.model_copy(update={"split": split}), device, attacked=False)
 
     def head(self, config: ExperimentAudit, job: Job) -> RunHead:
         """Return the head of the MLflow run of an audit."""

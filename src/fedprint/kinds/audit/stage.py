@@ -11,6 +11,7 @@ from fedprint.federation.privacy import budget_accountant
 from fedprint.kinds.audit.config import auditable
 from fedprint.kinds.audit.results import as_values
 from fedprint.kinds.federation.building import federation as build
+from fedprint.lab.gpus import torch_devices
 from fedprint.lab.graph import Task
 from fedprint.models.inputs import model_users
 
@@ -24,7 +25,10 @@ def run(task: Task) -> None:
 
 
 def audit_task(task: Task) -> Audit:
-    """Train with canaries, on the executor that the experiment trains on. The audit's seed is that of the training."""
+    """Train with canaries, on the executor that the experiment trains on; the server stays on the CPU.
+
+    The audit's seed is that of the training.
+    """
     config, seed = task.config, build.federation_seed(task.seed)
     dtype = build.DTYPES[config.federation.dtype]
     meta = load_meta(task.at("meta"))
@@ -36,8 +40,9 @@ def audit_task(task: Task) -> Audit:
     model = build.build_model(config, meta, prior, seed)
     # noise of its own: an audit trains what a run of this seed has trained, with canaries
     plan = build.make_plan(config, len(devices), seed, f"audit-{build.store_identity(config, meta)}-{task.prior}")
+    executor = read_json(task.at("executor") / "executor.json")["backend"]
     defence, setting = auditable(config), config.audit.at(task.seed)
-    with open_backend(read_json(task.at("executor") / "executor.json")["backend"], model) as backend:
+    with open_backend(executor, model, torch_devices(task.device)) as backend:
         return audit(
             devices=devices,
             backend=backend,

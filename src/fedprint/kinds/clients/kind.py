@@ -63,9 +63,9 @@ class ClientsKind(OnOneSource):
             plots=(_plot(shown),),
         )
 
-    def costs(self, config: ClientsExperiment) -> Costs:
+    def costs(self, config: ClientsExperiment, device: str) -> Costs:
         """Return the costs of all federations, from one client's training."""
-        return costs_of(config)
+        return costs_of(config, device)
 
     def head(self, config: ClientsExperiment, job: Job) -> RunHead:
         """Return the head of the MLflow run of a job."""

@@ -7,7 +7,7 @@ from math import prod
 
 import torch
 
-from fedprint.federation.backends import best_device, make_backend
+from fedprint.federation.backends import make_backend
 from fedprint.kinds.base import Costs
 from fedprint.kinds.clients.config import ClientsExperiment
 from fedprint.kinds.clients.training import build_model, devices_of
@@ -17,12 +17,11 @@ from fedprint.kinds.images import loaded
 from fedprint.types import ClientJob
 
 
-def costs_of(experiment: ClientsExperiment) -> Costs:
+def costs_of(experiment: ClientsExperiment, device: str) -> Costs:
     """Time one client of the first federation, and multiply."""
     torch.set_num_threads(1)
     config, federations = experiment.config, experiment.federations
     images, plain = loaded(config.data, config.seeds[0]), federations[0]
-    device = best_device()
     model = build_model(plain, images, 0).to(device)
     params = parameters_of(model)
     client = devices_of(plain, images, device)[0]

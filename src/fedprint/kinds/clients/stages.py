@@ -10,7 +10,7 @@ import torch
 from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.formats.locate import data_root
 from fedprint.kinds.clients.config import SweepSettings
-from fedprint.kinds.clients.training import fastest, trained
+from fedprint.kinds.clients.training import chosen_executor, trained
 from fedprint.kinds.images import draw_images, is_small, read_images, write_hits, write_model
 from fedprint.lab.graph import Task
 from fedprint.lab.workers.ray_cluster import join
@@ -26,7 +26,7 @@ def choose(task: Task) -> None:
     torch.set_num_threads(1)
     name = task.config.training.backend
     if name == "auto":
-        name = fastest(task.config, task.config.data.load(data_root(None), task.config.data_seed))
+        name = chosen_executor(task.config, task.config.data.load(data_root(None), task.config.data_seed), task.device)
         print(f"executor: {name}", file=sys.stderr, flush=True)
     write_json(task.at("executor") / "executor.json", {"backend": name})
 
@@ -42,7 +42,7 @@ def train(task: Task) -> None:
     torch.set_num_threads(1)
     backend = read_json(task.at("executor") / "executor.json")["backend"]
     losses: dict[int, float] = {}
-    hits, params = trained(task.config, read_images(task.at("images")), backend, losses.__setitem__)
+    hits, params = trained(task.config, read_images(task.at("images")), backend, losses.__setitem__, task.device)
     write_hits(task.at("hits"), np.array([round(float(share), 6) for share in hits]), losses)
     kept = params if params is not None and is_small(params) else None
     write_model(task.at("model"), kept, {"config": task.config.model_dump(mode="json")})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.defences.points import defend_data
-from fedprint.federation.backends import best_device, default_block, open_backend, trial
+from fedprint.federation.backends import default_block, fastest, open_backend, trial
 from fedprint.federation.client_state import ClientMemory
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.standalone import train_alone
@@ -18,6 +18,7 @@ from fedprint.federation.together import train_together
 from fedprint.kinds.clients.config import SweepSettings
 from fedprint.kinds.federation.building.federation import parameters_of
 from fedprint.kinds.images import network_of
+from fedprint.lab.gpus import torch_devices
 from fedprint.models.base import FedModule
 from fedprint.models.dual_head import DualHead
 from fedprint.rng import seed_for, torch_rng
@@ -31,13 +32,14 @@ def trained(
     images: LabelledSet,
     backend: str,
     on_round: Callable[[int, float], None] = lambda t, loss: None,
+    device: str = "cpu",
 ) -> tuple[Doubles, Params | None]:
     """Train on ``images`` and return, for each test image, the share of the models that get it right.
 
     That is of one model, which is returned too, or of each client's own. ``on_round`` takes each round and the mean
-    loss of the one model. Raises FedprintError when training diverges.
+    loss of the one model. Clients train on a ``device`` (cpu, cuda). Raises FedprintError when training diverges.
     """
-    device, seed = best_device(), seed_for(settings.seed, "federation")
+    seed = seed_for(settings.seed, "federation")
     model = build_model(settings, images, seed).to(device)
     defences = settings.method.on_updates
     devices = defend_data(devices_of(settings, images, device), defences, {}, seed)
@@ -55,7 +57,7 @@ def trained(
         if isinstance(model, DualHead)
         else None
     )
-    with open_backend(backend, model) as executor:
+    with open_backend(backend, model, torch_devices(device)) as executor:
         if settings.method.alone:
             # A device at a time, so the test set is scored before the next one's training moves the shared module.
             alone = train_alone(devices, plan, executor, initial, private)
@@ -64,15 +66,13 @@ def trained(
     return _hits(model, params, images, device), params
 
 
-def fastest(settings: SweepSettings, images: LabelledSet) -> str:
-    """Return the executor that trains a few clients fastest on this machine."""
-    device = best_device()
-    few = settings.model_copy(update={"clients": default_block()})
+def chosen_executor(settings: SweepSettings, images: LabelledSet, device: str) -> str:
+    """Return the executor that trains a few clients fastest on a ``device`` of this machine."""
+    few = settings.model_copy(update={"clients": default_block(device)})
     model = build_model(few, images, 0).to(device)
     params = parameters_of(model)
     jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices_of(few, images, device)]
-    seconds = trial(model, jobs, params, settings.training.local())
-    return min(seconds, key=lambda name: seconds[name])
+    return fastest(trial(model, jobs, params, settings.training.local()))
 
 
 def build_model(settings: SweepSettings, images: LabelledSet, seed: int) -> FedModule:

@@ -33,6 +33,7 @@ from fedprint.kinds.config_files import (
     one_line,
     read_yaml,
 )
+from fedprint.kinds.hardware import read_settings
 from fedprint.kinds.jobs import file_values, title_of
 from fedprint.models.components import Model
 from fedprint.types import (
@@ -316,7 +317,9 @@ def load_experiment(request: Request) -> Experiment:
 def resolved_values(root: Path, settings: Mapping[str, Any], fast: bool, assignments: Sequence[str]) -> dict[str, Any]:
     """Merge shared defaults, an experiment's settings, their ``fast`` section where asked, and assignments."""
     quick = settings.get("fast") or {}
-    values = merge(read_yaml(root / "configs" / "defaults.yaml"), {k: v for k, v in settings.items() if k != "fast"})
+    values = merge(
+        read_settings(root / "configs" / "defaults.yaml"), {k: v for k, v in settings.items() if k != "fast"}
+    )
     return apply_assignments(merge(values, quick) if fast else values, assignments)
 
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from fedprint.kinds.base import Request
-from fedprint.kinds.config_files import apply_assignments, merge, one_line, read_yaml
+from fedprint.kinds.config_files import apply_assignments, merge, one_line
 from fedprint.kinds.federation.config import Experiment, ReportConfig, all_differ, check_experiment, resolved_values
+from fedprint.kinds.hardware import read_settings
 from fedprint.kinds.jobs import file_values, title_of
 from fedprint.kinds.requests import file_of
 from fedprint.types import FedprintError
@@ -61,7 +62,7 @@ def derived(
     for what does not fit.
     """
     origin = request.path.stem
-    file = read_yaml(file_of(request.root, experiment, beside=request.path.parent))
+    file = read_settings(file_of(request.root, experiment, beside=request.path.parent))
     if "data" not in file:
         raise FedprintError(f"{origin}: '{experiment}' is no single experiment; name one that is")
     quick = file.pop("fast", None) or {}

@@ -53,9 +53,9 @@ class FederationKind(OnOneSource):
         done = all_done([job.label for job in jobs], lab.run(jobs, title=config.name))
         return findings_of(config, [one.outputs["evaluation"] for one in done], out, done)
 
-    def costs(self, config: Experiment) -> Costs:
+    def costs(self, config: Experiment, device: str) -> Costs:
         """Return the costs of federations and attacks, from a few real client updates."""
-        return costs_of(config)
+        return costs_of(config, device)
 
     def head(self, config: Experiment, job: Job) -> RunHead:
         """Return the head of the MLflow run of a job."""

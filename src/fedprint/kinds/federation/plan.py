@@ -17,7 +17,7 @@ from fedprint.data.examples import num_examples
 from fedprint.data.formats.locate import data_root
 from fedprint.data.prepared import meta_of
 from fedprint.data.splits import split_users
-from fedprint.federation.backends import best_device, make_backend, on_one_machine
+from fedprint.federation.backends import make_backend, on_one_machine
 from fedprint.kinds.base import Costs
 from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.building.effort import effort_of
@@ -73,9 +73,9 @@ class Sample:
     params: Params
 
 
-def costs_of(config: Experiment, *, attacked: bool = True) -> Costs:
+def costs_of(config: Experiment, device: str, *, attacked: bool = True) -> Costs:
     """Return the costs of an experiment, with the numbers behind them."""
-    e = estimate(config)
+    e = estimate(config, device)
     if not attacked:
         e = replace(e, attack_s=0.0, disk=0)
     stopped = f" of {e.planned}: the budget ends them" if e.rounds < e.planned else ""
@@ -95,14 +95,14 @@ def costs_of(config: Experiment, *, attacked: bool = True) -> Costs:
     )
 
 
-def estimate(config: Experiment) -> Estimate:
+def estimate(config: Experiment, device: str) -> Estimate:
     """Load the data, time :data:`TIMED` client updates with the configured backend, and multiply."""
-    return costs(config, sample(config))
+    return costs(config, sample(config, device))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trainees:
-    """The devices of a federation, its ``model`` on the best processor, and numbers of users and examples.
+    """The devices of a federation, its ``model`` on the same processor, and numbers of users and examples.
 
     ``prior`` are examples of the adversary's devices, ``background`` users that belong to nobody.
     """
@@ -115,16 +115,16 @@ class Trainees:
     prior: int
 
 
-def load_trainees(config: Experiment) -> Trainees:
-    """Load the data and build devices and model, without defences."""
+def load_trainees(config: Experiment, device: str) -> Trainees:
+    """Load the data and build devices and model on a ``device`` (cpu, cuda), without defences."""
     dataset = config.data.load(data_root(None), seed_for(config.seeds[0], "data"))
     split = split_users(
         dataset.users, seed=0, prior="random", test_fraction=config.split.test_fraction, test=dataset.test
     )
     dtype = build.DTYPES[config.federation.dtype]
-    prior, private = (model_users(users, dtype, best_device(), config.model) for users in (split.prior, split.private))
+    prior, private = (model_users(users, dtype, device, config.model) for users in (split.prior, split.private))
     plain = config.model_copy(update={"defences": ()})
-    model = build.build_model(plain, meta_of(dataset), private, 0).to(best_device())
+    model = build.build_model(plain, meta_of(dataset), private, 0).to(device)
     return Trainees(
         devices=build.make_devices(prior, private),
         model=model,
@@ -135,17 +135,17 @@ def load_trainees(config: Experiment) -> Trainees:
     )
 
 
-def sample(config: Experiment) -> Sample:
+def sample(config: Experiment, device: str) -> Sample:
     """Load the data and time the local training of a few devices, evenly spread over the users."""
     torch.set_num_threads(1)
-    trainees = load_trainees(config)
+    trainees = load_trainees(config, device)
     timed = trainees.devices[:: math.ceil(len(trainees.devices) / TIMED)]
     jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in timed]
     name = "sequential" if config.federation.backend == "auto" else config.federation.backend
     backend, training = make_backend(on_one_machine(name), trainees.model), config.federation.local_training()
     list(backend.run(jobs[:1], trainees.params, training))  # the first call warms up
     # processor time on a CPU: the other load of the machine is no cost of the run
-    clock = time.perf_counter if best_device() == "cuda" else time.process_time
+    clock = time.perf_counter if device == "cuda" else time.process_time
     started = clock()
     list(backend.run(jobs, trainees.params, training))
     return Sample(
@@ -265,14 +265,17 @@ AUDIT_SECONDS = 3.0
 
 
 def costs_of_points(
-    points: Sequence[tuple[Experiment, int]], measured: Sample | None = None, audits: Sequence[Experiment] = ()
+    points: Sequence[tuple[Experiment, int]],
+    device: str,
+    measured: Sample | None = None,
+    audits: Sequence[Experiment] = (),
 ) -> Costs:
     """Return the costs of points, each configuration with its number of seeds, and of ``audits``, which record nothing.
 
     All share the data and the model of the first, which are ``measured`` once. ``disk`` is the size of the points'
     updates.
     """
-    shared = measured or sample(_one(points[0][0]))
+    shared = measured or sample(_one(points[0][0]), device)
     each = [(costs(_one(config), shared), count) for config, count in points]
     attack_s = sum(count * one.attack_s for one, count in each)
     audit_s = sum(costs(_one(config), shared).federate_s + AUDIT_SECONDS for config in audits)

@@ -16,6 +16,7 @@ from fedprint.kinds.config_files import apply_assignments
 from fedprint.kinds.federation.config import Experiment, check_experiment
 from fedprint.kinds.federation.finished import Finished, open_finished
 from fedprint.kinds.federation.graph import ANALYSE, ASK, ATTACK, EVALUATE
+from fedprint.kinds.hardware import Hardware, hardware_for
 from fedprint.kinds.laboratory import lab_in
 from fedprint.lab.graph import Job, Stage
 from fedprint.lab.project import find_root
@@ -36,9 +37,10 @@ def reattack(
     """
     root = find_root()
     recorded = open_finished(root, store)
+    hardware, assignments = hardware_for(root, assignments)
     config = _changed(recorded.config, assignments, str(store))
     results = out or root / "work" / "attacks" / file_name(f"{recorded.name}-{config.digest()}")
-    with on_finished(root, recorded, recorded.job(config), AGAIN, title="attack", pool=pool) as made:
+    with on_finished(root, recorded, recorded.job(config), AGAIN, hardware, title="attack", pool=pool) as made:
         for name in (output for stage in AGAIN for output in stage.outputs):
             replace_folder(made[name], results / name)
     return _table(read_measurements(results / "evaluation" / "rows.jsonl"), recorded.name), results
@@ -46,7 +48,14 @@ def reattack(
 
 @contextmanager
 def on_finished(
-    root: Path, recorded: Finished, job: Job, stages: Sequence[Stage], *, title: str, pool: Pool | None
+    root: Path,
+    recorded: Finished,
+    job: Job,
+    stages: Sequence[Stage],
+    hardware: Hardware,
+    *,
+    title: str,
+    pool: Pool | None,
 ) -> Iterator[Mapping[str, Path]]:
     """Run stages of a job on the outputs of a finished federation; the caller owns their outputs until the block ends.
 
@@ -55,7 +64,7 @@ def on_finished(
     """
     with (
         nullcontext(pool) if pool else LocalPool(PRELOADED) as running,
-        lab_in(root, running, tracker=None) as lab,
+        lab_in(root, running, tracker=None, hardware=hardware) as lab,
     ):
         paths = dict(recorded.outputs)
         if any(output not in paths for output in ASK.outputs):

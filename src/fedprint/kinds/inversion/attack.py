@@ -29,7 +29,6 @@ from fedprint.attacks.inversion.victims import Labelled, Victims
 from fedprint.defences.on_update import Laplace, Noise, TopK
 from fedprint.defences.secret_head import SecretHead, secret_head
 from fedprint.defences.strength import single
-from fedprint.federation.backends import best_device
 from fedprint.kinds.inversion.config import Inversion, LocalSgd, Mechanic, Network
 from fedprint.kinds.inversion.victims import GRADIENTS, IMAGES, MECHANISM, SETTING
 from fedprint.models.networks import build_network
@@ -42,30 +41,34 @@ _NETWORK: TypeAdapter[Network] = TypeAdapter(Network)
 _MECHANICS: TypeAdapter[tuple[Mechanic, ...]] = TypeAdapter(tuple[Mechanic, ...])
 
 
-def reconstruct(attack: Inversion, observed: Path, public: Path | None, out: Path, seed: int) -> None:
+def reconstruct(
+    attack: Inversion, observed: Path, public: Path | None, out: Path, seed: int, device: str = "cpu"
+) -> None:
     """Write the reconstruction: images (v, b, c, h, w), cut to [0, 1] and raw, labels (v, b), the course of the search.
 
-    ``public`` is the folder of the mechanism; None is the naive adversary, who does not know it. It searches on a GPU
-    where there is one: the last digits differ there from those of the CPU.
+    ``public`` is the folder of the mechanism; None is the naive adversary, who does not know it. It searches on a
+    ``device`` (cpu, cuda): the last digits of a GPU differ from those of the CPU.
     """
     victims = observed_victims(observed)
     knowledge = Knowledge() if public is None else knowledge_of(read_mechanism(public))
     if isinstance(attack, ClosedForm):
         tensors = _closed_form(attack, victims, knowledge)
     else:
-        tensors = _matched(attack, victims.to(best_device()), knowledge, seed)
+        tensors = _matched(attack, victims.to(device), knowledge, seed)
     out.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, out / RECONSTRUCTED)
 
 
-def seek(observed: Path, public: Path | None, candidates: Path, shadows: int, out: Path, seed: int) -> None:
+def seek(
+    observed: Path, public: Path | None, candidates: Path, shadows: int, out: Path, seed: int, device: str = "cpu"
+) -> None:
     """Write ``scores`` (q, v): how likely each candidate image is in each gradient, by its own gradient (alignment.py).
 
     And ``loss`` (q, v), by its own loss. The adversary has the candidates with their labels, and other images of the
     same kind; ``public`` as above. Each gradient has k candidates for which shadow clients are trained one by one:
     their likelihood ratios are ``lira`` (k, v) (membership.py).
     """
-    victims, held = observed_victims(observed), load_file(candidates / IMAGES)
+    victims, held = observed_victims(observed).to(device), load_file(candidates / IMAGES)
     mechanics = () if public is None else read_mechanism(public)
     images, others = Labelled(x=held["x"], y=held["y"]), Labelled(x=held["public_x"], y=held["public_y"])
     client = client_of(victims, mechanics) if len(held["asked"]) else None
@@ -81,7 +84,7 @@ def seek(observed: Path, public: Path | None, candidates: Path, shadows: int, ou
     ]
     scores["lira"] = torch.cat(ratios, 1) if ratios else held["asked"].double()
     out.mkdir(parents=True, exist_ok=True)
-    save_file({name: tensor.contiguous() for name, tensor in scores.items()}, out / SCORES)
+    save_file({name: tensor.cpu().contiguous() for name, tensor in scores.items()}, out / SCORES)
 
 
 def trace(reconstructed: Path, queries: Path, out: Path) -> None:

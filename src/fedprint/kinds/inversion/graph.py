@@ -41,7 +41,6 @@ _ATTACKS = (
     "data/examples.py",
     "attacks/inversion",
     "defences",
-    "federation/backends.py",
     "models",
 )
 

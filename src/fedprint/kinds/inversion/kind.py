@@ -57,9 +57,9 @@ class InversionKind(OnOneSource):
             shows_data=True,
         )
 
-    def costs(self, config: InversionExperiment) -> Costs:
+    def costs(self, config: InversionExperiment, device: str) -> Costs:
         """Return the costs of federations and attacks, from a round and a few evaluations of each network."""
-        return costs_of(config, len(parts_of(config)))
+        return costs_of(config, len(parts_of(config)), device)
 
     def head(self, config: InversionExperiment, job: Job) -> RunHead:
         """Return the head of the MLflow run of a job."""

@@ -83,7 +83,7 @@ def samples_of(results: Results) -> list[Sample]:
                     ratio=float(ratio),
                     error=float(error),
                     truth=truth,
-                    found=picture,
+                    reconstructed=picture,
                 )
                 for ratio, error, truth, picture in zip(
                     ratios,

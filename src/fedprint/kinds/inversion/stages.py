@@ -22,7 +22,7 @@ def train(task: Task) -> None:
     torch.set_num_threads(1)  # the order of additions, and so the bits, must not depend on the machine's cores
     images = read_images(task.at("images"))
     losses: dict[int, float] = {}
-    params = utility.train(task.config, images, losses.__setitem__)
+    params = utility.train(task.config, images, losses.__setitem__, task.device)
     write_hits(task.at("hits"), utility.model_hits(task.config, params, images), losses)
     kept = params if not task.config.defences or is_small(params) else None
     write_model(task.at("model"), kept, {"config": task.config.model_dump(mode="json")})
@@ -39,7 +39,7 @@ def invert(task: Task) -> None:
     torch.set_num_threads(1)
     seed = seed_for(task.config.seed, "attack")
     attack.reconstruct(
-        task.config.attack, task.at("observed"), task.paths.get("public"), task.at("reconstructed"), seed
+        task.config.attack, task.at("observed"), task.paths.get("public"), task.at("reconstructed"), seed, task.device
     )
 
 
@@ -53,6 +53,7 @@ def seek(task: Task) -> None:
         task.config.candidates.shadows,
         task.at("scores"),
         seed_for(task.config.seed, "attack"),
+        task.device,
     )
 
 

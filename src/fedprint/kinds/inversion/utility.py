@@ -19,12 +19,19 @@ from fedprint.types import Device, Doubles, Params
 
 
 def train(
-    settings: AccuracySettings, images: LabelledSet, on_round: Callable[[int, float], None] = lambda t, loss: None
+    settings: AccuracySettings,
+    images: LabelledSet,
+    on_round: Callable[[int, float], None] = lambda t, loss: None,
+    device: str = "cpu",
 ) -> dict[str, Tensor]:
-    """Return the public parameters that the federation ends with; ``on_round`` takes each round and its mean loss."""
+    """Train on a ``device`` (cpu, cuda) and return, on the CPU, the public parameters that the federation ends with.
+
+    ``on_round`` takes each round and its mean loss.
+    """
     seed = seed_for(settings.seed, "federation", settings.run)
     model = _network(settings, images)
     model.reset(torch_rng(seed, "model"))
+    model.to(device)
     training = settings.training
     plan = GradientPlan(
         rounds=training.rounds,
@@ -33,8 +40,9 @@ def train(
         seed=seed,
         aggregation=training.aggregation,
     )
-    devices = defend_data(iid_clients(images, training.clients, seed), settings.defences, {}, seed)
-    return train_on_gradients(model, parameters_of(model), devices, settings.defences, plan, on_round)
+    devices = defend_data(iid_clients(images, training.clients, seed, device), settings.defences, {}, seed)
+    params = train_on_gradients(model, parameters_of(model), devices, settings.defences, plan, on_round)
+    return {name: tensor.cpu() for name, tensor in params.items()}
 
 
 def trained_model(settings: AccuracySettings, params: Params, images: LabelledSet) -> FedModule:
@@ -53,11 +61,12 @@ def _network(settings: AccuracySettings, images: LabelledSet) -> FedModule:
     return network_of(settings.network, images.shape, len(images.class_names), settings.defences)
 
 
-def iid_clients(images: LabelledSet, clients: int, seed: int) -> Sequence[Device]:
+def iid_clients(images: LabelledSet, clients: int, seed: int, device: str = "cpu") -> Sequence[Device]:
     """Return the training images dealt at random to ``clients`` of equal size, give or take one image."""
     order = torch.randperm(len(images.y), generator=torch_rng(seed, "iid"))
     parts = torch.tensor_split(order, clients)
-    return [client("client", number, images.x[part], images.y[part]) for number, part in enumerate(parts)]
+    x, y = images.x.to(device), images.y.to(device)
+    return [client("client", number, x[part], y[part]) for number, part in enumerate(parts)]
 
 
 @torch.no_grad()

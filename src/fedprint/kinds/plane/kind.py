@@ -66,10 +66,10 @@ class PlaneKind(OnOneSource):
             compared=("utility", "ap_update", "ap_device"),
         )
 
-    def costs(self, config: Plane) -> Costs:
+    def costs(self, config: Plane, device: str) -> Costs:
         """Return the costs of points and audits; an audit trains as its point does, and records nothing."""
         points = [(point.config, len(config.settings.seeds)) for point in config.points]
-        return costs_of_points(points, audits=[audit for _, audit, _ in config.audits])
+        return costs_of_points(points, device, audits=[audit for _, audit, _ in config.audits])
 
     def head(self, config: Plane, job: Job) -> RunHead:
         """Return the head of the MLflow run of a point or an audit."""

@@ -14,6 +14,7 @@ from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.kinds.config_files import apply_assignments, one_line
 from fedprint.kinds.federation.finished import open_finished
 from fedprint.kinds.federation.reattack import on_finished
+from fedprint.kinds.hardware import hardware_for
 from fedprint.kinds.reconstruction.settings import RecordedInversion, RecordedSettings
 from fedprint.kinds.reconstruction.stages import RECORDED, RECORDED_WORK, ROWS
 from fedprint.lab.project import find_root
@@ -29,10 +30,11 @@ def run_recorded(
     Stages run in an open ``pool``, by default on this machine.
     """
     root = find_root()
-    recorded, config = open_finished(root, store), settings_of(assignments)
+    hardware, others = hardware_for(root, assignments)
+    recorded, config = open_finished(root, store), settings_of(others)
     folder = out or root / "work" / "reconstructions" / file_name(f"{recorded.name}-{config.digest()}")
     job = recorded.job(RecordedSettings(experiment=recorded.config, inversion=config), RECORDED_WORK)
-    with on_finished(root, recorded, job, RECORDED, title="reconstruct", pool=pool) as made:
+    with on_finished(root, recorded, job, RECORDED, hardware, title="reconstruct", pool=pool) as made:
         folder.mkdir(parents=True, exist_ok=True)
         for file in made["comparison"].iterdir():
             shutil.copyfile(file, folder / file.name)

@@ -69,7 +69,7 @@ def compare(
         Picture(
             images=sender.images,
             truth=known.x.numpy(),
-            found={adversary: _in_order(each[sender.pseudonym], known) for adversary, each in results.items()},
+            reconstructed={adversary: _in_order(each[sender.pseudonym], known) for adversary, each in results.items()},
         )
         for sender, known in zip(senders, truth, strict=True)
     ]

@@ -25,7 +25,6 @@ from fedprint.attacks.inversion.victims import Labelled
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import concat
 from fedprint.defences.secure_aggregation import secure_aggregation
-from fedprint.federation.backends import best_device
 from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.inversion.config import Adversaries, Inversion
@@ -124,7 +123,8 @@ def _of_group(
     else:
         attack = fitting(config.attack, view, victims.images)
         seed = seed_for(config.seed, "recorded")
-        orders = in_orders(victims.to(best_device()), config.orders, torch_rng(config.seed, "orders", victims.images))
+        victims = victims.to(view.device)
+        orders = in_orders(victims, config.orders, torch_rng(config.seed, "orders", victims.images))
         result = reduce(better, (reconstruct(attack, one, knowledge, seed=seed) for one in orders))
         images, raw, targets = result.images, result.raw, result.targets.argmax(-1)
     beliefs = Beliefs(public=public, knowledge=knowledge)

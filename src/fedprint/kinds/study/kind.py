@@ -57,9 +57,9 @@ class StudyKind(OnOneSource):
             compared=("utility", "ap_update", "ap_device"),
         )
 
-    def costs(self, config: Study) -> Costs:
+    def costs(self, config: Study, device: str) -> Costs:
         """Return the largest costs of the points, each strategy's at the middle of its space."""
-        return costs_of_points(config.points)
+        return costs_of_points(config.points, device)
 
     def head(self, config: Study, job: Job) -> RunHead:
         """Return the head of the MLflow run of a point."""

@@ -16,8 +16,9 @@ from pydantic import Field, ValidationError, field_validator
 
 from fedprint.component import Component
 from fedprint.kinds.base import Kind, Request, Resolved, data_of
-from fedprint.kinds.config_files import as_yaml, merge, one_line, read_yaml
+from fedprint.kinds.config_files import as_yaml, merge, one_line
 from fedprint.kinds.federation.config import ReportConfig
+from fedprint.kinds.hardware import read_settings
 from fedprint.kinds.jobs import title_of
 from fedprint.kinds.requests import file_of
 from fedprint.lab.keys import digest_of
@@ -134,7 +135,7 @@ def _resolve(
     request: Request, config: SuiteConfig, member: MemberConfig, assignments: Sequence[str], kind_of: KindOf
 ) -> Member:
     path = file_of(request.root, member.experiment, beside=request.path.parent)
-    file = read_yaml(path)
+    file = read_settings(path)
     if "members" in file:
         raise FedprintError(f"{request.path.stem}: member '{member.label}' is itself a suite; list its members instead")
     values = _extended(request, merge(merge(file, config.changes), member.changes), member)
@@ -155,7 +156,7 @@ def _extended(request: Request, settings: Mapping[str, Any], member: MemberConfi
 
     A list that the ``fast`` section has in place of another gets them too.
     """
-    base = merge(read_yaml(request.root / "configs" / "defaults.yaml"), settings) if member.plus else {}
+    base = merge(read_settings(request.root / "configs" / "defaults.yaml"), settings) if member.plus else {}
     extended = {**settings, **{key: [*(base.get(key) or []), *more] for key, more in member.plus.items()}}
     fast = settings.get("fast") or {}
     replaced = {key: [*(fast[key] or []), *more] for key, more in member.plus.items() if key in fast}

@@ -73,9 +73,9 @@ class SuiteKind:
             shows_data=any(one.shows_data for one in findings.values()),
         )
 
-    def costs(self, config: Suite) -> Costs:
+    def costs(self, config: Suite, device: str) -> Costs:
         """Return the costs of all members together, and the time of each."""
-        each = {member.label: member.kind.costs(member.config) for member in config.members}
+        each = {member.label: member.kind.costs(member.config, device) for member in config.members}
         return Costs(
             jobs=sum(one.jobs for one in each.values()),
             seconds=sum(one.seconds for one in each.values()),
@@ -125,7 +125,7 @@ class _MemberLab(Lab):
 
 
 def _lab_of(lab: Lab, member: Member, ran: Mapping[str, Done | FedprintError]) -> _MemberLab:
-    shared = {name: getattr(lab, name) for name in ("root", "pool", "jobs", "keep", "watcher", "device")}
+    shared = {name: getattr(lab, name) for name in ("root", "pool", "jobs", "keep", "watcher", "gpus")}
     return _MemberLab(**shared, whole=lab, member=member.label, ran=ran)
 
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from fedprint.errors import FedprintError
+from fedprint.lab.gpus import only
 from fedprint.lab.workers.forkserver import ONE_THREAD, private_address
 
 Send = Callable[[Mapping[str, Any]], None]
@@ -44,9 +45,17 @@ class Stopped(Crashed):
 class Pool(Protocol):
     """Runs calls in other processes; a call is JSON, so that it may run on another machine."""
 
-    def run(self, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None) -> Any:
+    def run(
+        self,
+        function: str,
+        call: Mapping[str, Any],
+        send: Send,
+        log: Path | None = None,
+        gpus: Sequence[int] | None = None,
+    ) -> Any:
         """Return what ``module:function(call, send)`` returns there, and pass on the messages that it sends.
 
+        The call sees only these ``gpus``, by their numbers here (None: all of them).
         Raises its FedprintError, and :class:`Crashed` where it ended otherwise.
         """
 
@@ -80,14 +89,21 @@ class LocalPool:
             self._server.terminate()
             self._server.wait()
 
-    def run(self, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None) -> Any:
+    def run(
+        self,
+        function: str,
+        call: Mapping[str, Any],
+        send: Send,
+        log: Path | None = None,
+        gpus: Sequence[int] | None = None,
+    ) -> Any:
         """Run one call in a fork of the server; several threads may do so at a time."""
         connection = self.connected()
         self._open.add(connection)
         try:
             if self._stopped:  # a job between two stages when all were to end
                 raise Stopped("it was stopped")
-            return converse(connection, function, call, send, log)
+            return converse(connection, function, call, send, log, gpus)
         except Crashed:
             if self._stopped:
                 raise Stopped("it was stopped") from None
@@ -115,9 +131,16 @@ class ServerPool:
 
     address: Path
 
-    def run(self, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None) -> Any:
+    def run(
+        self,
+        function: str,
+        call: Mapping[str, Any],
+        send: Send,
+        log: Path | None = None,
+        gpus: Sequence[int] | None = None,
+    ) -> Any:
         """Run one call in a fork of the server."""
-        return converse(connect(self.address), function, call, send, log)
+        return converse(connect(self.address), function, call, send, log, gpus)
 
     def stop(self) -> None:
         """Do nothing: calls end with the process that made them."""
@@ -144,15 +167,24 @@ def connect(address: Path, server: subprocess.Popen[bytes] | None = None) -> soc
 
 
 def converse(
-    connection: socket.socket, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None
+    connection: socket.socket,
+    function: str,
+    call: Mapping[str, Any],
+    send: Send,
+    log: Path | None = None,
+    gpus: Sequence[int] | None = None,
 ) -> Any:
     """Send one call, pass on its messages, and return its result (:meth:`Pool.run`)."""
-    return received(conversation(connection, request_of(function, call, log)), send)
+    return received(conversation(connection, request_of(function, call, log, gpus)), send)
 
 
-def request_of(function: str, call: Mapping[str, Any], log: Path | None) -> dict[str, Any]:
+def request_of(
+    function: str, call: Mapping[str, Any], log: Path | None, gpus: Sequence[int] | None = None
+) -> dict[str, Any]:
     """Return what a fork server reads of a call."""
     environment = {name: os.environ[name] for name in PASSED if name in os.environ}
+    if gpus is not None:
+        environment |= only(gpus)
     return {"function": function, "call": call, "log": str(log) if log else None, "environment": environment}
 
 

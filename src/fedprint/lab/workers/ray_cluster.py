@@ -16,7 +16,7 @@ _QUIET: dict[str, Any] = {"configure_logging": False, "log_to_driver": False, "i
 
 
 def connect(address: str | None, **options: Any) -> None:
-    """Connect to the cluster at ``address``, as ``ray.init`` does.
+    """Connect to the cluster at ``address`` as ``ray.init`` does; by default to a new one of this process.
 
     Raises FedprintError where Ray or the cluster is missing.
     """
@@ -29,7 +29,7 @@ def connect(address: str | None, **options: Any) -> None:
         if address and ":" in address:  # Ray would try for minutes
             host, _, port = address.rpartition(":")
             socket.create_connection((host, int(port)), timeout=10).close()
-        ray.init(address, **_QUIET, **options)
+        ray.init(address or "local", **_QUIET, **options)  # by default Ray would join any cluster of this machine
     except (OSError, ValueError) as error:
         remedy = "start one with `ray start --head`, or name none for one on this machine"
         raise FedprintError(f"no Ray cluster at '{address}' ({error}); {remedy}") from None

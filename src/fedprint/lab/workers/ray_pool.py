@@ -7,6 +7,7 @@ same JSON, its stage writes the same unfinished entry, and the process that runs
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from fedprint.lab.gpus import VISIBLE
 from fedprint.lab.workers.pool import Crashed, LocalPool, Lost, Send, Stopped, conversation, received, request_of
 from fedprint.lab.workers.ray_cluster import ADDRESS, connect
 
@@ -25,7 +27,7 @@ _servers: dict[tuple[str, ...], LocalPool] = {}
 class RayPool:
     """Calls on the Ray cluster at ``address`` ("auto": the one of this machine), or on a local one that it starts.
 
-    A call takes one core, and one GPU where the cluster has any. ``modules`` are imported once in each worker.
+    A call takes one core and, where it may use GPUs, one that Ray picks. ``modules`` are imported once in each worker.
     """
 
     modules: Sequence[str]
@@ -54,22 +56,24 @@ class RayPool:
         self.stop()
         ray.shutdown()
 
-    @property
-    def places(self) -> int:
-        """How many calls run at a time."""
-        return self.gpus or max(self.cpus, 1)
-
-    def run(self, function: str, call: Mapping[str, Any], send: Send, log: Path | None = None) -> Any:
+    def run(
+        self,
+        function: str,
+        call: Mapping[str, Any],
+        send: Send,
+        log: Path | None = None,
+        gpus: Sequence[int] | None = None,
+    ) -> Any:
         """Run one call on some node. Raises :class:`Lost` where the node or its worker was lost."""
         import ray
         from ray.exceptions import RayError, RayTaskError
 
         # Ray does not start a lost call again: the runner does, because it also has to reset the unfinished entry.
-        remote: Any = ray.remote(num_cpus=1, num_gpus=1 if self.gpus else 0, max_retries=0)(perform_here)
+        remote: Any = ray.remote(num_cpus=1, num_gpus=1 if gpus else 0, max_retries=0)(perform_here)
         with self._lock:
             if self._stopped:
                 raise Stopped("it was stopped")
-            stream = remote.remote(tuple(self.modules), request_of(function, call, log))
+            stream = remote.remote(tuple(self.modules), request_of(function, call, log, None if gpus else gpus))
             self._running.add(stream)
         try:
             return received((ray.get(message) for message in stream), send)
@@ -101,9 +105,11 @@ def perform_here(modules: tuple[str, ...], request: Mapping[str, Any]) -> Iterat
     """
     import ray
 
-    here = {ADDRESS: ray.get_runtime_context().gcs_address}
-    request = {**request, "environment": {**request["environment"], **here}}
+    environment = {**request["environment"], ADDRESS: ray.get_runtime_context().gcs_address}
+    if VISIBLE in os.environ:  # Ray names the GPU anew for each call
+        environment.setdefault(VISIBLE, os.environ[VISIBLE])
     if modules not in _servers:
         _servers[modules] = LocalPool(modules).__enter__()
+    request = {**request, "environment": environment}
     for message in conversation(_servers[modules].connected(), request):  # noqa: UP028 (Ray sends to what it iterates)
         yield message

@@ -169,7 +169,7 @@ def region_images(head: InversionHead, samples: Sequence[Sample], place: tuple[s
         for column, sample in enumerate(examples(groups[name])):
             upper, lower = panels[2 * line][column], panels[2 * line + 1][column]
             show_image(upper, sample.truth, 255)
-            show_image(lower, sample.found, 255)
+            show_image(lower, sample.reconstructed, 255)
             ratio = "∞" if np.isinf(sample.ratio) else f"{sample.ratio:.3g}"
             upper.set_title(
                 f"{name}: {sample.error:.2f} ({ratio})\n{sample.defence} {sample.strength:g}", fontsize=7, color=INK

@@ -20,19 +20,19 @@ class Picture:
 
     images: int
     truth: NDArray[Any]
-    found: Mapping[str, NDArray[Any]]
+    reconstructed: Mapping[str, NDArray[Any]]
 
 
 def draw_reconstructions(pictures: Sequence[Picture]) -> Drawing:
     """Draw the first images of the first devices, the truth above each adversary's reconstructions."""
     shown = pictures[:MOST_DEVICES]
     columns = min(MOST_IMAGES, max(len(picture.truth) for picture in shown))
-    lines = [(picture, name) for picture in shown for name in ("truth", *picture.found)]
+    lines = [(picture, name) for picture in shown for name in ("truth", *picture.reconstructed)]
     with style():
         figure = blank_figure(max(0.72 * columns, 3.0), 0.8 * len(lines))
         panels = figure.subplots(len(lines), columns, squeeze=False)
         for line, (picture, name) in zip(panels, lines, strict=True):
-            images = picture.truth if name == "truth" else picture.found[name]
+            images = picture.truth if name == "truth" else picture.reconstructed[name]
             for axes in line:
                 axes.set_axis_off()
             for axes, image in zip(line, images, strict=False):

@@ -146,7 +146,7 @@ class Sample:
     ratio: float
     error: float
     truth: NDArray[np.uint8]
-    found: NDArray[np.uint8]
+    reconstructed: NDArray[np.uint8]
 
 
 STRAYED = 0.05

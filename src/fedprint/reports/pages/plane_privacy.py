@@ -92,22 +92,25 @@ def _by_chosen_attack(row: Row) -> bool:
 
 
 def privacy_table(entries: Sequence[Entry]) -> ResultTable:
-    """Return a line per place: what is promised, what an audit shows, and every attack under every view."""
-    heads: dict[str, Reader] = {
-        "epsilon, at least (audit)": audited,
-        "who sent it, AP: local": lambda entry: entry.attack("adaptive"),
-        **{f"who took part in a round, AP: {view}": _reader(TOOK_PART, view) for view in VIEWS},
-        **{f"member at all, AUC: {view}": _reader(AUC, view) for view in VIEWS},
-        **{f"member at all, AUC, by the prior: {view}": _reader(AUC, view, PRIOR) for view in VIEWS[1:]},
-        "member at all, AUC, by the loss: central": _reader(AUC, "central", LOSS),
-        **{f"members found at 5 % false alarms: {view}": _reader(TPR, view) for view in VIEWS},
+    """Return, for each point, a line per question with the answer under every view."""
+    questions: dict[str, dict[str, Reader]] = {
+        "epsilon, at least (audit)": {"central": audited},
+        "who sent it, AP": {"local": lambda entry: entry.attack("adaptive")},
+        "who took part in a round, AP": {view: _reader(TOOK_PART, view) for view in VIEWS},
+        "member at all, AUC": {view: _reader(AUC, view) for view in VIEWS},
+        "member at all, AUC, by the prior": {view: _reader(AUC, view, PRIOR) for view in VIEWS[1:]},
+        "member at all, AUC, by the loss": {"central": _reader(AUC, "central", LOSS)},
+        "members found at 5 % false alarms": {view: _reader(TPR, view) for view in VIEWS},
     }
-    lines = [
-        TableLine(
-            labels=(entry.label, entry.amount, epsilon_words(entry)),
-            cells=tuple(cell(read(entry)) for read in heads.values()),
-        )
+    answered = (
+        (entry, question, tuple(cell(readers[view](entry)) if view in readers else None for view in VIEWS))
         for entry in measured(entries)
+        for question, readers in questions.items()
+    )
+    lines = [
+        TableLine(labels=(entry.label, entry.amount, epsilon_words(entry), question), cells=cells)
+        for entry, question, cells in answered
+        if any(cells)
     ]
     return ResultTable(
         name="privacy",
@@ -117,8 +120,9 @@ def privacy_table(entries: Sequence[Entry]) -> ResultTable:
         f"someone who knows every example of the device.{_knowing_words(entries)} The audit's number is a "
         "lower bound by canary clients in a training of its own, at the same delta, mean over seeds."
         f"{_silent_words(entries)}",
-        labels=("strategy", "strength", "epsilon"),
-        heads=tuple(heads),
+        labels=("strategy", "strength", "epsilon", "question"),
+        heads=VIEWS,
+        grouped=3,
         lines=tuple(lines),
     )
 

@@ -32,18 +32,20 @@ EPOCHS = 3
 _FILE = "clusters.npz"
 
 
-def write_clusters(out: Path, config: Experiment, meta: Meta, background: Sequence[User], seed: int) -> None:
+def write_clusters(
+    out: Path, config: Experiment, meta: Meta, background: Sequence[User], seed: int, device: str = "cpu"
+) -> None:
     """Write the public clusters: the mode of each background example where ``mm-aug`` asks for modes.
 
-    ``background`` as prepared. A folder that is there is replaced. Raises FedprintError where the features do not fit
-    the data, or where there are more clusters than examples.
+    ``background`` as prepared; networks compute on a ``device`` (cpu, cuda). A folder that is there is replaced. Raises
+    FedprintError where the features do not fit the data, or where there are more clusters than examples.
     """
     shutil.rmtree(out, ignore_errors=True)
     asked = next((defence for defence in config.defences if isinstance(defence, MmAug)), None)
     sizes: list[int] = []
     if asked is not None and background:
         examples = concat([user.examples for user in background])
-        features = _features(asked, config, meta, examples, seed)
+        features = _features(asked, config, meta, examples, seed, device)
         modes = cluster(features, asked.clusters, seed_for(seed, "clusters"))
         sizes = sorted(np.bincount(modes).tolist())
         write_atomic(out / _FILE, npz_bytes({CLUSTER: modes}))
@@ -71,30 +73,30 @@ def _three(sizes: Sequence[int]) -> tuple[Any, Any, Any]:
     return (sizes[0], float(np.median(sizes)), sizes[-1]) if sizes else (None, None, None)
 
 
-def _features(asked: MmAug, config: Experiment, meta: Meta, examples: Examples, seed: int) -> Features:
+def _features(asked: MmAug, config: Experiment, meta: Meta, examples: Examples, seed: int, device: str) -> Features:
     text = meta.task in TEXT_TASKS
     kind = asked.features if asked.features != "auto" else ("tfidf" if text else "pixels")
     if kind == "model":
-        return _learned(config, meta, examples, seed)
+        return _learned(config, meta, examples, seed, device)
     if text != (kind == "tfidf"):
         holds, fitting = ("texts", "tfidf") if text else ("pictures", "pixels")
         raise FedprintError(f"defences.mm-aug.features: {meta.name} holds {holds}, not for {kind}; use {fitting}")
     if kind == "tfidf":
         # the targets of a next-word model hold every word of a sentence, its inputs all but the last
         return text_features(examples["y"] if meta.task == "language_model" else examples["x"])
-    return pixel_features(examples["x"]) if kind == "pixels" else _imagenet(asked, config, examples["x"])
+    return pixel_features(examples["x"]) if kind == "pixels" else _imagenet(asked, config, examples["x"], device)
 
 
-def _learned(config: Experiment, meta: Meta, examples: Examples, seed: int) -> Features:
+def _learned(config: Experiment, meta: Meta, examples: Examples, seed: int, device: str) -> Features:
     """Return penultimate activations (n, hidden) of the experiment's model after :data:`EPOCHS` on the background."""
     ready = model_input(examples, build.DTYPES[config.federation.dtype], model=config.model)
     model = build.build_model(config, meta, [User(user_id=0, examples=ready)], seed_for(seed, "cluster-model"))
     batches = ShuffledBatches({name: ready[name] for name in ("x", "y")}, 32, torch_rng(seed, "cluster-batches"))
     quiet_trainer(EPOCHS).fit(model, batches.loader())
-    return _activations(_feature_function(model), ready["x"])
+    return _activations(model.to(device), ready["x"])
 
 
-def _imagenet(asked: MmAug, config: Experiment, images: Tensor) -> Features:
+def _imagenet(asked: MmAug, config: Experiment, images: Tensor, device: str) -> Features:
     """Return penultimate activations of a MobileNet with trained weights: those of the defence or of the model."""
     network = config.model if isinstance(config.model, MobileNet) else MobileNet(normalisation="frozen")
     network = network.model_copy(update={"weights": asked.weights or network.weights})
@@ -102,7 +104,7 @@ def _imagenet(asked: MmAug, config: Experiment, images: Tensor) -> Features:
         raise FedprintError("defences.mm-aug.weights: imagenet features need a file of trained weights; or use pixels")
     model = build_network(network, (3, *images.shape[2:]), 2, False)
     model.reset(torch_rng(0, "cluster-model"))  # all but the head comes from the file
-    return _activations(_feature_function(model), images.expand(-1, 3, -1, -1))
+    return _activations(model.to(device), images.expand(-1, 3, -1, -1))
 
 
 def _feature_function(model: FedModule) -> Callable[[Tensor], Tensor]:
@@ -113,7 +115,9 @@ def _feature_function(model: FedModule) -> Callable[[Tensor], Tensor]:
     return compute  # type: ignore[no-any-return]
 
 
-def _activations(compute: Callable[[Tensor], Tensor], x: Tensor) -> Floats:
+def _activations(model: FedModule, x: Tensor) -> Floats:
+    compute, device = _feature_function(model), next(model.parameters()).device
     with torch.no_grad():
-        parts = [compute(part.float() / 255 if part.dtype == torch.uint8 else part) for part in torch.split(x, 512)]
+        inputs = (part.float() / 255 if part.dtype == torch.uint8 else part for part in torch.split(x, 512))
+        parts = [compute(part.to(device)).cpu() for part in inputs]
     return torch.cat(parts).float().numpy()

@@ -47,7 +47,7 @@ def protect(task: Task, meta: Meta, devices: Sequence[Device]) -> Protected:
     seed, roles = build.federation_seed(task.seed), task.config.threat.defended_roles()
     background = load_users(task.at("background"))
     started = time.perf_counter()
-    write_clusters(task.at("public"), task.config, meta, background, seed)
+    write_clusters(task.at("public"), task.config, meta, background, seed, task.device)
     clustered = time.perf_counter()
     public = model_users(
         with_clusters(background, task.at("public")),

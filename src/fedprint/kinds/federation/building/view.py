@@ -43,6 +43,7 @@ def open_view(task: Task, adversary: AdversaryName) -> tuple[AttackerView, Quest
         defences=task.config.defences if adversary == "adaptive" else None,
         seed=task.seed,
         labels={user.user_id: user.user_id for user in prior},
+        device=task.device,
     )
     # Ascending ids: the order of the devices would reveal the senders.
     return view, ask_all(store, tuple(sorted(view.labels)))

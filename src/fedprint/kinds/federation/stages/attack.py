@@ -19,13 +19,20 @@ from fedprint.attacks.adversary.adversaries import (
     TrainedShadows,
     choose,
     distinct,
-    relabelled,
     train_shadows,
     training_mixes,
 )
 from fedprint.attacks.adversary.modes import have_modes, with_modes
 from fedprint.attacks.adversary.shadow_validation import DevicePlan, ShadowTable, train_plan
-from fedprint.attacks.reidentification.reidentify import Workspace, answer, averaged, pool, tune
+from fedprint.attacks.reidentification.reidentify import (
+    Workspace,
+    averaged,
+    exchanged_scores,
+    pool,
+    ranked,
+    scores_of,
+    tune,
+)
 from fedprint.attacks.view import AttackerView
 from fedprint.data.formats.files import write_json
 from fedprint.kinds.components import Attack
@@ -123,17 +130,18 @@ def _run_attack(
     started = time.perf_counter()
     choice = distinct(choice, attack, work)
     tuned = [tune(attack, r.folds, work, torch_rng(seed, "attack", attack.name, "tune")) for r in choice.mixes]
-    real = [mix.problem for mix in choice.mixes]
-    permuted = [relabelled(problem, exchanged) for problem in real]
-    for name, problems, shown in ((attack.name, real, curves), (f"{attack.name}.shuffled", permuted, None)):
-        with work.reporting(shown):
-            scores[name] = averaged(
-                [
-                    answer(attack, problem, setting, work, torch_rng(seed, "attack", name)).scores
-                    for problem, setting in zip(problems, tuned, strict=True)
-                ],
-                choice.weights,
-            )
+    real: list[np.ndarray] = []
+    blind: list[np.ndarray] = []
+    for mix, setting in zip(choice.mixes, tuned, strict=True):
+        rng = torch_rng(seed, "attack", attack.name)
+        with work.reporting(curves):
+            found = scores_of(attack, mix.problem, setting.settings, work, rng)
+        real.append(ranked(found, setting.temperature, rng).scores)
+        rng = torch_rng(seed, "attack", f"{attack.name}.shuffled")
+        found = exchanged_scores(attack, mix.problem, setting, found, exchanged, work, rng)
+        blind.append(ranked(found, setting.temperature, rng).scores)
+    scores[attack.name] = averaged(real, choice.weights)
+    scores[f"{attack.name}.shuffled"] = averaged(blind, choice.weights)
     # times are for the eye: in a file they would make equal runs differ
     print(f"{attack.name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
     first = tuned[int(np.argmax(choice.weights))]
@@ -165,7 +173,7 @@ def _write(
         {
             **summary,
             "options": list(questions.options),
-            "subjects": [int(questions.subjects[place]) for place in asked],
+            "subjects": [int(questions.subjects[row]) for row in asked],
             "rounds": index["round"].tolist(),
             "senders": senders,
             "devices": sorted(set(senders)),

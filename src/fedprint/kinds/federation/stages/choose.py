@@ -7,7 +7,7 @@ import sys
 import torch
 
 from fedprint.data.formats.files import write_json
-from fedprint.federation.backends import default_block, trial
+from fedprint.federation.backends import default_block, fastest, trial
 from fedprint.kinds.federation.plan import load_trainees
 from fedprint.lab.graph import Task
 from fedprint.types import ClientJob
@@ -18,11 +18,11 @@ def run(task: Task) -> None:
     torch.set_num_threads(1)
     name = task.config.federation.backend
     if name == "auto":
-        trainees = load_trainees(task.config)
-        devices = trainees.devices[: default_block()]
+        trainees = load_trainees(task.config, task.device)
+        devices = trainees.devices[: default_block(task.device)]
         jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices]
         seconds = trial(trainees.model, jobs, trainees.params, task.config.federation.local_training())
-        name = min(seconds, key=lambda candidate: seconds[candidate])
+        name = fastest(seconds)
         shown = ", ".join(f"{candidate} {1000 * s:.1f} ms" for candidate, s in seconds.items())
         print(f"executor: {name} (per client: {shown})", file=sys.stderr, flush=True)
     write_json(task.at("executor") / "executor.json", {"backend": name})

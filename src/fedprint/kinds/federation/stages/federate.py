@@ -17,12 +17,13 @@ from fedprint.data.dataset import Meta
 from fedprint.data.examples import columns, concat, num_examples, take
 from fedprint.data.formats.files import read_json, replace_folder, write_json
 from fedprint.data.prepared import load_meta, load_users
-from fedprint.federation.backends import best_device, open_backend
+from fedprint.federation.backends import open_backend
 from fedprint.federation.rounds import RoundReport, federate
 from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.building.model import BUILT_FROM, DESCRIPTION, WEIGHTS
 from fedprint.kinds.federation.building.privacy import open_ledger, write_privacy
 from fedprint.kinds.federation.building.protection import protect, strengths, write_overhead
+from fedprint.lab.gpus import torch_devices
 from fedprint.lab.graph import Task
 from fedprint.lab.progress import Meter, meter
 from fedprint.lab.workers.ray_cluster import join
@@ -57,11 +58,11 @@ def run(task: Task) -> None:
     meta = load_meta(task.at("meta"))
     dtype = build.DTYPES[task.config.federation.dtype]
     users = {
-        name: model_users(load_users(task.at(name)), dtype, best_device(), task.config.model)
+        name: model_users(load_users(task.at(name)), dtype, task.device, task.config.model)
         for name in ("prior", "private", "test")
     }
     test = users["test"]
-    model = build.build_model(task.config, meta, test, build.federation_seed(task.seed)).to(best_device())
+    model = build.build_model(task.config, meta, test, build.federation_seed(task.seed)).to(task.device)
     absent = build.absent_users(users["private"], task.config.federation.absent, build.federation_seed(task.seed))
     defended = protect(task, meta, build.make_devices(users["prior"], users["private"], absent))
     params, store, watch = _train(task, meta, model, defended.devices, test)
@@ -110,7 +111,7 @@ def _train(
     executor = read_json(task.at("executor") / "executor.json")["backend"]
     layout = build.make_layout(task.config, plan, initial, identity)
     with (
-        open_backend(executor, model) as backend,
+        open_backend(executor, model, torch_devices(task.device)) as backend,
         StoreWriter.open(folder / "store", layout) as writer,
         meter(f"federate {task.item}", plan.rounds) as bar,
     ):
@@ -206,12 +207,11 @@ def _centralised(task: Task, meta: Meta, training: tuple[User, ...], test: tuple
     seed = build.federation_seed(task.seed)
     # A CPU's convolutions and max-pools are faster with the channels innermost, as on the devices.
     model = build.build_model(task.config, meta, test, seed).to(memory_format=torch.channels_last)
-    cpu = {name: column.cpu() for name, column in _spaced(training).items()}
-    batches = ShuffledBatches(cpu, 32, torch_rng(seed, "centralised"))
+    batches = ShuffledBatches(dict(_spaced(training)), 32, torch_rng(seed, "centralised"))
     curve = PipeLogger(task.send, "centralised")
     quiet_trainer(task.config.federation.central_epochs, logger=curve).fit(model, batches.loader())
     model.eval()
-    values, _ = build.predictions(model.to(best_device()), test)
+    values, _ = build.predictions(model.to(task.device), test)
     return values.cpu().numpy()
 
 

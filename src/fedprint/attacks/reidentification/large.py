@@ -1,0 +1,108 @@
+"""Ridge regression for many updates: it multiplies no asked update with a known one.
+
+The dual solution is a weight per known update and user. Its weights on the parameters, a user's column of which is a
+sum of known updates, take p d m operations, and scores q d m: for m users far less than the q d p of a kernel between
+asked and known updates, and no table (q, p). The answers are those of the kernel, except for the rounding of float32.
+
+Letters: n rows, p known (fit) ones, q asked ones, d parameters, m options.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedprint.attacks.features import (
+    LANES,
+    Block,
+    Centring,
+    Products,
+    centring,
+    column_moments,
+    kernel,
+    products,
+    row_norms,
+    transformed,
+)
+from fedprint.attacks.problem import Problem
+from fedprint.attacks.updates import RowsOf
+from fedprint.types import Doubles, Floats, Scores
+
+_COLUMNS = 1 << 10
+
+
+def known_kernel(problem: Problem, blocks: Sequence[Block]) -> tuple[Floats, list[Centring]]:
+    """Return the mean kernel (p, p) of the blocks between known updates, and how each block was centred."""
+    table, every = RowsOf(updates=problem.updates, rows=problem.fit), np.arange(len(problem.fit))
+    mean, centrings = np.zeros((len(every), len(every)), dtype=np.float32), []
+    for layers, transform in blocks:
+        sums: Products = functools.reduce(
+            operator.add, (products(table, names, every, (transform,))[transform] for names in layers)
+        )
+        mean += kernel(sums, every)
+        centrings.append(centring(sums, every))
+    mean /= len(blocks)
+    return mean, centrings
+
+
+def scores_by_parameters(
+    problem: Problem, blocks: Sequence[Block], centrings: Sequence[Centring], dual: Doubles
+) -> Scores:
+    """Return ``K_ask dual`` (q, m) with the mean kernel of the blocks, for weights ``dual`` (p, m) of known updates."""
+    weights = torch.from_numpy(dual.astype(np.float32))
+    parts = (_of_block(problem, *each, weights) for each in zip(blocks, centrings, strict=True))
+    scores: Scores = (functools.reduce(operator.add, parts) / len(blocks)).double().numpy()
+    return scores
+
+
+@dataclass
+class _Sums:
+    """Sums over columns: ``outputs`` (q, m), ``squares`` and ``to_mean`` (q,), ``of_mean`` (m,), ``mean_square`` ()."""
+
+    outputs: Tensor
+    squares: Tensor
+    to_mean: Tensor
+    of_mean: Tensor
+    mean_square: Tensor
+
+    def add(self, *parts: Tensor) -> None:
+        for field, part in zip(fields(self), parts, strict=True):
+            getattr(self, field.name).add_(part)
+
+
+def _of_block(problem: Problem, block: Block, centred: Centring, dual: Tensor) -> Tensor:
+    """Return outputs (q, m) of one block; two lanes sum alternate columns, so that bits do not depend on the cores."""
+    layers, transform = block
+    p, q, m = len(problem.fit), len(problem.ask), dual.shape[1]
+    table = RowsOf(updates=problem.updates, rows=np.concatenate([problem.fit, problem.ask]))
+    length, share = centred.length.float()[:, None], dual / centred.size.float()[:, None]
+    total = share.sum(0)
+
+    def lane(first: int) -> _Sums:
+        sums = _Sums(torch.zeros(q, m), torch.zeros(q), torch.zeros(q), torch.zeros(m), torch.zeros(()))
+        for names, norms in zip(layers, lengths, strict=True):
+            for values in itertools.islice(table.blocks(names, columns=_COLUMNS), first, None, LANES):
+                raw = torch.from_numpy(np.asarray(values, np.float32))
+                moments = column_moments(raw[:p], norms[:p]) if transform == "std" else None
+                z = transformed(raw, transform, norms, moments)
+                known, asked = z[:p] / length, z[p:]
+                mean = known.mean(0)
+                columns = known.T @ share - mean[:, None] * total
+                sums.add(asked @ columns, asked.square().sum(1), asked @ mean, mean @ columns, mean @ mean)
+        return sums
+
+    lengths = [row_norms(table, names) if transform == "std" else torch.ones(p + q, 1) for names in layers]
+    with ThreadPoolExecutor(LANES) as pool:
+        sums, other = pool.map(lane, range(LANES))
+    sums.add(*(getattr(other, field.name) for field in fields(other)))
+    size = sums.squares.sqrt().clamp_min(1e-15)
+    spread = (1 - 2 * sums.to_mean / size + sums.mean_square).clamp_min(1e-12).sqrt()
+    return (sums.outputs / size[:, None] - sums.of_mean) / spread[:, None]
