@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from io import StringIO
 from typing import Any
@@ -19,6 +20,7 @@ from fedprint.cli.main import app
 from fedprint.data.formats.files import write_json
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.evaluation.rows import COLUMNS
+from fedprint.federation.backends import make_backend
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.kinds.audit import mechanism as auditing
 from fedprint.kinds.audit import results, stage
@@ -231,18 +233,18 @@ def test_canaries_train_on_no_data_and_on_the_executor_of_the_experiment(
 ) -> None:
     project.write("private", {**PRIVATE, "federation": {**PRIVATE["federation"], "backend": "vectorised"}})
     trained: list[str] = []
-    original = stage.make_backend
 
-    def spy(name: str, model: Any, devices: Sequence[str]) -> Any:
+    @contextmanager
+    def spy(name: str, model: Any, devices: Sequence[str]) -> Iterator[Any]:
         assert (name, tuple(devices)) == ("vectorised", ())
-        backend = original(name, model)
+        backend = make_backend(name, model)
         run = backend.run
         monkeypatch.setattr(
             type(backend), "run", lambda self, jobs, *a: (trained.extend(j.device_id for j in jobs), run(jobs, *a))[1]
         )
-        return backend
+        yield backend
 
-    monkeypatch.setattr(stage, "make_backend", spy)
+    monkeypatch.setattr(stage, "open_backend", spy)
     assert stage.audit_task(task_of(project, "private")).canaries == 40
     assert trained and not [name for name in trained if "canary" in name]
 

@@ -25,7 +25,7 @@ def test_the_view_has_these_fields_and_none_for_the_truth() -> None:
     """A new field has to be defended here."""
     assert {field.name for field in dataclasses.fields(AttackerView)} == {
         "store", "prior_users", "background", "model", "training", "rule", "chronological", "by_album", "defences",
-        "seed", "labels",
+        "seed", "labels", "device",
     }  # fmt: skip
 
 
