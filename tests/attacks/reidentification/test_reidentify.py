@@ -280,7 +280,7 @@ def test_a_symmetric_attack_exchanges_its_columns_with_the_labels(attack: Attack
 def test_scores_by_parameters_are_those_of_the_kernel(transform: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large, "_COLUMNS", 7)
     problem = cases.problem(cases.planted(0.5))
-    problem = replace(problem, fit=problem.fit[::-1], labels=problem.labels[::-1].copy())
+    problem = replace(problem, fit=problem.fit[::-1].copy(), labels=problem.labels[::-1].copy())
     blocks: list[Block] = [((("body.weight", "body.bias"), ("head.weight",)), transform), ((("head.weight",),), "l2")]
     settings = {"blocks": blocks, "penalty": 0.3}
     exact = Ridge().scores(problem, settings, Workspace(), torch_rng(0, "unused"))
