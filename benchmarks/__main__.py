@@ -32,7 +32,8 @@ from benchmarks.results import commit, keep, moment, part_text, this_machine, wr
 PARTS = {
     "engine": ("benchmarks.engine:measure", "executors beside a plain PyTorch loop: W1, W2, W3"),
     "models": ("benchmarks.engine:measure_models", "every shipped model: the executor of auto beside the loop"),
-    "peers": ("benchmarks.beside_peers:measure", "pfl 0.6 and flwr 1.41 beside the same loop"),
+    "pfl": ("benchmarks.beside_peers:measure_pfl", "pfl 0.6 beside the same loop"),
+    "flwr": ("benchmarks.beside_peers:measure_flwr", "Flower 1.41 beside the same loop"),
     "recording": ("benchmarks.recording:measure", "recording's share of training time, and memory by rounds"),
     "store": ("benchmarks.store:measure", "the update store beside a raw write and read"),
     "attacks": ("benchmarks.attacking:measure", "ridge, SVM and kNN by users"),
@@ -138,7 +139,7 @@ def summary(quick: bool, parts: Mapping[str, Any]) -> dict[str, Any]:
 
     return {
         "ratio_to_plain_loop": column("engine", "auto"),
-        "peers": {peer: ratios for peer in ("pfl", "flwr") if (ratios := column("peers", peer))},
+        "peers": {peer: ratios for peer in ("pfl", "flwr") if (ratios := column(peer, peer))},
         "slowest_model_to_plain_loop": max(column("models", "over the loop").values(), default=None),
         "recording_share": column("recording", "share of training"),
         "quick": quick,

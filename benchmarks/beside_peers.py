@@ -22,24 +22,34 @@ PEERS = {"pfl": "pfl==0.6.*", "flwr": "flwr[simulation]==1.41.*"}
 LIMIT_S = 600
 
 
-def measure(quick: bool) -> Section:
-    """Compare each peer with the loop, in turns in one process; its first round stands apart."""
+def measure_pfl(quick: bool) -> Section:
+    """Compare pfl with the loop."""
+    return measure("pfl", quick)
+
+
+def measure_flwr(quick: bool) -> Section:
+    """Compare Flower with the loop."""
+    return measure("flwr", quick)
+
+
+def measure(peer: str, quick: bool) -> Section:
+    """Compare a peer with the loop, in turns in one process; its first round stands apart."""
     cells: list[Cell] = []
-    notes = [
-        "A peer's name: the loop's processor time over that of the peer and all its processes, above 1 is faster; "
+    try:
+        python = environment(peer)
+        for name in WORKLOADS:
+            cells += row(peer, name, rounds(python, peer, name, 5 if quick else 31))
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+        missing = f"{peer} is missing: {said[-1] if said else type(error).__name__}"
+        say(missing)
+        return Section(cells=tuple(cells), notes=(missing,))
+    note = (
+        f"Column {peer}: the loop's processor time over that of the peer and all its processes, above 1 is faster; "
         "steady state. First round: from the start of the simulation to the end of its first round. Memory: of all its "
         "processes, shared pages divided among them."
-    ]
-    for peer in PEERS:
-        try:
-            python = environment(peer)
-            for name in WORKLOADS:
-                cells += row(peer, name, rounds(python, peer, name, 5 if quick else 31))
-        except (OSError, subprocess.SubprocessError, ValueError) as error:
-            said = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-            notes.append(f"{peer} is missing: {said[-1] if said else type(error).__name__}")
-            say(notes[-1])
-    return Section(cells=tuple(cells), notes=tuple(notes))
+    )
+    return Section(cells=tuple(cells), notes=(note,))
 
 
 def environment(peer: str) -> Path:

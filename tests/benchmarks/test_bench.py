@@ -92,7 +92,7 @@ def test_the_summary_has_the_ratios_by_workload() -> None:
     row = {"auto": 1.5, "sequential": 1.2}
     engine = [Cell(row=work, column=name, value=value) for work in ("W1", "W2", "W3") for name, value in row.items()]
     peers = [Cell(row="W1", column="pfl", value=0.9)]
-    parts = {"engine": part(Section(cells=tuple(engine))), "peers": part(Section(cells=tuple(peers))),
+    parts = {"engine": part(Section(cells=tuple(engine))), "pfl": part(Section(cells=tuple(peers))),
              "store": {"error": "stopped"}}  # fmt: skip
     said = program.summary(True, parts)
     assert said["ratio_to_plain_loop"] == {"W1": 1.5, "W2": 1.5, "W3": 1.5}
@@ -114,7 +114,7 @@ def test_a_part_that_fails_loses_no_other_and_a_second_call_goes_on(
 
     def child(name: str, quick: bool, file: Path, limit: float) -> dict[str, Any]:
         measured.append(name)
-        if name == "peers" and measured.count(name) == 1:
+        if name == "pfl" and measured.count(name) == 1:
             raise KeyboardInterrupt
         if name == "store":
             return {"error": "exit status 1"}
@@ -124,10 +124,10 @@ def test_a_part_that_fails_loses_no_other_and_a_second_call_goes_on(
     monkeypatch.setattr(program, "in_process_of_its_own", child)
     path = elsewhere / "out.json"
     with pytest.raises(KeyboardInterrupt):
-        program.main(["--quick", "--only", "engine,peers,store", "--json", str(path)])
-    assert program.main(["--quick", "--only", "engine,peers,store", "--json", str(path)]) == 1
-    assert measured == ["engine", "peers", "peers", "store"]
-    assert set(json.loads(path.read_text())["parts"]) == {"engine", "peers", "store"}
+        program.main(["--quick", "--only", "engine,pfl,store", "--json", str(path)])
+    assert program.main(["--quick", "--only", "engine,pfl,store", "--json", str(path)]) == 1
+    assert measured == ["engine", "pfl", "pfl", "store"]
+    assert set(json.loads(path.read_text())["parts"]) == {"engine", "pfl", "store"}
 
 
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -146,9 +146,9 @@ def test_a_peer_that_cannot_be_installed_is_named(monkeypatch: pytest.MonkeyPatc
     said = {"first": {"loop": 1.0, "peer": 9.0, "peer_clock": 9.0}, "steady": seconds, "mib": 100.0}
     monkeypatch.setattr(beside_peers, "environment", environment)
     monkeypatch.setattr(beside_peers, "rounds", lambda *_: said)
-    section = beside_peers.measure(True)
-    assert "pfl is missing: no matching distribution" in section.notes
-    assert {(c.row, c.value) for c in section.cells if c.column == "flwr"} == {("W1", 0.5), ("W2", 0.5), ("W3", 0.5)}
+    assert beside_peers.measure_pfl(True).notes == ("pfl is missing: no matching distribution",)
+    found = beside_peers.measure_flwr(True)
+    assert {(c.row, c.value) for c in found.cells if c.column == "flwr"} == {("W1", 0.5), ("W2", 0.5), ("W3", 0.5)}
 
 
 def test_a_quick_part_runs_in_a_process_of_its_own(elsewhere: Path) -> None:
