@@ -67,8 +67,7 @@ def write_at(path: Path, offset: int, data: memoryview | bytes, *, truncate: boo
 def write_parts(path: Path, offset: int, parts: Iterable[memoryview]) -> str:
     """Write the parts one after another from ``offset``, without sync, and return the digest of them all.
 
-    A part is digested where it is made: on a thread of its own that took a sixth more processor time, because the part
-    had left the core's cache.
+    A part is digested where it is made, while it is still in the core's cache.
     """
     state = hashlib.blake2b(digest_size=16)
     for part in parts:
