@@ -37,6 +37,10 @@ PARTS = {
     "recording": ("benchmarks.recording:measure", "recording's share of training time, and memory by rounds"),
     "store": ("benchmarks.store:measure", "the update store beside a raw write and read"),
     "attacks": ("benchmarks.attacking:measure", "ridge, SVM and kNN by users"),
+    "precision": (
+        "benchmarks.precision:measure",
+        "ridge's AP by federation.precision (needs MNIST's writers)",
+    ),
     "inversion": ("benchmarks.inversion:measure", "gradient matching beside the serial reference (needs CIFAR-10)"),
     "accounting": ("benchmarks.accounting:measure", "epsilon by every accountant"),
     "laboratory": ("benchmarks.laboratory:measure", "a stage in a fork, and the bootstrap over users"),

@@ -9,7 +9,8 @@ import numpy as np
 from benchmarks.measuring import Cell, Section, curve, peak_mib, say, seconds, up_to
 from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentification.presets import Knn, Svm
-from fedprint.attacks.reidentification.reidentify import Attack, Ridge, Workspace
+from fedprint.attacks.reidentification.ridge import Ridge
+from fedprint.attacks.reidentification.workspace import Attack, Workspace
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.ranking import average_precision
 from fedprint.rng import torch_rng

@@ -16,7 +16,7 @@ import torch
 
 from fedprint.attacks.features import matrix
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentification.reidentify import Settings, Workspace
+from fedprint.attacks.reidentification.workspace import Settings, Workspace
 from fedprint.component import Component
 from fedprint.types import Scores
 

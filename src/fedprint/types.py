@@ -47,6 +47,7 @@ observed updates of a round, in the order of their slots, lead from its global m
 """
 
 LocalOptimiser = Literal["sgd", "momentum", "adam"]
+Precision = Literal["full", "tf32", "bf16"]
 """How a client takes its steps: plain SGD, SGD with momentum .9, or Adam; spn trains with all three (papers.md 4.5)."""
 
 
@@ -74,7 +75,7 @@ class LocalTraining:
     """What a client does in one round. ``batch_size`` is examples per batch, never batches per client.
 
     ``noise`` is the standard deviation of the Gaussian noise that a client adds to every entry of each gradient. The
-    gradients of its private parameters get no noise.
+    gradients of its private parameters get no noise. ``precision`` is how products are rounded.
     """
 
     epochs: int
@@ -82,6 +83,7 @@ class LocalTraining:
     lr: float
     optimiser: LocalOptimiser = "sgd"
     noise: float = 0.0
+    precision: Precision = "full"
 
 
 @dataclass(frozen=True, kw_only=True)

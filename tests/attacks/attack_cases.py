@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedprint.attacks.problem import Problem, Validation
+from fedprint.attacks.reidentification.mlp_tuned import MlpTuned
 from fedprint.attacks.reidentification.presets import Chance, Knn, Mlp, Svm, SvmHard
-from fedprint.attacks.reidentification.reidentify import Attack, MlpTuned, Ridge
+from fedprint.attacks.reidentification.ridge import Ridge
+from fedprint.attacks.reidentification.workspace import Attack
 from fedprint.attacks.updates import MemoryUpdates
 
 SIZES = {"body.weight": 30, "body.bias": 6, "head.weight": 24}

@@ -19,8 +19,8 @@ from fedprint.attacks.features import (
     matrix,
     products,
 )
-from fedprint.attacks.reidentification import reidentify
-from fedprint.attacks.reidentification.reidentify import Workspace
+from fedprint.attacks.reidentification import workspace
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.updates import Joined, MemoryUpdates, RowsOf
 from fedprint.params import select
 
@@ -118,7 +118,7 @@ def test_problems_on_the_same_rows_share_their_products(
 ) -> None:
     calls: list[tuple[int, tuple[Transform, ...]]] = []
     real = products
-    monkeypatch.setattr(reidentify, "products", lambda *a: calls.append((len(a[2]), tuple(a[3]))) or real(*a))
+    monkeypatch.setattr(workspace, "products", lambda *a: calls.append((len(a[2]), tuple(a[3]))) or real(*a))
     problem = replace(cases.problem(updates, labels=np.zeros(20, np.int64)), fit=FIT)
     work = Workspace()
     for fit in (FIT, FIT + 1):

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from fedprint.analyses.trials import UPDATES, Asked, Key, QuestionSet, Trial
 from fedprint.attacks.adversary.shadow_validation import validations
 from fedprint.attacks.problem import Problem, Validation, attack_problem
-from fedprint.attacks.reidentification.reidentify import Attack, Tuned, Workspace, answer
+from fedprint.attacks.reidentification.reidentify import Tuned, answer
+from fedprint.attacks.reidentification.workspace import Attack, Workspace
 from fedprint.attacks.view import AttackerView
 from fedprint.component import Component
 from fedprint.data.dataset import Task

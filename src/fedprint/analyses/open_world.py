@@ -26,7 +26,9 @@ from fedprint.attacks.matching.metric import (
 )
 from fedprint.attacks.matching.open_set import ByMetric, ByRidge, World, answer_open, calibrate, folds_of
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentification.reidentify import Ridge, Tuned, Workspace, answer
+from fedprint.attacks.reidentification.reidentify import Tuned, answer
+from fedprint.attacks.reidentification.ridge import Ridge
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.rng import numpy_rng
 from fedprint.types import FedprintError, Ints, Scores
 
@@ -258,7 +260,7 @@ class _Strong:
 
         By the metric or by a ridge on known users: the better one on the known users' validation problems.
         """
-        folds, work = known.folds(known.classes), Workspace()
+        folds, work = known.folds(known.classes), Workspace(known.bench.view.device)
         (_, fold_gram), *_ = grams(folds[0].problem.updates, taught_rows(folds), [self.settings.block])
         ridge = Ridge().settings(folds, work)
         metric = ByMetric(gram=fold_gram, shrinkage=self.settings.shrinkage)

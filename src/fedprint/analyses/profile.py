@@ -27,7 +27,8 @@ from fedprint.attacks.descriptions.profile import (
     head_columns,
     make_shadows,
 )
-from fedprint.attacks.reidentification.reidentify import Workspace, mean_by_sender
+from fedprint.attacks.reidentification.reidentify import mean_by_sender
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.updates import Joined
 from fedprint.data.dataset import TEXT_TASKS, Task
 from fedprint.data.examples import as_input
@@ -122,7 +123,7 @@ class Profile(Analysis):
         devices = [str(name) for name in asked.facts["devices"]]
         bench.progress("shadow devices")
         shadows = self._shadows(bench)
-        work, joined = Workspace(), Joined(first=shadows.updates, second=bench.view.store)
+        work, joined = Workspace(bench.view.device), Joined(first=shadows.updates, second=bench.view.store)
         first = len(shadows.positive)
         bench.progress("choosing layers")
         by_attack = fit_scores(shadows, joined, first + bench.view.anonymous_rows, choose_blocks(shadows, work), work)

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedprint.attacks.dense import leading_eigenpairs, matrix_product
 from fedprint.types import Floats, Ints
 
 Transform = Literal["l2", "std", "sqrt", "sign"]
@@ -95,17 +96,17 @@ def _spread(reference: Tensor) -> Tensor:
     return spread + 1e-3 * spread.square().mean().sqrt() + 1e-12
 
 
-def in_span(x: Floats, fit: Ints) -> Floats:
+def in_span(x: Floats, fit: Ints, device: str = "cpu") -> Floats:
     """Return coordinates (n, <= p) with the same inner products to every fit row; ``x`` (n, d) itself where d <= p.
 
     The weights of a linear model lie in the span of its examples: it gives the same answers with far fewer columns.
     """
     if x.shape[1] <= len(fit):
         return x
-    inner = (x @ x[fit].T).astype(np.float64)
-    values, vectors = np.linalg.eigh(inner[fit])
+    inner = matrix_product(x, x[fit].T, device).astype(np.float64)
+    values, vectors = leading_eigenpairs(inner[fit], len(fit), device)
     keep = values > 1e-6 * values[-1]  # below that is float32 rounding
-    coordinates: Floats = (inner @ vectors[:, keep] / np.sqrt(values[keep])).astype(np.float32)
+    coordinates: Floats = matrix_product(inner, vectors[:, keep] / np.sqrt(values[keep]), device).astype(np.float32)
     return coordinates
 
 
@@ -118,6 +119,15 @@ class Products:
 
     cross: Tensor
     squares: Tensor
+
+    @classmethod
+    def zeros(cls, n: int, p: int, device: str) -> Products:
+        """Return the products of no columns at all."""
+        return cls(cross=torch.zeros(n, p, device=device), squares=torch.zeros(n, device=device))
+
+    def cpu(self) -> Products:
+        """Return them on the CPU."""
+        return Products(cross=self.cross.cpu(), squares=self.squares.cpu())
 
     def __add__(self, other: Products) -> Products:
         """Join two blocks of columns."""
@@ -143,35 +153,39 @@ def products(
     transforms: Sequence[Transform] = TRANSFORMS,
     norms: Tensor | None = None,
     rows: Ints | None = None,
+    device: str = "cpu",
 ) -> dict[Transform, Products]:
     """Return the products of the transforms over the chosen layers, in the memory of a few column blocks.
 
     ``norms`` (n, 1) are those of :func:`row_norms`, if they are known; only ``std`` needs them. With ``rows`` only
     these rows and the fit rows are multiplied; all others are NaN. Two lanes sum alternate blocks, on two threads where
-    there are two: the order of additions, and so every bit, is the same on any machine.
+    there are two: the order of additions, and so every bit, is the same on any machine. ``device`` (cpu, cuda)
+    multiplies; what comes back is on the CPU.
     """
     n, p = num_rows(updates), len(fit)
     if norms is None:
         norms = row_norms(updates, layers) if "std" in transforms else torch.ones(n, 1)
     others = np.setdiff1d(np.arange(n) if rows is None else rows, fit)
     order = torch.from_numpy(np.concatenate([fit, others]))
-    norms, columns = norms[order], max(256, min(_COLUMNS, _CELLS // n))
+    add_cross = _add_cross if device == "cpu" else _add_cross_there
+    norms, columns = norms[order].to(device), max(256, min(_COLUMNS, _CELLS // n))
 
     def lane(first: int) -> dict[Transform, Products]:
         blocks = itertools.islice(updates.blocks(layers, columns=columns), first, None, LANES)
-        sums = {t: Products(cross=torch.zeros(len(order), p), squares=torch.zeros(len(order))) for t in transforms}
+        sums = {t: Products.zeros(len(order), p, device) for t in transforms}
         for block in blocks:
-            values = torch.from_numpy(np.asarray(block, np.float32))[order]
+            values = torch.from_numpy(np.asarray(block, np.float32))[order].to(device)
             for transform in transforms:
                 moments = column_moments(values[:p], norms[:p]) if transform == "std" else None
                 z = transformed(values, transform, norms, moments)
-                _add_cross(sums[transform].cross, z, p)
+                add_cross(sums[transform].cross, z, p)
                 sums[transform].squares.add_(z.square().sum(1))
         return sums
 
     with ThreadPoolExecutor(LANES) as pool:
         parts = list(pool.map(lane, range(LANES)))
-    return {t: functools.reduce(_add_into, [part.pop(t) for part in parts]).scattered(order, n) for t in transforms}
+    added = {t: functools.reduce(_add_into, [part.pop(t) for part in parts]) for t in transforms}
+    return {t: sums.cpu().scattered(order, n) for t, sums in added.items()}
 
 
 def _add_cross(total: Tensor, z: Tensor, p: int) -> None:
@@ -180,6 +194,10 @@ def _add_cross(total: Tensor, z: Tensor, p: int) -> None:
     total[:p] += torch.from_numpy(known @ known.T)
     if len(others):
         total[p:] += torch.from_numpy(others @ known.T)
+
+
+def _add_cross_there(total: Tensor, z: Tensor, p: int) -> None:
+    total.addmm_(z, z[:p].T)
 
 
 def _add_into(total: Products, part: Products) -> Products:

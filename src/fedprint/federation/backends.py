@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from queue import SimpleQueue
+from typing import Any
 
 import torch
 from lightning import Fabric
@@ -22,12 +23,13 @@ from torch.func import functional_call, grad_and_value, vmap
 from fedprint.data.examples import INPUTS, num_examples, take
 from fedprint.federation.client import blocks, epochs, noise_rng, noised, train_client
 from fedprint.federation.local_optimisers import Stepper
+from fedprint.federation.precision import forward_in, products_in
 from fedprint.federation.spread import Executor, Spread
 from fedprint.lab.gpus import best_device
 from fedprint.lab.machine import cores
 from fedprint.models.base import FedModule
 from fedprint.models.dense import whole
-from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, LocalTraining, Params
+from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, LocalTraining, Params, Precision
 
 
 def default_block(device: str) -> int:
@@ -54,7 +56,9 @@ class Sequential:
         """Train every job from ``params``, in order."""
         for job in jobs:
             parameters = self._parameters[: len(params) + len(job.private)]
-            yield train_client(self._module, parameters, params, job, training, self._compact)
+            with products_in(training.precision):
+                result = train_client(self._module, parameters, params, job, training, self._compact)
+            yield result
 
     def blocks(self, jobs: Sequence[ClientJob]) -> list[list[int]]:
         """Return every job alone."""
@@ -104,14 +108,15 @@ class Vectorised:
 
     def __init__(self, model: FedModule, block: int) -> None:
         self.block = block
-        self._gradients = model.dense_gradients() or vmap(grad_and_value(_masked_loss(model.for_vmap())))
+        self._gradients = cache(partial(_stacked_gradients, model))
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``; results come in job order."""
         results: dict[int, ClientResult] = {}
         for chosen in self.blocks(jobs):
-            for i, result in zip(chosen, self._run_block([jobs[i] for i in chosen], params, training), strict=True):
-                results[i] = result
+            with products_in(training.precision):
+                block = self._run_block([jobs[i] for i in chosen], params, training)
+            results.update(zip(chosen, block, strict=True))
         return (results[i] for i in range(len(jobs)))
 
     def blocks(self, jobs: Sequence[ClientJob]) -> list[list[int]]:
@@ -125,13 +130,14 @@ class Vectorised:
         index, mask = index.to(like.device), mask.to(like)
         stacked = {name: p.expand(len(jobs), *p.shape).clone() for name, p in params.items()}
         stacked |= {name: torch.stack([job.private[name] for job in jobs]) for name in jobs[0].private}
+        gradients_of = self._gradients(training.precision)
         take, active = Stepper(training, list(stacked.values())), mask.amax(2)
         rngs = [noise_rng(job) for job in jobs]
         total = torch.zeros(len(jobs), dtype=torch.float64, device=index.device)
         for step in range(index.shape[1]):
             rows = index[:, step]
             batch = {c: x.index_select(0, rows.flatten()).view(*rows.shape, *x.shape[1:]) for c, x in data.items()}
-            gradients, losses = self._gradients(stacked, batch, mask[:, step])
+            gradients, losses = gradients_of(stacked, batch, mask[:, step])
             if training.noise:
                 shared = {name: whole(gradients[name]) for name in params}
                 gradients = {**gradients, **_noised_rows(shared, training.noise, rngs, active[:, step])}
@@ -140,9 +146,16 @@ class Vectorised:
         return _unstack(jobs, stacked, params, total / mask.any(2).sum(1))
 
 
-def _masked_loss(model: FedModule) -> Callable[[Params, dict[str, Tensor], Tensor], Tensor]:
+def _stacked_gradients(model: FedModule, precision: Precision) -> Callable[..., Any]:
+    """Return the model's hand-written gradients, which know no bfloat16, or else those of ``vmap``."""
+    dense = None if precision == "bf16" else model.dense_gradients()
+    return dense or vmap(grad_and_value(_masked_loss(model.for_vmap(), precision)))
+
+
+def _masked_loss(model: FedModule, precision: Precision) -> Callable[[Params, dict[str, Tensor], Tensor], Tensor]:
     def loss(params: Params, batch: dict[str, Tensor], mask: Tensor) -> Tensor:
-        losses: Tensor = functional_call(model, dict(params), (batch,))
+        with forward_in(precision, mask.device):
+            losses: Tensor = functional_call(model, dict(params), (batch,))
         return (losses * mask).sum() / mask.sum().clamp(min=1)
 
     return loss

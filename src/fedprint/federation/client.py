@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fedprint.data.examples import INPUTS, gathered, num_examples
 from fedprint.federation.local_optimisers import Stepper
+from fedprint.federation.precision import forward_in
 from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining, Params
 
@@ -64,7 +65,8 @@ def train_client(
     step, rng = Stepper(training, parameters), noise_rng(job)
     total = torch.zeros((), dtype=torch.float64, device=start[0].device)
     for index in schedule:
-        loss = model(batch_of(examples, index)).mean()
+        with forward_in(training.precision, start[0].device):
+            loss = model(batch_of(examples, index)).mean()
         gradients = torch.autograd.grad(loss, parameters)
         step([*noised(gradients[:shared], training.noise, rng), *gradients[shared:]])
         total += loss.detach()

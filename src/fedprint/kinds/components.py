@@ -27,8 +27,9 @@ from fedprint.analyses.open_world import OpenWorld
 from fedprint.analyses.participation.cohorts import Participation
 from fedprint.analyses.participation.membership import Membership
 from fedprint.analyses.profile import Profile
+from fedprint.attacks.reidentification.mlp_tuned import MlpTuned
 from fedprint.attacks.reidentification.presets import Chance, Knn, Mlp, Svm, SvmHard
-from fedprint.attacks.reidentification.reidentify import MlpTuned, Ridge
+from fedprint.attacks.reidentification.ridge import Ridge
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK

@@ -101,7 +101,8 @@ class LanguageModel(FedModule):
         """Mean cross-entropy over a sentence's known next words: (b,)."""
         y = batch["y"]
         known = y != IGNORED
-        if self.lstm.for_vmap:  # shapes must not depend on values there
+        # Shapes must not depend on values under vmap; LinearCrossEntropy does not know bfloat16.
+        if self.lstm.for_vmap or torch.is_autocast_enabled(y.device.type):
             losses = functional.cross_entropy(
                 self.scores(batch["x"]).flatten(0, 1), y.flatten(), reduction="none", ignore_index=IGNORED
             ).view(y.shape)

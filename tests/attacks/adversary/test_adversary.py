@@ -31,7 +31,9 @@ from fedprint.attacks.adversary.adversaries import (
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, shadow_updates
 from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentification.presets import Knn
-from fedprint.attacks.reidentification.reidentify import Ridge, Workspace, answer, tune
+from fedprint.attacks.reidentification.reidentify import answer, tune
+from fedprint.attacks.reidentification.ridge import Ridge
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.clipping import MedianClip, QuantileClip
 from fedprint.defences.on_update import DpFedAvg

@@ -17,7 +17,9 @@ from fedprint.attacks.adversary.adversaries import TrainingMix, choose
 from fedprint.attacks.adversary.modes import standard_errors
 from fedprint.attacks.adversary.shadow_validation import CLEAN, DEFENDED, ShadowTable, validation_folds
 from fedprint.attacks.problem import NO_MODE, Problem
-from fedprint.attacks.reidentification.reidentify import Ridge, Workspace, answer, averaged, tune
+from fedprint.attacks.reidentification.reidentify import answer, averaged, tune
+from fedprint.attacks.reidentification.ridge import Ridge
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.ranking import average_precision
 from fedprint.rng import torch_rng

@@ -35,8 +35,10 @@ from fedprint.attacks.adversary.modes import (
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, shadow_updates
 from fedprint.attacks.adversary.shadow_validation import DevicePlan, ShadowTable, prior_halves, train_plan
 from fedprint.attacks.problem import NO_MODE, Modes, Problem
-from fedprint.attacks.reidentification import reidentify
-from fedprint.attacks.reidentification.reidentify import Ridge, Workspace, answer, scores_of, tune
+from fedprint.attacks.reidentification import workspace
+from fedprint.attacks.reidentification.reidentify import answer, scores_of, tune
+from fedprint.attacks.reidentification.ridge import Ridge
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import CLUSTER, concat
@@ -110,13 +112,13 @@ def test_where_a_mode_changes_what_a_user_sends_its_own_model_names_more() -> No
 
 def test_products_of_updates_are_computed_once_for_all_modes(monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[int] = []
-    products = reidentify.products
+    products = workspace.products
 
     def counted(*arguments: Any) -> Any:
         computed.append(len(arguments[2]))
         return products(*arguments)
 
-    monkeypatch.setattr(reidentify, "products", counted)
+    monkeypatch.setattr(workspace, "products", counted)
     asked = moded()
     scores_of(Ridge(), asked, SETTINGS, Workspace(), torch_rng(0, "t"))
     assert len(computed) == 2, "once for each layer"

@@ -20,7 +20,7 @@ from fedprint.attacks.descriptions.attribute import (
 from fedprint.attacks.features import matrix
 from fedprint.attacks.learner import MlpSettings
 from fedprint.attacks.problem import Problem
-from fedprint.attacks.reidentification.reidentify import Workspace
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.rng import torch_rng
 from fedprint.types import FedprintError

@@ -22,7 +22,8 @@ from fedprint.attacks.descriptions.profile import (
     head_columns,
     make_shadows,
 )
-from fedprint.attacks.reidentification.reidentify import Workspace, mean_by_sender
+from fedprint.attacks.reidentification.reidentify import mean_by_sender
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.rng import torch_rng

@@ -16,7 +16,7 @@ from fedprint.attacks.matching.open_set import (
     calibrate,
     folds_of,
 )
-from fedprint.attacks.reidentification.reidentify import Workspace
+from fedprint.attacks.reidentification.workspace import Workspace
 
 BLOCK = ((("body.weight", "body.bias"),), "l2")
 WORLD = World(seen=np.array([0, 2, 5]), holdout=np.array([1, 3, 4, 6, 7]))

@@ -12,27 +12,27 @@ from sklearn.metrics import average_precision_score
 
 from fedprint.attacks.features import TRANSFORMS, Block, Transform, matrix
 from fedprint.attacks.problem import Criterion, Problem, of_some_users
-from fedprint.attacks.reidentification import large, reidentify
+from fedprint.attacks.reidentification import large, ridge
+from fedprint.attacks.reidentification.mlp_tuned import MlpTuned, kernel_coordinates
 from fedprint.attacks.reidentification.presets import Chance, Knn, Mlp, Svm, SvmHard
 from fedprint.attacks.reidentification.reidentify import (
-    PENALTIES,
     TIE,
-    Attack,
-    MlpTuned,
-    Ridge,
     Tuned,
-    Workspace,
     answer,
     best_temperature,
+    exchanged_scores,
+    pool,
+    tune,
+)
+from fedprint.attacks.reidentification.ridge import (
+    PENALTIES,
+    Ridge,
     candidate_blocks,
     choose_kernel,
     combined,
-    exchanged_scores,
-    kernel_coordinates,
-    pool,
     ridge_scores,
-    tune,
 )
+from fedprint.attacks.reidentification.workspace import Attack, Workspace
 from fedprint.evaluation.shuffled import PermutationTest, judge_jointly, permutation_test
 from fedprint.rng import torch_rng
 
@@ -248,7 +248,7 @@ def test_forward_selection_keeps_to_the_wanted_number_of_blocks() -> None:
 
 def test_of_many_users_some_choose(monkeypatch: pytest.MonkeyPatch) -> None:
     folds = cases.validation(0.3)
-    monkeypatch.setattr(reidentify, "CHOOSERS", 5)
+    monkeypatch.setattr(ridge, "CHOOSERS", 5)
     chosen = Ridge().settings(folds, Workspace())
     monkeypatch.undo()
     assert chosen == Ridge().settings([of_some_users(fold, 5) for fold in folds], Workspace())
@@ -284,7 +284,7 @@ def test_scores_by_parameters_are_those_of_the_kernel(transform: Transform, monk
     blocks: list[Block] = [((("body.weight", "body.bias"), ("head.weight",)), transform), ((("head.weight",),), "l2")]
     settings = {"blocks": blocks, "penalty": 0.3}
     exact = Ridge().scores(problem, settings, Workspace(), torch_rng(0, "unused"))
-    monkeypatch.setattr(reidentify, "MANY", 0)
+    monkeypatch.setattr(ridge, "MANY", 0)
     np.testing.assert_allclose(Ridge().scores(problem, settings, Workspace(), torch_rng(0, "unused")), exact, atol=2e-5)
 
 

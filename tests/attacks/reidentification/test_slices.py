@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from attack_cases import planted, problem
 
-from fedprint.attacks.features import TRANSFORMS, Transform
+from fedprint.attacks.features import TRANSFORMS, Block, Transform
 from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentification import slices
-from fedprint.attacks.reidentification.reidentify import Block, Workspace
 from fedprint.attacks.reidentification.slices import SlicedWorkspace
+from fedprint.attacks.reidentification.workspace import Workspace
 
 BODY, HEAD = ("body.weight", "body.bias"), ("head.weight",)
 

@@ -15,7 +15,8 @@ from fedprint.analyses.conditions.base import doubling
 from fedprint.analyses.trials import UPDATES, Key, Trial
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, cut_halves, rows_of, shadow_updates, spread_rounds
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentification.reidentify import Attack, Tuned, Workspace, answer, tune
+from fedprint.attacks.reidentification.reidentify import Tuned, answer, tune
+from fedprint.attacks.reidentification.workspace import Attack, Workspace
 from fedprint.attacks.updates import Joined, MemoryUpdates, RowsOf
 from fedprint.attacks.view import AttackerView
 from fedprint.rng import torch_rng
@@ -52,7 +53,8 @@ class PriorExamples(Analysis):
             bench.progress(f"{k} prior examples")
             if validation is not None:
                 tuned = _tuned_for(k, validation, attack, bench.rng(self.name, k, "tune"))
-            scores = answer(attack, limited(bench, k, self.rounds), tuned, Workspace(), bench.rng(self.name, k)).scores
+            work = Workspace(bench.view.device)
+            scores = answer(attack, limited(bench, k, self.rounds), tuned, work, bench.rng(self.name, k)).scores
             rows = np.arange(len(scores), dtype=np.int64)
             keys: dict[str, Key] = {"attack": attack.name, "prior_examples": k, "rounds": self.rounds}
             keys["tuned_on"] = "prior" if validation is None else "background"

@@ -41,7 +41,7 @@ class Epochs(Analysis):
         bench.progress("completing bins")
         spans = round_bins(bench.view.store.rounds, self.bins)
         table = complete(bench, spans)
-        work = SlicedWorkspace(table.problem)
+        work = SlicedWorkspace(table.problem, bench.view.device)
         attack, tuned = bench.attack(self.attack)
         asked = _bin_of(bench.view.store, bench.view.anonymous_rows, spans)
         for i, train in enumerate(spans):

@@ -11,7 +11,8 @@ from pydantic import Field
 from fedprint.analyses.base import Analysis, Bench
 from fedprint.analyses.trials import Key, Trial
 from fedprint.attacks.features import layer_groups
-from fedprint.attacks.reidentification.reidentify import Attack, answer, tune
+from fedprint.attacks.reidentification.reidentify import answer, tune
+from fedprint.attacks.reidentification.workspace import Attack
 from fedprint.component import Component
 
 Group = tuple[str, ...]

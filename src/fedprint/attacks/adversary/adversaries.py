@@ -36,7 +36,9 @@ from fedprint.attacks.adversary.shadow_validation import (
 )
 from fedprint.attacks.denoise import Denoise
 from fedprint.attacks.problem import NO_MODE, Problem, Validation, attack_problem
-from fedprint.attacks.reidentification.reidentify import Attack, Ridge, Workspace, tune
+from fedprint.attacks.reidentification.reidentify import tune
+from fedprint.attacks.reidentification.ridge import Ridge
+from fedprint.attacks.reidentification.workspace import Attack, Workspace
 from fedprint.attacks.updates import Joined, RowsOf
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import CLUSTER, concat

@@ -29,7 +29,9 @@ from fedprint.attacks.adversary.shadow_validation import (
 )
 from fedprint.attacks.features import layer_groups
 from fedprint.attacks.problem import NO_MODE, Modes, Problem, Validation
-from fedprint.attacks.reidentification.reidentify import Ridge, Tuned, Workspace, averaged, scores_of, tune
+from fedprint.attacks.reidentification.reidentify import Tuned, averaged, scores_of, tune
+from fedprint.attacks.reidentification.ridge import Ridge
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.updates import Joined, RowsOf
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import CLUSTER

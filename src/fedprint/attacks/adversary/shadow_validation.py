@@ -18,7 +18,8 @@ from scipy.special import log_softmax
 
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, cut_halves, shadow_updates, spread, spread_rounds
 from fedprint.attacks.problem import MORE_ROUNDS, Problem, Validation
-from fedprint.attacks.reidentification.reidentify import Attack, Tuned, Workspace, scores_of
+from fedprint.attacks.reidentification.reidentify import Tuned, scores_of
+from fedprint.attacks.reidentification.workspace import Attack, Workspace
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.defences.secure_aggregation import secure_aggregation

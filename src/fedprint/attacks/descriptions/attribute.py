@@ -22,14 +22,9 @@ from torch.nn import functional
 from fedprint.attacks.features import ROW_WISE
 from fedprint.attacks.learner import MlpSettings, OneHiddenLayer, train
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentification.reidentify import (
-    Workspace,
-    best_temperature,
-    candidate_blocks,
-    choose_kernel,
-    combined,
-    ridge_scores,
-)
+from fedprint.attacks.reidentification.reidentify import best_temperature
+from fedprint.attacks.reidentification.ridge import candidate_blocks, choose_kernel, combined, ridge_scores
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.models.batches import ShuffledBatches
 from fedprint.types import Examples, FedprintError, Floats, Ints, Scores
 

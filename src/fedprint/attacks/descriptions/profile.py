@@ -18,14 +18,9 @@ from numpy.typing import NDArray
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, shadow_updates, spread_rounds
 from fedprint.attacks.features import ROW_WISE, Block, Updates
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentification.reidentify import (
-    TIE,
-    Workspace,
-    candidate_blocks,
-    choose_kernel,
-    combined,
-    ridge_scores,
-)
+from fedprint.attacks.reidentification.reidentify import TIE
+from fedprint.attacks.reidentification.ridge import candidate_blocks, choose_kernel, combined, ridge_scores
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
 from fedprint.data.dataset import Task

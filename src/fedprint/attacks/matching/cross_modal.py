@@ -18,7 +18,7 @@ from fedprint.attacks.matching.match import WIDEST, numpy_like
 from fedprint.attacks.matching.metric import Gram, block_name, grams, taught_rows
 from fedprint.attacks.matching.pairs import balanced_pairs
 from fedprint.attacks.problem import Validation
-from fedprint.attacks.reidentification.reidentify import candidate_blocks
+from fedprint.attacks.reidentification.ridge import candidate_blocks
 from fedprint.types import Doubles, FedprintError, Floats, Ints, Scores
 
 PENALTIES = (0.3, 3.0, 30.0, 300.0)

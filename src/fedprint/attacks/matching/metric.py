@@ -24,7 +24,8 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from fedprint.attacks.features import ROW_WISE, Block, Updates, products
 from fedprint.attacks.matching.pairs import balanced_pairs
 from fedprint.attacks.problem import Validation
-from fedprint.attacks.reidentification.reidentify import best_temperature, candidate_blocks
+from fedprint.attacks.reidentification.reidentify import best_temperature
+from fedprint.attacks.reidentification.ridge import candidate_blocks
 from fedprint.types import Floats, Ints, Scores
 
 SHRINKAGES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)

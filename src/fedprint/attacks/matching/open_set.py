@@ -13,7 +13,9 @@ from scipy.special import log_softmax, logsumexp
 from fedprint.attacks.features import Block, Updates
 from fedprint.attacks.matching.metric import Gram, similarity
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentification.reidentify import TEMPERATURES, Workspace, combined, ridge_scores
+from fedprint.attacks.reidentification.reidentify import TEMPERATURES
+from fedprint.attacks.reidentification.ridge import combined, ridge_scores
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.updates import RowsOf
 from fedprint.types import Ints, Scores
 

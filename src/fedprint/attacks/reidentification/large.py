@@ -39,13 +39,14 @@ from fedprint.types import Doubles, Floats, Scores
 _COLUMNS = 1 << 10
 
 
-def known_kernel(problem: Problem, blocks: Sequence[Block]) -> tuple[Floats, list[Centring]]:
+def known_kernel(problem: Problem, blocks: Sequence[Block], device: str) -> tuple[Floats, list[Centring]]:
     """Return the mean kernel (p, p) of the blocks between known updates, and how each block was centred."""
     table, every = RowsOf(updates=problem.updates, rows=problem.fit), np.arange(len(problem.fit))
     mean, centrings = np.zeros((len(every), len(every)), dtype=np.float32), []
     for layers, transform in blocks:
         sums: Products = functools.reduce(
-            operator.add, (products(table, names, every, (transform,))[transform] for names in layers)
+            operator.add,
+            (products(table, names, every, (transform,), device=device)[transform] for names in layers),
         )
         mean += kernel(sums, every)
         centrings.append(centring(sums, every))
@@ -54,12 +55,12 @@ def known_kernel(problem: Problem, blocks: Sequence[Block]) -> tuple[Floats, lis
 
 
 def scores_by_parameters(
-    problem: Problem, blocks: Sequence[Block], centrings: Sequence[Centring], dual: Doubles
+    problem: Problem, blocks: Sequence[Block], centrings: Sequence[Centring], dual: Doubles, device: str
 ) -> Scores:
     """Return ``K_ask dual`` (q, m) with the mean kernel of the blocks, for weights ``dual`` (p, m) of known updates."""
-    weights = torch.from_numpy(dual.astype(np.float32))
+    weights = torch.from_numpy(dual.astype(np.float32)).to(device)
     parts = (_of_block(problem, *each, weights) for each in zip(blocks, centrings, strict=True))
-    scores: Scores = (functools.reduce(operator.add, parts) / len(blocks)).double().numpy()
+    scores: Scores = (functools.reduce(operator.add, parts) / len(blocks)).cpu().double().numpy()
     return scores
 
 
@@ -81,16 +82,17 @@ class _Sums:
 def _of_block(problem: Problem, block: Block, centred: Centring, dual: Tensor) -> Tensor:
     """Return outputs (q, m) of one block; two lanes sum alternate columns, so that bits do not depend on the cores."""
     layers, transform = block
-    p, q, m = len(problem.fit), len(problem.ask), dual.shape[1]
+    p, q, m, device = len(problem.fit), len(problem.ask), dual.shape[1], dual.device
     table = RowsOf(updates=problem.updates, rows=np.concatenate([problem.fit, problem.ask]))
-    length, share = centred.length.float()[:, None], dual / centred.size.float()[:, None]
+    length, size = (part.float()[:, None].to(device) for part in (centred.length, centred.size))
+    share = dual / size
     total = share.sum(0)
 
     def lane(first: int) -> _Sums:
-        sums = _Sums(torch.zeros(q, m), torch.zeros(q), torch.zeros(q), torch.zeros(m), torch.zeros(()))
+        sums = _Sums(*(torch.zeros(shape, device=device) for shape in ((q, m), (q,), (q,), (m,), ())))
         for names, norms in zip(layers, lengths, strict=True):
             for values in itertools.islice(table.blocks(names, columns=_COLUMNS), first, None, LANES):
-                raw = torch.from_numpy(np.asarray(values, np.float32))
+                raw = torch.from_numpy(np.asarray(values, np.float32)).to(device)
                 moments = column_moments(raw[:p], norms[:p]) if transform == "std" else None
                 z = transformed(raw, transform, norms, moments)
                 known, asked = z[:p] / length, z[p:]
@@ -99,10 +101,10 @@ def _of_block(problem: Problem, block: Block, centred: Centring, dual: Tensor) -
                 sums.add(asked @ columns, asked.square().sum(1), asked @ mean, mean @ columns, mean @ mean)
         return sums
 
-    lengths = [row_norms(table, names) if transform == "std" else torch.ones(p + q, 1) for names in layers]
+    lengths = [(row_norms(table, names) if transform == "std" else torch.ones(p + q, 1)).to(device) for names in layers]
     with ThreadPoolExecutor(LANES) as pool:
         sums, other = pool.map(lane, range(LANES))
     sums.add(*(getattr(other, field.name) for field in fields(other)))
-    size = sums.squares.sqrt().clamp_min(1e-15)
-    spread = (1 - 2 * sums.to_mean / size + sums.mean_square).clamp_min(1e-12).sqrt()
-    return (sums.outputs / size[:, None] - sums.of_mean) / spread[:, None]
+    asked_length = sums.squares.sqrt().clamp_min(1e-15)
+    spread = (1 - 2 * sums.to_mean / asked_length + sums.mean_square).clamp_min(1e-12).sqrt()
+    return (sums.outputs / asked_length[:, None] - sums.of_mean) / spread[:, None]

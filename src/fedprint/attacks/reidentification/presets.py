@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from fedprint.attacks.dense import nearest_rows
 from fedprint.attacks.features import in_span, matrix, standardised
 from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentification.linear_svm import one_vs_rest_margins
-from fedprint.attacks.reidentification.reidentify import Settings, Workspace
+from fedprint.attacks.reidentification.workspace import Settings, Workspace
 from fedprint.component import Component
 from fedprint.types import Floats, Scores
 
@@ -66,11 +67,9 @@ class Knn(Preset):
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
         """Share of votes per option."""
-        from sklearn.neighbors import NearestNeighbors
-
         x = self.features(problem)
         k = min(self.k, len(problem.fit))
-        nearest = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x[problem.fit]).kneighbors(x[problem.ask])[1]
+        nearest = nearest_rows(x[problem.fit], x[problem.ask], k, work.device)
         votes = np.zeros((len(problem.ask), problem.options))
         for column in problem.labels[nearest].T:
             votes[np.arange(len(votes)), column] += 1 / k
@@ -85,8 +84,8 @@ class LinearMachine(Preset):
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
         """Signed margins per option; options without a prior update get the least margin."""
-        x = in_span(self.features(problem), problem.fit)
-        margins = one_vs_rest_margins(x[problem.fit], problem.labels, x[problem.ask], self.c)
+        x = in_span(self.features(problem), problem.fit, work.device)
+        margins = one_vs_rest_margins(x[problem.fit], problem.labels, x[problem.ask], self.c, work.device)
         full = np.full((len(margins), problem.options), margins.min() - 1.0)
         full[:, np.unique(problem.labels)] = margins
         return (full == full.max(1, keepdims=True)).astype(np.float64) if self.output == "hard" else full

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedprint.attacks.features import ROW_WISE, Block, Products, kernel, products
 from fedprint.attacks.problem import Problem
-from fedprint.attacks.reidentification.reidentify import Workspace
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.types import Floats
 
 
@@ -22,8 +22,8 @@ class SlicedWorkspace(Workspace):
     updates or rows, and the transform ``std``, are computed separately. Kernels of slices are not kept.
     """
 
-    def __init__(self, base: Problem) -> None:
-        super().__init__()
+    def __init__(self, base: Problem, device: str = "cpu") -> None:
+        super().__init__(device)
         self._base = base
         self._whole: dict[Block, Products] = {}
 
@@ -46,6 +46,7 @@ class SlicedWorkspace(Workspace):
     def _products_of_base(self, block: Block) -> Products:
         if block not in self._whole:
             layers, transform = block
-            parts = (products(self._base.updates, names, self._base.fit, (transform,))[transform] for names in layers)
-            self._whole[block] = functools.reduce(operator.add, parts)
+            base = self._base
+            parts = (products(base.updates, names, base.fit, (transform,), device=self.device) for names in layers)
+            self._whole[block] = functools.reduce(operator.add, (part[transform] for part in parts))
         return self._whole[block]

@@ -43,6 +43,7 @@ from fedprint.types import (
     Linkage,
     LocalOptimiser,
     LocalTraining,
+    Precision,
     Role,
     UpdateDefence,
 )
@@ -105,7 +106,8 @@ class FederationConfig(Component):
     ``sampling`` fixed draws a cohort of M = C K, poisson takes each device with probability C; ``growth`` multiplies M
     over training, ``lr_schedule`` eta. ``absent`` is the share of users whose anonymous device never takes part, so
     that membership can be asked about. ``momentum`` is the server's. ``diagnostics`` adds V_c and U_s to the history
-    (papers.md, section 3).
+    (papers.md, section 3). ``precision`` rounds the factors of products in local training: tf32 (NVIDIA GPUs) and bf16
+    are faster there and change every update a little (benchmarks/RESULTS.md has what that does to an attack).
     """
 
     rounds: int = Field(default=100, ge=1)
@@ -123,9 +125,16 @@ class FederationConfig(Component):
     diagnostics: bool = False
     backend: str = Field(default="auto", pattern=BACKENDS)
     dtype: Literal["float32", "float64"] = "float32"
+    precision: Precision = "full"
     evaluate_every: int = Field(default=10, ge=1)
     central_epochs: int = Field(default=5, ge=0)
     central_lr: float = Field(default=0.1, gt=0)
+
+    @model_validator(mode="after")
+    def _rounds_float32_only(self) -> FederationConfig:
+        if self.precision != "full" and self.dtype != "float32":
+            raise ValueError(f"precision {self.precision} rounds products of float32; use it with dtype: float32")
+        return self
 
     def device_count(self, users: int) -> int:
         """Return K, how many devices ``users`` bring: two each, for both halves of their data, but the absent ones."""
@@ -133,7 +142,13 @@ class FederationConfig(Component):
 
     def local_training(self) -> LocalTraining:
         """What a client does in one round, before ``lr_schedule``."""
-        return LocalTraining(epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, optimiser=self.optimiser)
+        return LocalTraining(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            optimiser=self.optimiser,
+            precision=self.precision,
+        )
 
     def training_by_round(self) -> tuple[LocalTraining, ...]:
         """What a client does in each round (rounds,)."""

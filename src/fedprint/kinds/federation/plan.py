@@ -12,7 +12,7 @@ import torch
 from fedprint.attacks.adversary.adversaries import Effort, available_mixes, background_devices
 from fedprint.attacks.adversary.modes import devices_by_mode
 from fedprint.attacks.features import ROW_WISE, TRANSFORMS
-from fedprint.attacks.reidentification.reidentify import CRITERIA
+from fedprint.attacks.reidentification.ridge import CRITERIA
 from fedprint.data.examples import num_examples
 from fedprint.data.formats.locate import data_root
 from fedprint.data.prepared import meta_of

@@ -12,8 +12,9 @@ from threadpoolctl import threadpool_limits
 from fedprint.analyses.base import Bench
 from fedprint.analyses.trials import load_questions, save_trials
 from fedprint.attacks.problem import attack_problem
-from fedprint.attacks.reidentification.reidentify import Attack, Tuned
+from fedprint.attacks.reidentification.reidentify import Tuned
 from fedprint.attacks.reidentification.slices import SlicedWorkspace
+from fedprint.attacks.reidentification.workspace import Attack
 from fedprint.data.formats.files import read_json
 from fedprint.data.prepared import load_meta
 from fedprint.kinds.federation.building.federation import DTYPES
@@ -67,7 +68,7 @@ def open_bench(task: Task, progress: Any) -> Bench:
         class_names=meta.class_names,
         task=meta.task,
         shadow_rounds=min(task.config.selection.shadow_rounds, view.store.rounds),
-        work=SlicedWorkspace(attack_problem(view, everyone)),
+        work=SlicedWorkspace(attack_problem(view, everyone), task.device),
         ready=lambda raw: model_input(raw, DTYPES[task.config.federation.dtype], model=task.config.model),
         progress=progress,
     )

@@ -24,15 +24,8 @@ from fedprint.attacks.adversary.adversaries import (
 )
 from fedprint.attacks.adversary.modes import have_modes, with_modes
 from fedprint.attacks.adversary.shadow_validation import DevicePlan, ShadowTable, train_plan
-from fedprint.attacks.reidentification.reidentify import (
-    Workspace,
-    averaged,
-    exchanged_scores,
-    pool,
-    ranked,
-    scores_of,
-    tune,
-)
+from fedprint.attacks.reidentification.reidentify import averaged, exchanged_scores, pool, ranked, scores_of, tune
+from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.view import AttackerView
 from fedprint.data.formats.files import write_json
 from fedprint.kinds.components import Attack
@@ -54,7 +47,7 @@ def run(task: Task) -> None:
 
 
 def _run(task: Task) -> None:
-    devices, work = run_devices(task), Workspace()
+    devices, work = run_devices(task), Workspace(task.device)
     for name in task.config.adversaries:
         _attack_as(name, task, devices, work)
 

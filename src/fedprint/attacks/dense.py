@@ -1,0 +1,69 @@
+"""Dense linear algebra on a device (cpu, cuda), from and to NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedprint.types import Doubles, Floats, Ints
+
+_ROWS = 1 << 12
+
+
+def matrix_product(left: NDArray[np.floating], right: NDArray[np.floating], device: str) -> NDArray[np.floating]:
+    """Return ``left right``."""
+    if device == "cpu":
+        return left @ right
+    product: NDArray[np.floating] = (_on(left, device) @ _on(right, device)).cpu().numpy()
+    return product
+
+
+def nearest_rows(known: Floats, asked: Floats, k: int, device: str) -> Ints:
+    """Return the positions (q, k) of the ``k`` known rows (p, d) that are nearest to each asked one (q, d)."""
+    other = _on(known, device)
+    squares = other.square().sum(1)
+
+    def parts() -> Iterator[Tensor]:
+        for first in range(0, len(asked), _ROWS):
+            rows = _on(asked[first : first + _ROWS], device)
+            yield torch.addmm(-squares, rows, other.T, alpha=2).topk(k).indices.cpu()
+
+    nearest: Ints = torch.cat(list(parts())).numpy()
+    return nearest
+
+
+def positive_solution(matrix: Doubles, targets: Doubles, device: str) -> Doubles:
+    """Solve ``matrix x = targets`` for a symmetric positive definite matrix (p, p): x (p, m). It may overwrite both."""
+    if device == "cpu":
+        from scipy.linalg import solve
+
+        x: Doubles = solve(matrix, targets, assume_a="pos", overwrite_a=True, overwrite_b=True, check_finite=False)
+        return x
+    factor = torch.linalg.cholesky(_on(matrix, device))
+    solved: Doubles = torch.cholesky_solve(_on(targets, device), factor).cpu().numpy()
+    return solved
+
+
+def leading_eigenpairs(matrix: Doubles, count: int, device: str) -> tuple[Doubles, Doubles]:
+    """Return the ``count`` largest eigenvalues (k,), ascending, and vectors (p, k) of a symmetric matrix (p, p).
+
+    It may overwrite the matrix.
+    """
+    last = len(matrix) - 1
+    first = max(0, last - count + 1)
+    if device == "cpu":
+        from scipy.linalg import eigh
+
+        some = {"subset_by_index": (first, last)} if first else {"driver": "evd"}  # the faster one for all pairs
+        values, vectors = eigh(matrix, overwrite_a=True, check_finite=False, **some)
+        return values, vectors
+    found = torch.linalg.eigh(_on(matrix, device))
+    return found.eigenvalues[first:].cpu().numpy(), np.ascontiguousarray(found.eigenvectors[:, first:].cpu().numpy())
+
+
+def _on(array: NDArray[np.floating], device: str) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device)
