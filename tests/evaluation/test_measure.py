@@ -20,7 +20,7 @@ def planted(strength: float, users: int = 50, updates: int = 6) -> tuple[np.ndar
 
 def test_all_metrics_come_with_interval_chance_and_counts() -> None:
     found = by_metric(*planted(1.0))
-    assert list(found) == ["ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5"]
+    assert list(found) == ["ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5", "tpr_1", "tpr_01"]
     for metric, m in found.items():
         assert m.unit == METRICS[metric].unit and m.lo < m.value < m.hi
         assert (m.n_questions, m.n_users) == (300, 50) and m.chance is not None

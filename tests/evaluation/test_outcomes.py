@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from fedprint.evaluation.outcomes import outcomes, top_k_credit
+from fedprint.evaluation.outcomes import named_at, outcomes, top_k_credit
 from fedprint.ranking import _PAIRS, average_precision, cross_average_precision
 from fedprint.types import FedprintError
 
@@ -94,3 +94,24 @@ def test_random_scores_reach_chance_on_average() -> None:
 def test_bad_rankings_are_named(scores: np.ndarray, truth: list[int], message: str) -> None:
     with pytest.raises(FedprintError, match=message):
         outcomes(scores, truth, truth)
+
+
+def test_named_at_counts_wrong_users_among_all_pairs() -> None:
+    scores = np.full((100, 11), -1.0)
+    truth = np.zeros(100, dtype=np.int64)
+    scores[:, 0] = np.arange(100) / 100
+    scores[0, 1:] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95]  # ten of the thousand wrong pairs
+    at_most_1, at_most_01, never = named_at(scores, truth, (0.01, 0.001, 0.0))
+    assert at_most_1.sum() == 100, "the threshold is below all that the first question's wrong users have"
+    assert at_most_01.sum() == 9, "above the second best wrong pair, .9"
+    assert never.sum() == 4, "above the best wrong pair, .95"
+
+
+def test_random_scores_are_named_at_the_false_positive_rate() -> None:
+    rng = np.random.default_rng(0)
+    scores, truth = rng.random((4000, 50)), rng.integers(0, 50, 4000)
+    assert named_at(scores, truth, (0.1, 0.01)).mean(1) == pytest.approx([0.1, 0.01], rel=0.2)
+
+
+def test_constant_scores_name_nobody() -> None:
+    assert not named_at(np.zeros((5, 4)), np.zeros(5, dtype=np.int64), (0.5,)).any()

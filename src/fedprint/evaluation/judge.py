@@ -14,7 +14,7 @@ from fedprint.evaluation.gains import gain_interval
 from fedprint.evaluation.intervals import Interval, cluster_bootstrap_interval, hit_interval
 from fedprint.evaluation.measure import measure_outcomes
 from fedprint.evaluation.metrics import measurement
-from fedprint.evaluation.outcomes import Outcomes, outcomes, top_k_credit
+from fedprint.evaluation.outcomes import PER_QUESTION, Outcomes, outcomes, top_k_credit
 from fedprint.evaluation.statistics import (
     Statistic,
     ap_statistic,
@@ -108,7 +108,7 @@ def _beside_truth(trial: Trial, answers: AnswerSet, setting: Setting) -> Judged:
 def _outcomes_of_users(judged: Judged) -> Outcomes:
     """Return the outcomes, averaged over seeds; the option "unseen" is no user and does not enter the mean AP."""
     every = [outcomes(table, judged.columns, judged.users) for table in judged.tables]
-    means = {name: np.mean([getattr(one, name) for one in every], axis=0) for name in ("ap", "top1", "top5")}
+    means = {name: np.mean([getattr(one, name) for one in every], axis=0) for name in ("ap", *PER_QUESTION)}
     all_options = replace(every[0], **means)
     kept = judged.options[all_options.columns] != UNSEEN
     parts = {name: getattr(all_options, name)[kept] for name in ("columns", "ap", "chance_ap", "prevalence", "counts")}
@@ -204,7 +204,7 @@ def _bootstrap(metric: str, statistic: Statistic, judged: Judged) -> Interval:
     )
 
 
-_REIDENTIFICATION = ("ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5")
+_REIDENTIFICATION = ("ap", "ap_over_chance", "ap_over_prevalence", *PER_QUESTION)
 _JUDGES: Mapping[str, Callable[[str, Judged], Measurement]] = {
     "matching_ap": _pairs,
     "cross_modal_ap": _pairs,

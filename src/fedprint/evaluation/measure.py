@@ -43,7 +43,7 @@ def measure_reidentification(
     confidence: float = 0.95,
     resamples: int = 2000,
 ) -> list[Measurement]:
-    """Return ap, ap_over_chance, ap_over_prevalence, top1 and top5 of a ranking (papers.md 2.4).
+    """Return ap, ap_over_chance, ap_over_prevalence, top1, top5, tpr_1 and tpr_01 of a ranking (papers.md 2.4).
 
     ``scores`` (q, m), higher = more likely; ``truth`` (q,) the column of the right option; ``user_ids`` (q,) the user
     behind each question. Fractions and ratios; intervals over users (papers.md 5). The ratios divide by a constant, so
@@ -64,10 +64,12 @@ def measure_outcomes(
         "ap_over_chance": (ap.scaled(1 / chance), 1.0),
         "ap_over_prevalence": (ap.scaled(1 / prevalence), chance / prevalence),
     }
-    for k, hits in ((1, answered.top1), (5, answered.top5)):
-        rng = numpy_rng(seed, "interval", f"top{k}")
+    levels = {f"top{k}": float(expected_top_k(k, answered.n_options)) for k in (1, 5)}
+    for name, level in {**levels, "tpr_1": 0.01, "tpr_01": 0.001}.items():
+        rng = numpy_rng(seed, "interval", name)
+        hits = getattr(answered, name)
         hit = hit_interval(hits, answered.user_ids, rng, confidence=confidence, resamples=resamples)
-        intervals[f"top{k}"] = (hit, float(expected_top_k(k, answered.n_options)))
+        intervals[name] = (hit, level)
     return [measurement(name, interval, level, answered.user_ids) for name, (interval, level) in intervals.items()]
 
 

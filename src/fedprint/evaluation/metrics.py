@@ -32,6 +32,8 @@ METRICS: Mapping[str, MetricInfo] = {
     ),
     "top1": MetricInfo("share of questions whose best-scored user is the right one"),
     "top5": MetricInfo("share of questions with the right user among the five best"),
+    "tpr_1": MetricInfo("share of questions whose right user is named at a false positive rate of 1 %"),
+    "tpr_01": MetricInfo("share of questions whose right user is named at a false positive rate of .1 %"),
     "ap_difference": MetricInfo("difference of two mean APs over the same users, paired", low=-1.0),
     "matching_ap": MetricInfo("average precision over pairs of updates, half of which come from one user"),
     "cross_modal_ap": MetricInfo(

@@ -5,6 +5,7 @@ Letters: q questions, m options (columns), U options that are the answer of at l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,14 +15,18 @@ from fedprint.evaluation.chance import expected_ap
 from fedprint.ranking import average_precision
 from fedprint.types import Doubles, FedprintError, Ints
 
+PER_QUESTION = ("top1", "top5", "tpr_1", "tpr_01")
+"""Names of the outcomes of single questions."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcomes:
     """The outcomes of one attack before any averaging.
 
     ``columns`` (U,) are the options that the per-user arrays refer to: ``ap``, ``chance_ap``, ``prevalence`` and
-    ``counts`` (its questions) are all (U,). ``top1`` and ``top5`` (q,) are expected hits in [0, 1]; ``user_ids`` (q,)
-    is the user behind each question, the unit that is resampled. All fractions.
+    ``counts`` (its questions) are all (U,). ``top1`` and ``top5`` (q,) are expected hits in [0, 1], ``tpr_1`` and
+    ``tpr_01`` (q,) hits of :func:`named_at` at false positive rates of 1 % and .1 %; ``user_ids`` (q,) is the user
+    behind each question, the unit that is resampled. All fractions.
     """
 
     columns: Ints
@@ -31,6 +36,8 @@ class Outcomes:
     counts: Ints
     top1: Doubles
     top5: Doubles
+    tpr_1: Doubles
+    tpr_01: Doubles
     user_ids: Ints
     n_options: int
 
@@ -49,6 +56,7 @@ def outcomes(scores: ArrayLike, truth: ArrayLike, user_ids: ArrayLike) -> Outcom
     if users.shape != answers.shape:
         raise FedprintError(f"user_ids has shape {users.shape}, but there are {len(answers)} questions")
     columns, counts = np.unique(answers, return_counts=True)
+    tpr_1, tpr_01 = named_at(ranked, answers, (0.01, 0.001))
     return Outcomes(
         columns=columns,
         ap=average_precision(ranked, answers)[columns],
@@ -57,6 +65,8 @@ def outcomes(scores: ArrayLike, truth: ArrayLike, user_ids: ArrayLike) -> Outcom
         counts=counts.astype(np.int64),
         top1=top_k_credit(ranked, answers, 1),
         top5=top_k_credit(ranked, answers, 5),
+        tpr_1=tpr_1,
+        tpr_01=tpr_01,
         user_ids=users,
         n_options=ranked.shape[1],
     )
@@ -72,7 +82,7 @@ def outcomes_of(whole: Outcomes, columns: ArrayLike) -> Outcomes:
     if not asked.any():
         raise FedprintError(f"no question is about any of {wanted.tolist()}; ask about more users")
     per_user = {name: getattr(whole, name)[kept] for name in ("columns", "ap", "chance_ap", "prevalence", "counts")}
-    return replace(whole, **per_user, **{name: getattr(whole, name)[asked] for name in ("top1", "top5", "user_ids")})
+    return replace(whole, **per_user, **{name: getattr(whole, name)[asked] for name in (*PER_QUESTION, "user_ids")})
 
 
 def check_ranking(scores: ArrayLike, truth: ArrayLike) -> tuple[Doubles, Ints]:
@@ -96,3 +106,18 @@ def top_k_credit(scores: Doubles, truth: Ints, k: int) -> Doubles:
     better, tied = (scores > right).sum(1), (scores == right).sum(1)
     credit: Doubles = np.clip((k - better) / tied, 0.0, 1.0)
     return credit
+
+
+def named_at(scores: Doubles, truth: Ints, rates: Sequence[float]) -> Doubles:
+    """Return hits (rates, q): whether the right user's score is above what all but ``rate`` of the wrong users have.
+
+    An adversary who names only users above one threshold, for all questions the same, names the right one this often
+    (the true positive rate), where it names a wrong one for a share ``rate`` of the pairs of question and wrong user.
+    """
+    right = scores[np.arange(len(truth)), truth]
+    wrong = scores[np.arange(scores.shape[1]) != truth[:, None]]
+    if not len(wrong):
+        return np.ones((len(rates), len(truth)))
+    places = [len(wrong) - 1 - int(rate * len(wrong)) for rate in rates]
+    hits: Doubles = (right > np.partition(wrong, places)[places][:, None]).astype(np.float64)
+    return hits

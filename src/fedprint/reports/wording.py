@@ -69,6 +69,8 @@ METRIC_TITLES: Mapping[str, str] = {
     "ap_over_prevalence": "AP over 1/U",
     "top1": "top-1",
     "top5": "top-5",
+    "tpr_1": "TPR at FPR 1 %",
+    "tpr_01": "TPR at FPR .1 %",
     "accuracy": "accuracy",
     "mean_ap": "mean AP over classes",
     "top5_accuracy": "top-5 accuracy",

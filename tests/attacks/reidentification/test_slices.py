@@ -35,7 +35,7 @@ def test_a_slice_is_the_kernel_computed_for_itself(layers: tuple[tuple[str, ...]
 def test_products_are_computed_once_for_all_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     real = slices.products
-    monkeypatch.setattr(slices, "products", lambda *args: calls.append(args[2]) or real(*args))
+    monkeypatch.setattr(slices, "products", lambda *args, **named: calls.append(args[2]) or real(*args, **named))
     whole = problem(planted(1.0))
     work = SlicedWorkspace(whole)
     for seed in range(4):

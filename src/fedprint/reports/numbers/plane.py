@@ -25,7 +25,7 @@ from fedprint.reports.numbers.evaluations import CHOSEN
 from fedprint.reports.wording import MISSING
 
 NO_DEFENCE = "no defence"
-POOLED_METRICS = ("ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5")
+POOLED_METRICS = ("ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5", "tpr_1", "tpr_01")
 
 
 @dataclass(frozen=True, kw_only=True)

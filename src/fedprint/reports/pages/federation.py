@@ -36,7 +36,7 @@ from fedprint.reports.tables.federation import (
 )
 from fedprint.reports.wording import Estimate
 
-HEADLINE = ("ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5")
+HEADLINE = ("ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5", "tpr_1", "tpr_01")
 
 
 @dataclass(frozen=True, kw_only=True)

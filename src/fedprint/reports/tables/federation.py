@@ -59,7 +59,7 @@ class AttackTable:
     @property
     def chance(self) -> Mapping[str, float]:
         """Return the chance of each hit rate that is the same for all attackers and linkages of the table."""
-        levels: dict[str, set[float | None]] = {"top1": set(), "top5": set()}
+        levels: dict[str, set[float | None]] = {"top1": set(), "top5": set(), "tpr_01": set()}
         for line in self.lines:
             for numbers in line.by_linkage.values():
                 for metric in levels.keys() & numbers.keys():
