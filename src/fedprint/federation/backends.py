@@ -16,7 +16,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import torch
-from lightning import Fabric
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
@@ -38,26 +37,25 @@ def default_block(device: str) -> int:
 
 
 class Sequential:
-    """The reference: one copy of the model, one client after another, a plain loop through Lightning Fabric."""
+    """The reference: one copy of the model, one client after another, a plain loop."""
 
     name = "sequential"
 
     def __init__(self, model: FedModule) -> None:
-        device = _device_of(model)
-        fabric = Fabric(accelerator="cuda" if device.type == "cuda" else "cpu", devices=1)
+        on_cpu = _device_of(model).type == "cpu"
         # On a CPU small convolutions and max-pools are a third faster with the channels innermost.
-        layout = torch.channels_last if device.type == "cpu" else torch.preserve_format
-        copied = copy.deepcopy(model).to(memory_format=layout)
-        self._module = fabric.setup_module(copied, move_to_device=False)
-        self._compact = copied.compact
-        self._parameters: list[Tensor] = list(copied.parameters())
+        layout = torch.channels_last if on_cpu else torch.preserve_format
+        self._module = copy.deepcopy(model).to(memory_format=layout)
+        self._by_hand = self._module.conv_gradients() if on_cpu else None
+        self._parameters: list[Tensor] = list(self._module.parameters())
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``, in order."""
         for job in jobs:
             parameters = self._parameters[: len(params) + len(job.private)]
+            by_hand = None if training.precision == "bf16" else self._by_hand
             with products_in(training.precision):
-                result = train_client(self._module, parameters, params, job, training, self._compact)
+                result = train_client(self._module, parameters, params, job, training, self._module.compact, by_hand)
             yield result
 
     def blocks(self, jobs: Sequence[ClientJob]) -> list[list[int]]:

@@ -14,6 +14,8 @@ from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining, Params
 
 Compact = Callable[[Examples], tuple[Examples, Mapping[str, Tensor]]]
+Gradients = Callable[[Sequence[Tensor], Examples], tuple[Tensor, Sequence[Tensor]]]
+"""The mean loss () of a batch and its gradients, in the order of the parameters."""
 
 
 def epochs(n: int, training: LocalTraining, seed: int) -> list[Tensor]:
@@ -45,12 +47,14 @@ def train_client(
     job: ClientJob,
     training: LocalTraining,
     compact: Compact = lambda examples: (examples, {}),
+    by_hand: Gradients | None = None,
 ) -> ClientResult:
     """Run local training from ``received`` and return its result with the update ``w - w_t``.
 
     ``parameters`` are the model's own tensors: those of ``received``, then those of the job's private ones, which train
     too and go into the result's ``private``, never into its update. ``compact`` (see
-    :meth:`fedprint.models.base.FedModule.compact`) leaves out rows that only noise would move.
+    :meth:`fedprint.models.base.FedModule.compact`) leaves out rows that only noise would move. Gradients are
+    autograd's, or those ``by_hand``.
     """
     examples, rows = compact(gathered(job.examples)) if not training.noise else (gathered(job.examples), {})
     taken = {name: tensor[rows[name]] if name in rows else tensor for name, tensor in received.items()}
@@ -65,11 +69,10 @@ def train_client(
     step, rng = Stepper(training, parameters), noise_rng(job)
     total = torch.zeros((), dtype=torch.float64, device=start[0].device)
     for index in schedule:
-        with forward_in(training.precision, start[0].device):
-            loss = model(batch_of(examples, index)).mean()
-        gradients = torch.autograd.grad(loss, parameters)
+        batch = batch_of(examples, index)
+        loss, gradients = by_hand(parameters, batch) if by_hand else autograd(model, parameters, batch, training)
         step([*noised(gradients[:shared], training.noise, rng), *gradients[shared:]])
-        total += loss.detach()
+        total += loss
     with torch.no_grad():
         moved = torch._foreach_sub(parameters[:shared], start[:shared])
         update = {name: difference.contiguous() for name, difference in zip(received, moved, strict=True)}
@@ -83,6 +86,15 @@ def train_client(
         loss=float(total) / len(schedule),
         private=private,
     )
+
+
+def autograd(
+    model: Callable[[Examples], Tensor], parameters: Sequence[Tensor], batch: Examples, training: LocalTraining
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """Return the mean loss () of a batch and its gradients."""
+    with forward_in(training.precision, parameters[0].device):
+        loss = model(batch).mean()
+    return loss.detach(), torch.autograd.grad(loss, parameters)
 
 
 def noise_rng(job: ClientJob) -> torch.Generator:

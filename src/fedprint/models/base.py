@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fedprint.lab.gpus import gpu_count
+from fedprint.models.conv_gradients import ConvGradients
 from fedprint.models.dense import DenseGradients
 from fedprint.types import Examples
 
@@ -59,6 +60,10 @@ class FedModule(lightning.LightningModule, ABC):
             if isinstance(getattr(module, "for_vmap", None), bool):
                 module.for_vmap = True  # type: ignore[assignment]
         return copied
+
+    def conv_gradients(self) -> ConvGradients | None:
+        """Return hand-written gradients of one such network; None where autograd has to do."""
+        return None
 
     def dense_gradients(self) -> DenseGradients | None:
         """Return hand-written gradients of a stack of such networks; None where ``vmap`` has to do."""

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from fedprint.models.base import FedModule
 from fedprint.models.components import FullyConnected, SmallCnn
+from fedprint.models.conv_gradients import ConvGradients
 from fedprint.models.dense import DenseGradients
 from fedprint.types import Examples
 
@@ -79,6 +80,10 @@ class ConvClassifier(ImageClassifier):
         h = functional.relu(functional.max_pool2d(self.conv1(self.pixels(x)), 2))
         h = functional.relu(functional.max_pool2d(self.conv2(h), 2))
         return h.flatten(1) if self.fc1 is None else functional.relu(self.fc1(h.flatten(1)))
+
+    def conv_gradients(self) -> ConvGradients:
+        """Return the gradients of such a network."""
+        return ConvGradients(centred=self.centred, multi_label=self.multi_label)
 
 
 class MlpClassifier(ImageClassifier):
