@@ -48,6 +48,14 @@ def positive_solution(matrix: Doubles, targets: Doubles, device: str) -> Doubles
     return solved
 
 
+def eigenpairs(matrix: Doubles, device: str) -> tuple[Doubles, Doubles]:
+    """Return all eigenvalues (p,), ascending, and vectors (p, p) of a symmetric matrix (p, p)."""
+    if device == "cpu":
+        return np.linalg.eigh(matrix)
+    found = torch.linalg.eigh(_on(matrix, device))
+    return found.eigenvalues.cpu().numpy(), found.eigenvectors.cpu().numpy()
+
+
 def leading_eigenpairs(matrix: Doubles, count: int, device: str) -> tuple[Doubles, Doubles]:
     """Return the ``count`` largest eigenvalues (k,), ascending, and vectors (p, k) of a symmetric matrix (p, p).
 
@@ -58,11 +66,10 @@ def leading_eigenpairs(matrix: Doubles, count: int, device: str) -> tuple[Double
     if device == "cpu":
         from scipy.linalg import eigh
 
-        some = {"subset_by_index": (first, last)} if first else {"driver": "evd"}  # the faster one for all pairs
-        values, vectors = eigh(matrix, overwrite_a=True, check_finite=False, **some)
+        values, vectors = eigh(matrix, subset_by_index=(first, last), overwrite_a=True, check_finite=False)
         return values, vectors
-    found = torch.linalg.eigh(_on(matrix, device))
-    return found.eigenvalues[first:].cpu().numpy(), np.ascontiguousarray(found.eigenvectors[:, first:].cpu().numpy())
+    values, vectors = eigenpairs(matrix, device)
+    return values[first:], vectors[:, first:]
 
 
 def _on(array: NDArray[np.floating], device: str) -> Tensor:

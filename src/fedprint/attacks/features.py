@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedprint.attacks.dense import leading_eigenpairs, matrix_product
+from fedprint.attacks.dense import eigenpairs, matrix_product
 from fedprint.types import Floats, Ints
 
 Transform = Literal["l2", "std", "sqrt", "sign"]
@@ -104,7 +104,7 @@ def in_span(x: Floats, fit: Ints, device: str = "cpu") -> Floats:
     if x.shape[1] <= len(fit):
         return x
     inner = matrix_product(x, x[fit].T, device).astype(np.float64)
-    values, vectors = leading_eigenpairs(inner[fit], len(fit), device)
+    values, vectors = eigenpairs(inner[fit], device)
     keep = values > 1e-6 * values[-1]  # below that is float32 rounding
     coordinates: Floats = matrix_product(inner, vectors[:, keep] / np.sqrt(values[keep]), device).astype(np.float32)
     return coordinates

@@ -50,7 +50,7 @@ class FedModule(lightning.LightningModule, ABC):
         initialise(self, rng, self.initial_gain)
 
     def forward(self, batch: Examples) -> Tensor:
-        """Return :meth:`per_example_loss`; the name that Fabric and ``torch.func.functional_call`` dispatch on."""
+        """Return :meth:`per_example_loss`; the name that ``torch.func.functional_call`` dispatches on."""
         return self.per_example_loss(batch)
 
     def for_vmap(self) -> FedModule:
