@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from fedprint import params as algebra
+from fedprint.federation import backends
 from fedprint.federation.backends import default_block, fastest, make_backend, on_one_machine, trial
 from fedprint.kinds.federation.config import FederationConfig
 from fedprint.types import ClientJob, ClientResult, Examples, FedprintError, LocalTraining, Params
@@ -161,6 +163,25 @@ def test_the_trial_times_every_candidate_and_moves_nothing() -> None:
     assert all(s > 0 for s in seconds.values())
     assert cases.distance(cases.start(net), params) == 0
     assert all(make_backend(name, net).name == name.partition(":")[0] for name in seconds)
+
+
+def test_a_trial_does_not_count_the_waiting_for_a_busy_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Waiting:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def run(self, *_: object) -> Iterator[ClientResult]:
+            until = time.process_time() + 0.002
+            while time.process_time() < until:
+                pass
+            time.sleep(0.01 if self.name == "sequential" else 0.0)
+            return iter(())
+
+    monkeypatch.setattr(backends, "make_backend", lambda name, _model: Waiting(name))
+    net = cases.model("mlp")
+    seconds = trial(net, jobs("mlp")[:3], cases.start(net), cases.TRAINING)
+    assert fastest({name: s for name, s in seconds.items() if name != "threaded"}) == "sequential"
+    assert seconds["threaded"] < 0.5 * seconds["sequential"]
 
 
 def test_another_executor_than_the_plain_loop_must_be_clearly_faster() -> None:

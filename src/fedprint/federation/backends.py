@@ -276,24 +276,27 @@ def trial(model: FedModule, jobs: Sequence[ClientJob], params: Params, training:
     """Return seconds per client of each candidate on the first batches of a few real jobs.
 
     After one turn to warm up, the candidates take turns. Each has the median of its ratios to ``sequential`` within a
-    turn, so that other load, which comes and goes, meets them all.
+    turn, so that other load, which comes and goes, meets them all. On a CPU the ratios are of processor time, which
+    does not count the waiting for a busy core; those of ``threaded``, which is to use idle ones, are of the clock.
     """
     short = replace(training, epochs=1, lr=0.0)
     first = slice(0, TRIAL_BATCHES * training.batch_size)
     few = [replace(job, examples=take(job.examples, first)) for job in jobs]
     names = ["sequential", "threaded", "vectorised:4", f"vectorised:{max(8, len(jobs))}"]
     backends = [make_backend(name, model) for name in names]
-    turns: list[list[float]] = []
+    turns: list[list[tuple[float, float]]] = []
     for _ in range(1 + TRIAL_TURNS):
         turns.append([])
         for backend in backends:
-            start = time.perf_counter()
+            clock, processor = time.perf_counter(), time.process_time()
             for _result in backend.run(few, params, short):
                 pass
-            turns[-1].append(time.perf_counter() - start)
-    seconds = torch.tensor(turns[1:], dtype=torch.float64)
-    ratios = (seconds / seconds[:, :1]).median(0).values
-    return dict(zip(names, (ratios * seconds[:, 0].median() / len(jobs)).tolist(), strict=True))
+            turns[-1].append((time.perf_counter() - clock, time.process_time() - processor))
+    seconds = torch.tensor(turns[1:], dtype=torch.float64)  # (turns, candidates, 2)
+    by_clock, by_processor = (seconds / seconds[:, :1]).median(0).values.unbind(1)
+    waits = torch.tensor([_device_of(model).type != "cpu" or name == "threaded" for name in names])
+    ratios = torch.where(waits, by_clock, by_processor)
+    return dict(zip(names, (ratios * seconds[:, 0, 0].median() / len(jobs)).tolist(), strict=True))
 
 
 def fastest(seconds: Mapping[str, float]) -> str:
