@@ -39,9 +39,11 @@ def weighted_mean(updates: Iterable[Params], weights: Sequence[float], total: fl
     total = float(sum(weights)) if total is None else total
     mean: dict[str, Tensor] = {}
     for update, weight in zip(updates, weights, strict=True):
-        for name, tensor in update.items():
-            term = tensor * (weight / total)
-            mean[name] = mean[name] + term if name in mean else term
+        terms = dict(zip(update, torch._foreach_mul(list(update.values()), weight / total), strict=True))
+        if mean:
+            torch._foreach_add_(list(mean.values()), [terms[name] for name in mean])
+        else:
+            mean = terms
     return mean
 
 

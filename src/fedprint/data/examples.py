@@ -83,10 +83,11 @@ def num_examples(examples: Examples) -> int:
     """Return n. Raises FedprintError when there is no column or when the columns' lengths differ."""
     if isinstance(examples, PooledExamples):
         return len(examples.index)
-    lengths = {name: len(column) for name, column in examples.items()}
-    if len(set(lengths.values())) != 1:
-        raise FedprintError(f"examples: every column needs the same length, got {lengths}")
-    return next(iter(lengths.values()))
+    lengths = {column.shape[0] for column in examples.values()}
+    if len(lengths) != 1:
+        named = {name: len(column) for name, column in examples.items()}
+        raise FedprintError(f"examples: every column needs the same length, got {named}")
+    return lengths.pop()
 
 
 def take(examples: Examples, index: Tensor | slice) -> Examples:

@@ -31,7 +31,7 @@ from fedprint.kinds.audit.mechanism import mechanism_of
 from fedprint.kinds.audit.results import as_values, audit_from, audit_row
 from fedprint.kinds.laboratory import laboratory
 from fedprint.kinds.plane.config import load_plane
-from fedprint.kinds.plane.kind import audit_jobs, audit_rows
+from fedprint.kinds.plane.kind import PlaneKind, audit_jobs, audit_rows
 from fedprint.kinds.requests import request_for
 from fedprint.lab.graph import Job, Task
 from fedprint.lab.runner import Done, Lab
@@ -317,6 +317,8 @@ def test_private_places_of_a_plane_are_audited_at_every_seed(project: Project) -
         ("dp-fedavg 1 audit seed 0", 0), ("dp-fedavg 1 audit seed 1", 1),
     ], "clipping alone promises nothing"  # fmt: skip
     assert {(job.config.audit.canaries, job.config.audit.delta) for job in jobs} == {(20, 1e-3)}  # type: ignore[attr-defined]
+    heads = [PlaneKind().head(plane, job) for job in jobs]
+    assert [head.name for head in heads] == ["sweep dp-fedavg 1 audit seed 0", "sweep dp-fedavg 1 audit seed 1"]
     made = auditing.audit_mechanism(mechanism_of(ASKED)[0], replace(SETTING, canaries=40))
     write_json(project.root / "audit" / "audit.json", as_values(made))
     done = [Done(job=job, outputs={"audit": project.root / "audit"}, keys={}, known=False) for job in jobs]

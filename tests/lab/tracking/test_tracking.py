@@ -376,6 +376,8 @@ def test_values_are_cut_names_are_plain_and_keys_do_not_depend_on_order() -> Non
     assert shorten("x" * 500, 500) == "x" * 500
     assert shorten("x" * 501, 500) == "x" * 499 + "…"
     assert plain_name("attack/ap_über@5%: a+b") == "attack/ap_über_5_: a_b"
+    long = [plain_name("analysis/" + "a" * 300 + end) for end in ("/ap", "/top1")]
+    assert [len(name) for name in long] == [250, 250] and long[0] != long[1]
     assert canonical_key({"a": "1", "b": "2"}) == canonical_key({"b": "2", "a": "1"})
     assert canonical_key({"a": "1"}) != canonical_key({"a": "1", "b": "2"})
 

@@ -45,7 +45,9 @@ def point_head(experiment: str, base: Experiment, job: Job) -> RunHead:
 
     ``experiment`` is MLflow's; ``base`` is the undefended experiment of the plane or study, by which runs are grouped.
     """
-    config = base.model_validate(job.config.model_dump(mode="json")).model_copy(
+    # An audit's job has settings of its own beside those of the experiment.
+    values = {key: value for key, value in job.config.model_dump(mode="json").items() if key in type(base).model_fields}
+    config = base.model_validate(values).model_copy(
         update={"name": base.name, "report": base.report, "fast": base.fast}
     )
     params = {**parameters(config), "prior": job.prior, "seed": job.seed, "view": server_view(config.defences)}

@@ -9,9 +9,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+LONGEST_NAME = 250
 LONGEST_PARAM = 6000
 LONGEST_TAG = 8000
 
@@ -34,8 +36,14 @@ def shorten(value: object, longest: int) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Return a name that MLflow takes for metrics, parameters and tags; other characters become ``_``."""
-    return re.sub(r"[^\w./ :-]", "_", name)
+    """Return a name that MLflow takes for metrics, parameters and tags; other characters become ``_``.
+
+    Longer names than MLflow's 250 characters end in a digest instead.
+    """
+    plain = re.sub(r"[^\w./ :-]", "_", name)
+    if len(plain) <= LONGEST_NAME:
+        return plain
+    return f"{plain[: LONGEST_NAME - 9]}-{sha256(plain.encode()).hexdigest()[:8]}"
 
 
 def canonical_key(key: Mapping[str, str]) -> str:
