@@ -6,6 +6,7 @@ from dataclasses import replace
 import attack_cases as cases
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from fedprint.attacks import features
@@ -217,3 +218,16 @@ def test_some_rows_of_a_table_are_those_of_all_its_rows() -> None:
     np.testing.assert_array_equal(np.concatenate(list(joined.blocks(rows=rows, columns=16)), axis=1), every[rows])
     last = RowsOf(updates=joined, rows=rows)
     np.testing.assert_array_equal(np.concatenate(list(last.blocks(rows=np.array([3, 1]))), axis=1), every[rows[[3, 1]]])
+
+
+@pytest.mark.parametrize("square", [3, 1024])
+def test_signs_multiplied_as_integers_are_exact(square: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "_SQUARE", square)
+    rng = np.random.default_rng(0)
+    values = rng.integers(-1, 2, (11, 70)).astype(np.float32) * rng.random((11, 70), dtype=np.float32)
+    updates, fit = MemoryUpdates(sizes={"layer": 70}, values=values), np.array([9, 2, 5, 0, 7, 4, 1])
+    found = products(updates, ["layer"], fit, ["sign"])["sign"]
+    signs = np.sign(values)
+    np.testing.assert_array_equal(found.cross.numpy(), signs @ signs[fit].T)
+    np.testing.assert_array_equal(found.squares.numpy(), (signs**2).sum(1))
+    assert found.cross.dtype == torch.float32

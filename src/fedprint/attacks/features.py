@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -34,6 +34,7 @@ Block = tuple[tuple[tuple[str, ...], ...], Transform]
 _COLUMNS = 1 << 13
 _CELLS = 1 << 25
 """Most entries of one column block: with many rows blocks are narrower, so that memory is limited."""
+_SQUARE = 1 << 10
 LANES = 2
 """Threads among which columns are dealt: the order of additions, and so every bit, is the same on any machine."""
 
@@ -121,13 +122,13 @@ class Products:
     squares: Tensor
 
     @classmethod
-    def zeros(cls, n: int, p: int, device: str) -> Products:
+    def zeros(cls, n: int, p: int, device: str, dtype: torch.dtype) -> Products:
         """Return the products of no columns at all."""
-        return cls(cross=torch.zeros(n, p, device=device), squares=torch.zeros(n, device=device))
+        return cls(cross=torch.zeros(n, p, device=device, dtype=dtype), squares=torch.zeros(n, device=device))
 
     def cpu(self) -> Products:
-        """Return them on the CPU."""
-        return Products(cross=self.cross.cpu(), squares=self.squares.cpu())
+        """Return them on the CPU, in float32."""
+        return Products(cross=self.cross.cpu().float(), squares=self.squares.cpu())
 
     def __add__(self, other: Products) -> Products:
         """Join two blocks of columns."""
@@ -160,25 +161,29 @@ def products(
     ``norms`` (n, 1) are those of :func:`row_norms`, if they are known; only ``std`` needs them. With ``rows`` only
     these rows and the fit rows are multiplied; all others are NaN. Two lanes sum alternate blocks, on two threads where
     there are two: the order of additions, and so every bit, is the same on any machine. ``device`` (cpu, cuda)
-    multiplies; what comes back is on the CPU.
+    multiplies; what comes back is on the CPU. Signs are multiplied as integers of 8 bits, several times faster than as
+    floats and with the same result: up to 2^24 columns both are exact.
     """
     n, p = num_rows(updates), len(fit)
     if norms is None:
         norms = row_norms(updates, layers) if "std" in transforms else torch.ones(n, 1)
     others = np.setdiff1d(np.arange(n) if rows is None else rows, fit)
     order = torch.from_numpy(np.concatenate([fit, others]))
-    add_cross = _add_cross if device == "cpu" else _add_cross_there
+    adders = {t: _adder(t, device) for t in transforms}
     norms, columns = norms[order].to(device), max(256, min(_COLUMNS, _CELLS // n))
 
     def lane(first: int) -> dict[Transform, Products]:
         blocks = itertools.islice(updates.blocks(layers, columns=columns), first, None, LANES)
-        sums = {t: Products.zeros(len(order), p, device) for t in transforms}
+        sums = {
+            t: Products.zeros(len(order), p, device, torch.int32 if add is _add_signs else torch.float32)
+            for t, add in adders.items()
+        }
         for block in blocks:
             values = torch.from_numpy(np.asarray(block, np.float32))[order].to(device)
             for transform in transforms:
                 moments = column_moments(values[:p], norms[:p]) if transform == "std" else None
                 z = transformed(values, transform, norms, moments)
-                add_cross(sums[transform].cross, z, p)
+                adders[transform](sums[transform].cross, z, p)
                 sums[transform].squares.add_(z.square().sum(1))
         return sums
 
@@ -188,12 +193,31 @@ def products(
     return {t: sums.cpu().scattered(order, n) for t, sums in added.items()}
 
 
+def _adder(transform: Transform, device: str) -> Callable[[Tensor, Tensor, int], None]:
+    """Return what adds the inner products (n, p) of all rows of a block with its first ``p`` to a total."""
+    if device != "cpu":
+        return _add_cross_there
+    return _add_signs if transform == "sign" else _add_cross
+
+
 def _add_cross(total: Tensor, z: Tensor, p: int) -> None:
-    """Add the inner products (n, p) of all rows with the first ``p``: NumPy computes half of a symmetric matrix."""
+    """NumPy computes half of a symmetric matrix."""
     known, others = z[:p].numpy(), z[p:].numpy()
     total[:p] += torch.from_numpy(known @ known.T)
     if len(others):
         total[p:] += torch.from_numpy(others @ known.T)
+
+
+def _add_signs(total: Tensor, z: Tensor, p: int) -> None:
+    """Some rows at a time up to the diagonal, which the rows above it get too."""
+    signs = z.to(torch.int8)
+    for first in range(0, p, _SQUARE):
+        rows = slice(first, min(first + _SQUARE, p))
+        part = torch._int_mm(signs[rows], signs[: rows.stop].T)
+        total[rows, : rows.stop] += part
+        total[:first, rows] += part[:, :first].T
+    if len(signs) > p:
+        total[p:] += torch._int_mm(signs[p:], signs[:p].T)
 
 
 def _add_cross_there(total: Tensor, z: Tensor, p: int) -> None:

@@ -278,7 +278,7 @@ def test_a_symmetric_attack_exchanges_its_columns_with_the_labels(attack: Attack
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_scores_by_parameters_are_those_of_the_kernel(transform: Transform, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large, "_COLUMNS", 7)
+    monkeypatch.setattr(large, "_CELLS", 1000)
     problem = cases.problem(cases.planted(0.5))
     problem = replace(problem, fit=problem.fit[::-1].copy(), labels=problem.labels[::-1].copy())
     blocks: list[Block] = [((("body.weight", "body.bias"), ("head.weight",)), transform), ((("head.weight",),), "l2")]

@@ -36,7 +36,8 @@ from fedprint.attacks.problem import Problem
 from fedprint.attacks.updates import RowsOf
 from fedprint.types import Doubles, Floats, Scores
 
-_COLUMNS = 1 << 10
+_CELLS = 1 << 26
+"""Most entries of one block of columns."""
 
 
 def known_kernel(problem: Problem, blocks: Sequence[Block], device: str) -> tuple[Floats, list[Centring]]:
@@ -85,13 +86,13 @@ def _of_block(problem: Problem, block: Block, centred: Centring, dual: Tensor) -
     p, q, m, device = len(problem.fit), len(problem.ask), dual.shape[1], dual.device
     table = RowsOf(updates=problem.updates, rows=np.concatenate([problem.fit, problem.ask]))
     length, size = (part.float()[:, None].to(device) for part in (centred.length, centred.size))
-    share = dual / size
+    share, width = dual / size, max(1, _CELLS // (p + q))
     total = share.sum(0)
 
     def lane(first: int) -> _Sums:
         sums = _Sums(*(torch.zeros(shape, device=device) for shape in ((q, m), (q,), (q,), (m,), ())))
         for names, norms in zip(layers, lengths, strict=True):
-            for values in itertools.islice(table.blocks(names, columns=_COLUMNS), first, None, LANES):
+            for values in itertools.islice(table.blocks(names, columns=width), first, None, LANES):
                 raw = torch.from_numpy(np.asarray(values, np.float32)).to(device)
                 moments = column_moments(raw[:p], norms[:p]) if transform == "std" else None
                 z = transformed(raw, transform, norms, moments)
