@@ -34,6 +34,8 @@ Block = tuple[tuple[tuple[str, ...], ...], Transform]
 _COLUMNS = 1 << 13
 _CELLS = 1 << 25
 """Most entries of one column block: with many rows blocks are narrower, so that memory is limited."""
+_SPAN = 1 << 22
+"""Most entries of a kernel that are normalised at once, in float64."""
 _SQUARE = 1 << 10
 LANES = 2
 """Threads among which columns are dealt: the order of additions, and so every bit, is the same on any machine."""
@@ -190,7 +192,7 @@ def products(
     with ThreadPoolExecutor(LANES) as pool:
         parts = list(pool.map(lane, range(LANES)))
     added = {t: functools.reduce(_add_into, [part.pop(t) for part in parts]) for t in transforms}
-    return {t: sums.cpu().scattered(order, n) for t, sums in added.items()}
+    return {t: added.pop(t).cpu().scattered(order, n) for t in transforms}
 
 
 def _adder(transform: Transform, device: str) -> Callable[[Tensor, Tensor, int], None]:
@@ -303,7 +305,7 @@ def kernel(sums: Products, fit: Ints) -> Floats:
 def _spans(sums: Products) -> Sequence[Tensor]:
     """Return some rows at a time."""
     n, p = sums.cross.shape
-    return torch.split(torch.arange(n), max(1, _CELLS // p))
+    return torch.split(torch.arange(n), max(1, _SPAN // p))
 
 
 def _cosines(sums: Products, length: Tensor, fit: Tensor, span: Tensor) -> Tensor:

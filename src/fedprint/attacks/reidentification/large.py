@@ -36,23 +36,25 @@ from fedprint.attacks.problem import Problem
 from fedprint.attacks.updates import RowsOf
 from fedprint.types import Doubles, Floats, Scores
 
-_CELLS = 1 << 26
-"""Most entries of one block of columns."""
+_CELLS = 1 << 24
+"""Most entries of one block of columns, of which a lane holds several copies."""
 
 
 def known_kernel(problem: Problem, blocks: Sequence[Block], device: str) -> tuple[Floats, list[Centring]]:
     """Return the mean kernel (p, p) of the blocks between known updates, and how each block was centred."""
     table, every = RowsOf(updates=problem.updates, rows=problem.fit), np.arange(len(problem.fit))
-    mean, centrings = np.zeros((len(every), len(every)), dtype=np.float32), []
+    centrings: list[Centring] = []
+    total: Floats = np.zeros(0, dtype=np.float32)
     for layers, transform in blocks:
         sums: Products = functools.reduce(
             operator.add,
             (products(table, names, every, (transform,), device=device)[transform] for names in layers),
         )
-        mean += kernel(sums, every)
+        of_block = kernel(sums, every)
+        total = np.add(total, of_block, out=total) if centrings else of_block
         centrings.append(centring(sums, every))
-    mean /= len(blocks)
-    return mean, centrings
+    total /= len(blocks)
+    return total, centrings
 
 
 def scores_by_parameters(

@@ -53,6 +53,7 @@ class Ridge(Component):
         if len(problem.fit) > MANY and problem.denoise is None and problem.part_of is None:
             inner, centrings = known_kernel(problem, settings["blocks"], work.device)
             dual = ridge_weights(inner, problem, settings["penalty"], work.device)
+            del inner  # it is as large as all that follows
             return scores_by_parameters(problem, settings["blocks"], centrings, dual, work.device)
         return ridge_scores(combined(problem, settings["blocks"], work), problem, settings["penalty"])
 
