@@ -39,12 +39,14 @@ def nearest_rows(known: Floats, asked: Floats, k: int, device: str) -> Ints:
 def positive_solution(matrix: Doubles, targets: Doubles, device: str) -> Doubles:
     """Solve ``matrix x = targets`` for a symmetric positive definite matrix (p, p): x (p, m). It may overwrite both."""
     if device == "cpu":
-        from scipy.linalg import solve
+        from scipy.linalg import cho_factor, cho_solve
 
-        x: Doubles = solve(matrix, targets, assume_a="pos", overwrite_a=True, overwrite_b=True, check_finite=False)
+        # Its transpose is the same matrix in the order of columns that LAPACK wants: nothing is copied.
+        factor = cho_factor(matrix.T, overwrite_a=True, check_finite=False)
+        x: Doubles = cho_solve(factor, targets, overwrite_b=True, check_finite=False)
         return x
-    factor = torch.linalg.cholesky(_on(matrix, device))
-    solved: Doubles = torch.cholesky_solve(_on(targets, device), factor).cpu().numpy()
+    lower = torch.linalg.cholesky(_on(matrix, device))
+    solved: Doubles = torch.cholesky_solve(_on(targets, device), lower).cpu().numpy()
     return solved
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedprint.store.layout import ArrayFile
-from fedprint.types import FedprintError
+from fedprint.store.layout import ArrayFile, FloatArray
+from fedprint.types import FedprintError, Ints
 
 JOURNAL = "journal.jsonl"
 REPAIR = "restore the folder (dvc checkout) or delete the store and run again"
@@ -163,6 +163,19 @@ def read_block(folder: Path, file: ArrayFile, line: int, expected: str) -> bytes
     """Return the block of a journal line after :func:`check_block`."""
     check_block(folder, file, line, expected)
     return b"".join(_chunks(folder / file.path, file.offset(line), file.offset(line) + file.block_bytes))
+
+
+def read_rows(descriptor: int, file: ArrayFile, rows: Ints, first: int, columns: int) -> FloatArray:
+    """Return the ``columns`` from ``first`` on of some rows of a file (rows, columns), as they are stored.
+
+    Row by row: where a file is memory-mapped, the kernel maps whole rows for a few columns, which takes 7 times longer.
+    """
+    values = np.empty((len(rows), columns), file.dtype)
+    row_bytes, start = file.width * values.itemsize, first * values.itemsize
+    for row, into in zip(rows.tolist(), values, strict=True):
+        if (got := os.preadv(descriptor, [into.data], row * row_bytes + start)) != into.nbytes:
+            raise FedprintError(f"{file.path}: row {row} ends after {got} of {into.nbytes} bytes; {REPAIR}")
+    return values
 
 
 def _chunks(path: Path, start: int, end: int) -> Iterator[bytes]:

@@ -24,19 +24,20 @@ from fedprint.store.files import (
     digest,
     read_block,
     read_journal,
+    read_rows,
 )
 from fedprint.store.index import OBSERVED_SCHEMA, check_index, frame, read_complete, table
-from fedprint.store.layout import LAYOUT, ArrayFile, FloatArray, StoreLayout, decode, unpack
+from fedprint.store.layout import LAYOUT, FloatArray, StoreLayout, decode, unpack
 from fedprint.types import FedprintError, Ints
 
-_WINDOW = 1 << 25
+_WINDOW = 1 << 22
+"""Bytes of rows that are read and then decoded: they fit into a cache."""
 
 
 class UpdateStore:
     """A store as the server sees it; made by :meth:`open` from the folder ``observed/`` and nothing else.
 
-    Rows are positions in :attr:`index`: rounds in order, within a round the slots in order. Only the journal is cached;
-    arrays are memory-mapped while they are copied.
+    Rows are positions in :attr:`index`: rounds in order, within a round the slots in order. Only the journal is cached.
     """
 
     def __init__(self, folder: Path, layout: StoreLayout, lines: Sequence[Line], marks: dict[str, str] | None) -> None:
@@ -171,14 +172,19 @@ class UpdateStore:
     def _fill(self, out: FloatArray, name: str, first: int, slots: Ints) -> None:
         """Copy the columns of a layer from ``first`` on into ``out`` (rows, columns), a few rows at a time."""
         file, packed = self.layout.layer_file(name), self.layout.precision == "float16"
-        scales = self._map(self.layout.scale_file)[slots, self.layers.index(name)] if packed else None
-        # Each window is mapped separately: the kernel may map whole rows for a few columns, up to the entire file.
-        step = max(1, _WINDOW * file.rows // file.block_bytes)
-        for start in range(0, len(slots), step):
-            window = slice(start, start + step)
-            values = self._map(file)[slots[window], first : first + out.shape[1]]
-            out[window] = decode(values, None if scales is None else scales[window], out.dtype)
+        check_size(self._folder, file)
+        scales = self._scales()[slots, self.layers.index(name)] if packed else None
+        step = max(1, _WINDOW // (out.shape[1] * np.dtype(file.dtype).itemsize))
+        descriptor = os.open(self._folder / file.path, os.O_RDONLY)
+        try:
+            for start in range(0, len(slots), step):
+                window = slice(start, start + step)
+                values = read_rows(descriptor, file, slots[window], first, out.shape[1])
+                decode(values, None if scales is None else scales[window], out[window])
+        finally:
+            os.close(descriptor)
 
-    def _map(self, file: ArrayFile) -> FloatArray:
+    def _scales(self) -> FloatArray:
+        file = self.layout.scale_file
         check_size(self._folder, file)
         return np.memmap(self._folder / file.path, file.dtype, "r", shape=file.shape)

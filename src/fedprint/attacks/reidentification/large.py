@@ -36,7 +36,7 @@ from fedprint.attacks.problem import Problem
 from fedprint.attacks.updates import RowsOf
 from fedprint.types import Doubles, Floats, Scores
 
-_CELLS = 1 << 24
+_CELLS = 1 << 25
 """Most entries of one block of columns, of which a lane holds several copies."""
 
 
