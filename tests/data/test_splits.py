@@ -83,12 +83,19 @@ def test_random_prior_does_mix_times(make_users: Make) -> None:
 
 @light
 @given(SIZES, SEEDS)
-def test_iid_keeps_sizes_and_test_rows(make_users: Make, counts: list[int], seed: int) -> None:
+def test_iid_keeps_test_rows_and_deals_the_same_sizes_anew(make_users: Make, counts: list[int], seed: int) -> None:
     users = make_users(counts, seed)
     plain, control = split_users(users, seed=seed), split_users(users, prior="iid", seed=seed)
-    assert sizes(plain.prior) == sizes(control.prior)
-    assert sizes(plain.private) == sizes(control.private)
+    assert sorted(sizes(plain.prior)) == sorted(sizes(control.prior))
+    assert sorted(sizes(plain.private)) == sorted(sizes(control.private))
     assert rows(plain.test) == rows(control.test)
+
+
+def test_a_size_names_no_user_under_iid(make_users: Make) -> None:
+    users = make_users(range(10, 210))
+    plain, control = split_users(users, seed=0), split_users(users, prior="iid", seed=0)
+    assert np.corrcoef(sizes(plain.prior), sizes(plain.private))[0, 1] > 0.99
+    assert abs(np.corrcoef(sizes(control.prior), sizes(control.private))[0, 1]) < 0.25
 
 
 def test_iid_gives_everyone_about_an_equal_share_of_everyone(make_users: Make) -> None:

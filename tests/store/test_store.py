@@ -61,6 +61,16 @@ def test_half_precision_keeps_tiny_and_huge_rows_and_zeros() -> None:
     np.testing.assert_allclose(decoded[:3], rows[:3], rtol=2**-11)
 
 
+def test_what_the_server_sees_of_senders_is_in_the_order_of_the_rows(finished: Path) -> None:
+    store = UpdateStore.open(finished / "observed")
+    sent = store.sent
+    assert sent.examples.tolist() == store.index["num_examples"].tolist()
+    assert sent.rounds.tolist() == store.index["round"].tolist()
+    named = (store.index["pseudonym"] == "name-2").to_numpy()
+    assert sent.history[named].all(0).tolist() == [True, False, True, True], "a name that persists"
+    assert (sent.history[~named].sum(1) == 1).all(), "one round is known of a sender without a name"
+
+
 def test_rows_layers_and_blocks_are_cuts_of_one_matrix(finished: Path) -> None:
     store, whole = UpdateStore.open(finished / "observed"), cases.expected().astype(np.float32)
     rows, parts = np.array([5, 0, 3]), store.columns()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedprint.attacks.dense import eigenpairs, matrix_product
+from fedprint.store.sent import Sent
 from fedprint.types import Floats, Ints
 
 Transform = Literal["l2", "std", "sqrt", "sign"]
@@ -51,6 +52,10 @@ class Updates(Protocol):
     @property
     def sizes(self) -> dict[str, int]:
         """Columns of each layer."""
+
+    @property
+    def sent(self) -> Sent:
+        """What is known of each row's sender, beside the update."""
 
     def blocks(
         self, layers: Sequence[str] | None = None, rows: Ints | None = None, *, columns: int = ...

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedprint.attacks.features import Updates, num_rows
 from fedprint.params import select
+from fedprint.store.sent import Sent
 from fedprint.types import Floats, Ints
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryUpdates:
-    """Updates held in memory: ``values`` (n, d), layers side by side."""
+    """Updates held in memory: ``values`` (n, d), layers side by side, and what is known of their senders."""
 
     sizes: dict[str, int]
     values: Floats
+    sent: Sent = field(default_factory=Sent.unknown)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -57,6 +59,11 @@ class RowsOf:
         """Columns of each layer."""
         return self.updates.sizes
 
+    @property
+    def sent(self) -> Sent:
+        """What is known of each row's sender."""
+        return self.updates.sent.rows(self.rows)
+
     def blocks(
         self, layers: Sequence[str] | None = None, rows: Ints | None = None, *, columns: int = 1 << 14
     ) -> Iterator[NDArray[np.floating]]:
@@ -80,6 +87,11 @@ class Joined:
     def sizes(self) -> dict[str, int]:
         """Columns of each layer."""
         return {name: self.second.sizes[name] for name in self.layers}
+
+    @property
+    def sent(self) -> Sent:
+        """What is known of each row's sender."""
+        return self.first.sent.joined(self.second.sent)
 
     def blocks(
         self, layers: Sequence[str] | None = None, rows: Ints | None = None, *, columns: int = 1 << 14

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedprint.defences.points import Defence
 from fedprint.store.reader import UpdateStore
@@ -14,6 +15,10 @@ from fedprint.types import FedprintError, Ints, LocalTraining, Questions, User
 
 if TYPE_CHECKING:
     from fedprint.models.base import FedModule
+
+
+NOBODY = -1
+"""The user id of nobody."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +53,9 @@ class AttackerView:
     adversary. ``model``, ``training`` (local training, round by round) and ``rule`` are the public task: every device
     has them. ``chronological``: the prior is the user's earlier data; ``by_album``: it is whole albums. ``labels`` maps
     a prior device's user id to the label in which the adversary believes: the identity, except in the shuffled-label
-    check. ``device`` (cpu, cuda) is where it trains shadow devices and searches for images; all that is here, and all
-    that comes back, is on the CPU.
+    check. ``seed`` is the adversary's own: nothing that a device or the server draws follows from it. ``device`` (cpu,
+    cuda) is where it trains shadow devices and searches for images; all that is here, and all that comes back, is on
+    the CPU.
     """
 
     store: UpdateStore
@@ -80,6 +86,12 @@ class AttackerView:
         position = {user: i for i, user in enumerate(questions.options)}
         users = self.store.index["user_id"].to_numpy()[self.prior_rows]
         return np.array([position[self.labels[int(user)]] for user in users], dtype=np.int64)
+
+    def histories(self) -> Mapping[int, NDArray[np.bool_]]:
+        """Return in which rounds (T,) each user's prior device took part, and nowhere for :data:`NOBODY`."""
+        sent, users = self.store.sent.history[self.prior_rows], self.store.index["user_id"].to_numpy()[self.prior_rows]
+        nowhere = np.zeros(self.store.rounds, dtype=np.bool_)
+        return {NOBODY: nowhere} | {int(user): history for user, history in zip(users, sent, strict=True)}
 
     def shuffled(self, permutation: Mapping[int, int]) -> AttackerView:
         """Return the same view with the prior devices' users exchanged: nothing is left to learn."""

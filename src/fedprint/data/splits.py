@@ -50,7 +50,7 @@ def split_users(
     example unless ``max_prior_examples`` or ``max_private_examples`` drops some of a part at random. ``random`` draws,
     ``chrono`` takes as prior the examples with the smallest ``t`` (ties in order of the rows), ``photoset`` puts whole
     albums on one side
-    (:func:`split_albums`), ``iid`` is the control: sizes as in ``random``, but prior and private examples are drawn
+    (:func:`split_albums`), ``iid`` is the control: the sizes of ``random``, but sizes and examples are drawn
     without replacement from the pool of all users' training examples (papers.md, section 2.2). A user's split depends
     on the seed and the user's id only, except under ``iid``.
 
@@ -171,9 +171,11 @@ def _select(users: Sequence[User], rows: Sequence[np.ndarray]) -> tuple[User, ..
 
 
 def _deal(split: Split, pool: Examples, seed: int) -> Split:
-    parts = [*split.prior, *split.private]
-    order = torch.from_numpy(numpy_rng(seed, "split", "iid").permutation(num_examples(pool)))
-    ends = np.cumsum([0, *(num_examples(user.examples) for user in parts)])
+    """Deal the pool of all users to the devices, and their sizes too: a size would name its user."""
+    parts, rng = [*split.prior, *split.private], numpy_rng(seed, "split", "iid")
+    order = torch.from_numpy(rng.permutation(num_examples(pool)))
+    sizes = [rng.permutation([num_examples(user.examples) for user in of]) for of in (split.prior, split.private)]
+    ends = np.cumsum([0, *sizes[0], *sizes[1]])
     dealt = tuple(
         replace(user, examples=take(pool, order[start:stop]))
         for user, (start, stop) in zip(parts, pairwise(ends.tolist()), strict=True)

@@ -30,6 +30,7 @@ from fedprint.analyses.profile import Profile
 from fedprint.attacks.reidentification.mlp_tuned import MlpTuned
 from fedprint.attacks.reidentification.presets import Chance, Knn, Mlp, Svm, SvmHard
 from fedprint.attacks.reidentification.ridge import Ridge
+from fedprint.attacks.reidentification.side_channels import Count, History, Norm, UpdateAndSideChannels
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK
@@ -53,7 +54,10 @@ Defence = Annotated[
     | SecureAggregation,
     Field(discriminator="name"),
 ]
-Attack = Annotated[Chance | Knn | Svm | SvmHard | Mlp | MlpTuned | Ridge, Field(discriminator="name")]
+Attack = Annotated[
+    Chance | Knn | Svm | SvmHard | Mlp | MlpTuned | Ridge | Count | Norm | History | UpdateAndSideChannels,
+    Field(discriminator="name"),
+]
 Analysis = Annotated[
     TrainingUpdates
     | RawFeatures

@@ -28,6 +28,7 @@ from fedprint.store.files import (
 )
 from fedprint.store.index import OBSERVED_SCHEMA, check_index, frame, read_complete, table
 from fedprint.store.layout import LAYOUT, FloatArray, StoreLayout, decode, unpack
+from fedprint.store.sent import Sent
 from fedprint.types import FedprintError, Ints
 
 _WINDOW = 1 << 22
@@ -87,6 +88,19 @@ class UpdateStore:
     def index(self) -> pd.DataFrame:
         """One line per row: obs_id, round, role, num_examples, pseudonym, user_id (Int64, prior devices only)."""
         return frame(table((line.body for line in self._lines[1:]), OBSERVED_SCHEMA))
+
+    @cached_property
+    def sent(self) -> Sent:
+        """What the server sees of each row's sender, beside the update."""
+        index = self.index
+        rounds = index["round"].to_numpy(dtype=np.int64)
+        # A pseudonym that does not persist is known from one row only.
+        names = index["pseudonym"].fillna(index["obs_id"].astype(str))
+        senders, _ = pd.factorize(names)
+        took_part = np.zeros((len(names), self.rounds), dtype=np.bool_)
+        took_part[senders, rounds] = True
+        examples = index["num_examples"].to_numpy(dtype=np.int64)
+        return Sent(examples=examples, rounds=rounds, history=took_part[senders])
 
     def columns(self, layers: Sequence[str] | None = None) -> dict[str, slice]:
         """Return which columns of :meth:`matrix` each layer fills; a layer is a full name or a dotted prefix.

@@ -200,6 +200,21 @@ def test_shadow_updates_have_the_stores_layers(asked: tuple[AttackerView, Questi
     assert (np.abs(values).max(axis=1) > 0).all(), "a shadow device that does not learn"
 
 
+def test_side_channels_of_shadow_devices_are_their_counts_and_the_history_of_the_prior_device(
+    asked: tuple[AttackerView, Questions],
+) -> None:
+    view, _ = asked
+    fold = _validations(asked, rounds=2)[0]
+    sent, users = fold.problem.updates.sent, [user.user_id for user in view.prior_users]
+    sizes = {user.user_id: len(user.examples["y"]) for user in view.prior_users}
+    index = view.store.index
+    for row, option in zip(fold.problem.fit, fold.problem.labels, strict=True):
+        user = users[option]
+        assert sent.examples[row] in (sizes[user] // 2, sizes[user] - sizes[user] // 2)
+        own = index["round"][index["user_id"] == user]
+        assert np.flatnonzero(sent.history[row]).tolist() == sorted(own)
+
+
 def test_the_real_problem_fits_on_prior_rows_and_asks_for_anonymous_ones(
     asked: tuple[AttackerView, Questions],
 ) -> None:

@@ -122,12 +122,11 @@ def _tuned_for(k: int, validation: BackgroundValidation, attack: Attack, rng: to
     known = {user: some_of(view, user, examples, k) for user, examples in validation.known.items()}
     made, names = _train(view, known, validation.rounds, f"{k}-rehearsed")
     position = {user: i for i, user in enumerate(known)}
-    values = np.concatenate([made.values, validation.asked.values])
     problem = Problem(
-        updates=MemoryUpdates(sizes=made.sizes, values=values),
+        updates=Joined(first=made, second=validation.asked),
         fit=np.arange(len(names)),
         labels=np.array([position[name] for name in names], dtype=np.int64),
-        ask=np.arange(len(names), len(values)),
+        ask=len(names) + np.arange(len(validation.names)),
         options=len(known),
     )
     answers = np.array([position[name] for name in validation.names], dtype=np.int64)

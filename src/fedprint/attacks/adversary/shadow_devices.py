@@ -10,7 +10,7 @@ import torch
 
 from fedprint.attacks.problem import NO_MODE
 from fedprint.attacks.updates import MemoryUpdates
-from fedprint.attacks.view import AttackerView
+from fedprint.attacks.view import NOBODY, AttackerView
 from fedprint.data.examples import CLUSTER, concat, take
 from fedprint.data.splits import num_albums, split_albums
 from fedprint.defences.on_update import DpFedAvg
@@ -18,6 +18,7 @@ from fedprint.defences.points import Defence, defend_data, defend_update, settle
 from fedprint.lab.gpus import torch_devices
 from fedprint.params import flatten
 from fedprint.rng import numpy_rng, seed_for, torch_rng
+from fedprint.store.sent import Sent
 from fedprint.types import ClientJob, DataDefence, Device, Examples, Params, User
 
 
@@ -103,7 +104,7 @@ def shadow_updates(
     executor = "vectorised" if view.device == "cuda" else "threaded"
     backend = make_backend(executor, view.model, torch_devices(view.device))
     defend = _Defend.of(view)
-    done = 0
+    done, examples_of = 0, np.zeros(len(devices), dtype=np.int64)
     for t in sorted({device.round for device in devices}):
         params = view.store.global_params(t)
         dtype = next(iter(params.values())).dtype
@@ -119,9 +120,13 @@ def shadow_updates(
         for key, i in zip(keys, of_round, strict=True):
             update = defend.update(devices[i], trained[key].update)
             values[i] = flatten({name: update[name] for name in names}).float().numpy()
+            examples_of[i] = trained[key].num_examples
         done += len(of_round)
         progress(done)
-    return MemoryUpdates(sizes=sizes, values=values)
+    rounds = np.array([device.round for device in devices], dtype=np.int64)
+    histories = view.histories()
+    history = np.array([histories.get(device.user_id, histories[NOBODY]) for device in devices])
+    return MemoryUpdates(sizes=sizes, values=values, sent=Sent(examples=examples_of, rounds=rounds, history=history))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,9 +56,9 @@ class ShadowTable:
 
     def part(self, start: int, stop: int) -> ShadowTable:
         """Return the rows from ``start`` to before ``stop``; the updates are not copied."""
-        values = self.updates.values[start:stop]
-        arrays = {f.name: getattr(self, f.name)[start:stop] for f in fields(self) if f.name != "updates"}
-        return ShadowTable(updates=replace(self.updates, values=values), **arrays)
+        few = slice(start, stop)
+        updates = replace(self.updates, values=self.updates.values[few], sent=self.updates.sent.rows(few))
+        return ShadowTable(updates=updates, **{f.name: getattr(self, f.name)[few] for f in fields(self)[1:]})
 
 
 DevicePlan = Iterable[tuple[ShadowDevice, int]]
@@ -96,15 +96,22 @@ def with_sums(shadows: ShadowTable, view: AttackerView) -> ShadowTable:
         members = rng.permutation(np.flatnonzero(shadows.turn == turn))
         groups += np.array_split(members, max(1, len(members) // hidden))
     means = [shadows.updates.values[group].mean(0, keepdims=True).repeat(len(group), 0) for group in groups]
-    rows = np.concatenate(groups)
+    rows, updates = np.concatenate(groups), shadows.updates
+    sent = updates.sent.rows(rows)
+    if sent.known:  # of a group's sum the server knows how many examples it holds together
+        sent = replace(sent, examples=np.concatenate([_shared(updates.sent.examples[group]) for group in groups]))
     return ShadowTable(
-        updates=replace(shadows.updates, values=np.concatenate([shadows.updates.values, *means])),
+        updates=replace(updates, values=np.concatenate([updates.values, *means]), sent=updates.sent.joined(sent)),
         labels=np.concatenate([shadows.labels, shadows.labels[rows]]),
         kind=np.concatenate([shadows.kind, np.full(len(rows), SUMMED)]),
         side=np.concatenate([shadows.side, shadows.side[rows]]),
         turn=np.concatenate([shadows.turn, shadows.turn[rows]]),
         mode=np.concatenate([shadows.mode, shadows.mode[rows]]),
     )
+
+
+def _shared(examples: Ints) -> Ints:
+    return np.full(len(examples), round(float(examples.mean())), dtype=np.int64)
 
 
 def whole_priors(view: AttackerView, *, rounds: int, defended: int, draws: int) -> DevicePlan:

@@ -26,6 +26,7 @@ class MlpTuned(Component):
     """
 
     symmetric: ClassVar[bool] = False
+    selectable: ClassVar[bool] = True
     name: Literal["mlp-tuned"] = "mlp-tuned"
     layers: tuple[str, ...] | None = None
     hidden: int = Field(default=256, ge=1)

@@ -26,6 +26,7 @@ class Chance(Component):
     """``chance``: random scores; its AP must agree with the expected AP of random scores."""
 
     symmetric: ClassVar[bool] = False
+    selectable: ClassVar[bool] = True
     name: Literal["chance"] = "chance"
 
     def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
@@ -41,6 +42,7 @@ class Preset(Component):
     """A published attack on the normalised updates of some layers, standardised first where the name ends in -std."""
 
     symmetric: ClassVar[bool] = True
+    selectable: ClassVar[bool] = True
     name: str
     layers: tuple[str, ...] | None = None
 
@@ -113,6 +115,7 @@ class Mlp(Preset):
     """
 
     symmetric: ClassVar[bool] = False
+    selectable: ClassVar[bool] = True
     name: Literal["mlp", "mlp-std"] = "mlp"
     epochs: int = Field(default=100, ge=1)
     batch_size: int = Field(default=32, ge=1)

@@ -37,6 +37,7 @@ class Ridge(Component):
     """
 
     symmetric: ClassVar[bool] = True
+    selectable: ClassVar[bool] = True
     name: Literal["ridge"] = "ridge"
     layers: tuple[str, ...] | None = None
     transforms: tuple[Transform, ...] = Field(default=TRANSFORMS, min_length=1)

@@ -30,7 +30,7 @@ from fedprint.attacks.features import (
     row_norms,
 )
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.types import Floats, Ints, Scores
+from fedprint.types import Doubles, Floats, Ints, Scores
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
@@ -43,10 +43,12 @@ Settings = Mapping[str, Any]
 class Attack(Protocol):
     """An attack; ``name`` is unique inside an experiment.
 
-    ``symmetric``: it treats all options alike and draws nothing, so that exchanged labels exchange its columns.
+    ``selectable``: shadow validation may choose it. ``symmetric``: it treats all options alike and draws nothing, so
+    that exchanged labels exchange its columns.
     """
 
     symmetric: ClassVar[bool]
+    selectable: ClassVar[bool]
 
     @property
     def name(self) -> str:
@@ -113,6 +115,15 @@ class Workspace:
             parts = (self._of_layer(problem, group, transform) for group in layers)
             self._kernels[key] = kernel(functools.reduce(operator.add, parts), problem.fit)
         return self._kernels[key]
+
+    def norms(self, updates: Updates) -> Doubles:
+        """Return the length of every update (n,), all layers together."""
+        names = updates.layers
+        if (id(updates), names) not in self._norms:
+            self._alive.append(updates)
+            self._norms[id(updates), names] = row_norms(updates, names)
+        lengths: Doubles = self._norms[id(updates), names][:, 0].double().numpy()
+        return lengths
 
     def settings(self, attack: Attack, validations: Sequence[Validation]) -> Settings:
         """Return the settings that an attack chooses on validation problems."""

@@ -20,6 +20,7 @@ from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.building.clustering import with_clusters
 from fedprint.lab.graph import Task
 from fedprint.models.inputs import model_users
+from fedprint.rng import seed_for
 from fedprint.store.reader import UpdateStore
 from fedprint.types import AdversaryName, Questions, User
 
@@ -41,7 +42,7 @@ def open_view(task: Task, adversary: AdversaryName) -> tuple[AttackerView, Quest
         chronological=task.prior == "chrono",
         by_album=task.prior == "photoset",
         defences=task.config.defences if adversary == "adaptive" else None,
-        seed=task.seed,
+        seed=seed_for(task.seed, "adversary"),
         labels={user.user_id: user.user_id for user in prior},
         device=task.device,
     )

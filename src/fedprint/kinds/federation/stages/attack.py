@@ -47,22 +47,30 @@ def run(task: Task) -> None:
 
 
 def _run(task: Task) -> None:
-    devices, work = run_devices(task), Workspace(task.device)
-    for name in task.config.adversaries:
-        _attack_as(name, task, devices, work)
+    names = task.config.adversaries
+    view, questions = open_view(task, "adaptive" if "adaptive" in names else "naive")
+    devices, work = _train_devices(task, view, questions), Workspace(task.device)
+    for name in names:
+        knows = view if name == "adaptive" else replace(view, defences=None)
+        _attack_as(name, task, knows, questions, devices, work)
 
 
-def run_devices(task: Task) -> TrainedShadows:
-    """Run the devices off line that the configured adversaries learn from: for both, the clean ones are the same."""
-    view, questions = open_view(task, "adaptive" if "adaptive" in task.config.adversaries else "naive")
+def _train_devices(task: Task, view: AttackerView, questions: Questions) -> TrainedShadows:
+    """Train the devices that the configured adversaries learn from: for both, the clean ones are the same."""
     effort = effort_of(task.config, view.store.rounds)
     with meter(f"attack {task.item}: shadow devices", effort.devices(view)) as bar:
         return train_shadows(view, questions, effort, recorded=learns_from_records(task.config), progress=bar.update)
 
 
-def _attack_as(name: AdversaryName, task: Task, devices: TrainedShadows, work: Workspace) -> None:
+def _attack_as(
+    name: AdversaryName,
+    task: Task,
+    view: AttackerView,
+    questions: Questions,
+    devices: TrainedShadows,
+    work: Workspace,
+) -> None:
     """Weigh the ways to learn, choose every attack's settings; write the folder of one adversary."""
-    view, questions = open_view(task, name)
     mixes = training_mixes(name, view, questions, devices)
     rng = torch_rng(task.seed, "attack", "recipe", name)
     choice = choose(mixes, work, rng)
@@ -83,7 +91,8 @@ def _attack_as(name: AdversaryName, task: Task, devices: TrainedShadows, work: W
             curves = Curves(send=task.send, name=f"{attack.name} {name}")
             settled[attack.name] = _run_attack(attack, task.seed, choice, exchanged, work, scores, curves)
             bar.update(i + 1, attack.name)
-    selected = min(settled, key=lambda attack: (settled[attack]["log_loss"], attack))
+    selectable = [attack.name for attack in task.config.attacks if attack.selectable]
+    selected = min(selectable, key=lambda attack: (settled[attack]["log_loss"], attack))
     weights = dict(zip((mix.name for mix in choice.mixes), choice.weights, strict=True))
     learnt = {"adversary": name, "recipe": choice.name, "recipe_ap": choice.aps, "recipe_weights": weights}
     summary = {"attacks": settled, "selected": selected, **learnt}
