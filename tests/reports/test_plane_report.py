@@ -16,6 +16,7 @@ from fedprint.reports.figures.plane import COLOURS, look
 from fedprint.reports.numbers.plane import Entry, front, measured, overhead
 from fedprint.reports.pages.plane import PlaneHead, central_words, front_words, plane_tables, write_plane
 from fedprint.reports.pages.plane_choices import choices_table
+from fedprint.reports.pages.plane_linked import linked_drawings, linked_table
 from fedprint.reports.pages.plane_privacy import privacy_rows
 from fedprint.reports.pages.terminal import summary_table
 
@@ -183,6 +184,35 @@ def test_users_who_chose_no_protection_stand_apart() -> None:
     assert {(row["chosen"], row["protected"]) for row in pooled} == {
         ("any", True), ("any", False), ("mm-aug alpha=2", True), ("mm-aug alpha=0", False)
     }  # fmt: skip
+
+
+def _linked(found: Entry, at_thirty: float) -> Entry:
+    """Give an entry rows by linked updates: ridge is chosen, a side channel is stronger."""
+
+    def of(point: Point) -> Point:
+        (like, *_) = [row for row in point.rows if row["metric"] == "ap" and row["linkage"] == "update"]
+        rows = [
+            {**like, "analysis": "linked", "linked_updates": count, "attack": attack, "selected": attack == "ridge",
+             "value": value + extra, "lo": value, "hi": value + 0.1, "adversary": adversary}
+            for count, value in ((1, like["value"]), (30, at_thirty))
+            for adversary in ("naive", "adaptive")
+            for attack, extra in (("ridge", 0.01 * (adversary == "adaptive")), ("ridge+sides", 0.05))
+        ]  # fmt: skip
+        return replace(point, analyses=tuple(rows))
+
+    return replace(found, points=tuple(of(point) for point in found.points))
+
+
+def test_linked_updates_are_an_axis_of_the_plane() -> None:
+    swept = [_linked(ENTRIES[0], 0.9), _linked(ENTRIES[3], 0.8), _linked(ENTRIES[1], 0.3), ENTRIES[-1]]
+    table = linked_table(swept)
+    assert table is not None and table.heads == ("chosen: 1", "chosen: 30", "any attack: 1", "any attack: 30")
+    by_name = {line.labels: line.cells for line in table.lines}
+    _, chosen, _, largest = by_name["mm-aug", "0.5"]
+    assert (chosen.value, largest.value) == (pytest.approx(0.81), pytest.approx(0.85))
+    (drawing,) = linked_drawings(swept)
+    assert "mm-aug 0.5" in drawing.inline and "noise 0.1" not in drawing.inline, "noise costs too much utility"
+    assert linked_table(ENTRIES) is None and linked_drawings(ENTRIES) == []
 
 
 def test_what_mm_aug_costs_is_measured_on_the_devices() -> None:

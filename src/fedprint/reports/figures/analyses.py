@@ -68,6 +68,15 @@ CURVES = (
         "fewer keep what they have.",
     ),
     Curve(
+        analysis="linked",
+        key="linked_updates",
+        title="How many updates of a device the adversary can link",
+        label="linked updates",
+        look="Look at the right end: what is left to hide after that many rounds under one pseudonym.",
+        caption="Average precision by the number of a device's updates, in order of time, whose scores the adversary "
+        "averages.",
+    ),
+    Curve(
         analysis="users",
         key="options",
         title="Recognition among more users",
@@ -80,12 +89,16 @@ CURVES = (
 )
 
 
+SIDE_CHANNELS = ("count", "ridge+sides")
+"""Attacks on side channels that a figure shows beside the chosen attack."""
+
+
 def draw_rows(rows: Sequence[Row]) -> dict[str, tuple[Drawing, ...]]:
     """Return the figures of every analysis that has rows, by analysis; ``rows`` are final rows of analyses."""
     opened = _of(rows, "open-world")
     with style():
         drawn: dict[str, list[Drawing | None]] = {
-            **{curve.analysis: [ap_curve(_of(rows, curve.analysis), curve)] for curve in CURVES},
+            **{curve.analysis: [ap_curve(_drawn(_of(rows, curve.analysis)), curve)] for curve in CURVES},
             "data-space": [data_space(_of(rows, "data-space"))],
             "layers": [layer_bubbles(_of(rows, "layers"))],
             "epochs": [epoch_matrix(_of(rows, "epochs"))],
@@ -93,6 +106,17 @@ def draw_rows(rows: Sequence[Row]) -> dict[str, tuple[Drawing, ...]]:
         }
     present = {name: tuple(each for each in drawings if each is not None) for name, drawings in drawn.items()}
     return {name: drawings for name, drawings in present.items() if drawings}
+
+
+def _drawn(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return, of many attacks by several adversaries, those that count: chosen ones and side channels, the last one's.
+
+    Other analyses have few attacks, all by one adversary.
+    """
+    if not any(row["analysis"] == "linked" for row in rows):
+        return rows
+    knowing = [row for row in rows if row["adversary"] == "adaptive"] or rows
+    return [row for row in knowing if row["selected"] or row["attack"] in SIDE_CHANNELS]
 
 
 def ap_curve(rows: Sequence[Row], curve: Curve) -> Drawing | None:

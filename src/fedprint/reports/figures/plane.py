@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fedprint.reports.figures.drawing import INK, MARKERS, MUTED, SERIES, Drawing, finish, style
-from fedprint.reports.figures.panels import WIDTH, blank_figure, shared_legend
+from fedprint.evaluation.rows import Row
+from fedprint.reports.figures.drawing import INK, MARKERS, MUTED, SERIES, Drawing, finish, percent_axis, style
+from fedprint.reports.figures.panels import WIDTH, blank_figure, number_axis, shared_legend
 from fedprint.reports.numbers.plane import Entry, front, measured
 
 if TYPE_CHECKING:
@@ -41,6 +42,34 @@ def plane(adversaries: Sequence[str], entries: Sequence[Entry]) -> Drawing:
         "curve are strengths, bars 95 % intervals over seeds and users. Grey steps: the Pareto front. Dotted: chance. "
         "Without a defence all adversaries know the same, and differ at most in the settings that they try.",
     )
+
+
+def draw_linked(curves: Mapping[str, Sequence[tuple[int, Row]]], kept: float) -> Drawing:
+    """Draw AP over the number of linked updates, a line per point of the plane; the first is without a defence."""
+    with style():
+        figure = blank_figure(WIDTH, 4.2)
+        axes = figure.subplots()
+        for position, (name, points) in enumerate(curves.items()):
+            colour, marker, line = (INK, "h", "-") if position == 0 else look(position - 1)
+            x, rows = [count for count, _ in points], [row for _, row in points]
+            axes.vlines(x, [row["lo"] for row in rows], [row["hi"] for row in rows], color=colour, lw=1.0, alpha=0.5)
+            axes.plot(x, [row["value"] for row in rows], line, color=colour, marker=marker, ms=5, lw=1.2, label=name)
+        levels = [(count, row["chance"]) for count, row in next(iter(curves.values()))]
+        axes.plot(*zip(*levels, strict=True), color=MUTED, ls=":", lw=1.4, label="chance")
+        number_axis(axes, sorted({float(count) for points in curves.values() for count, _ in points}), log=True)
+        axes.set_xlabel("linked updates of a device")
+        axes.set_ylim(0, 1.03)
+        percent_axis(axes, "y", "average precision")
+        shared_legend(figure, [axes])
+        return finish(
+            figure,
+            "linked",
+            "What is left after many rounds",
+            "Look at the right end: a defence that hides one update may hide nothing once 30 updates are linked.",
+            "AP of the better adversary with the attack chosen on prior data, by the number of a device's updates that "
+            f"it links: no defence, and each strategy's safest strength that keeps {100 * kept:.0f} % of the utility. "
+            "Bars: 95 % intervals over seeds and users.",
+        )
 
 
 def _panel(axes: Axes, adversary: str, entries: Sequence[Entry]) -> None:

@@ -15,6 +15,7 @@ from fedprint.reports.figures.plane import draw_plane
 from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead, readings
 from fedprint.reports.pages.html import Page, described, write_page
 from fedprint.reports.pages.plane_choices import choices_table
+from fedprint.reports.pages.plane_linked import linked_drawings, linked_table
 from fedprint.reports.pages.plane_privacy import (
     Reader,
     broken,
@@ -67,7 +68,9 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
     """
     choices, sentences = choices_table(entries), verdict(head, entries)
     tables = [*plane_tables(head, entries), *([choices] if choices else []), overhead_table(entries)]
-    drawings = draw_plane(head.adversaries, entries)
+    drawings = [*draw_plane(head.adversaries, entries), *linked_drawings(entries)]
+    if (linked := linked_table(entries)) is not None:
+        tables.insert(1, linked)
     if has_membership(entries):
         tables.insert(0, privacy_table(entries))
         drawings += draw_privacy(entries)

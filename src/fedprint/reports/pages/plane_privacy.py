@@ -79,7 +79,7 @@ def privacy_rows(experiment: str, entries: Sequence[Entry]) -> list[Row]:
     rows: list[Row] = []
     for entry in measured(entries):
         keys = {"experiment": experiment, "strategy": entry.label, "strength": entry.strength}
-        # what each adversary found stands among the sweep's own rows
+        # What each adversary found stands among the sweep's own rows.
         own = [row for point in entry.points for row in point.analyses if row["analysis"] != "adversaries"]
         rows += [{**row, **({"chosen": row["strength"]} if "strength" in row else {}), **keys} for row in own]
         rows += [{**row, **keys} for row in entry.audits]

@@ -20,6 +20,11 @@ TEXTS: Mapping[str, tuple[str, str]] = {
         "AP of one update minus that of another attacker, or of the same under another prior, user by user: an "
         "interval that excludes 0 tells the two apart, also where their own intervals overlap.",
     ),
+    "linked": (
+        "Linked updates",
+        "What does a pseudonym that persists give away? The adversary averages the scores of so many updates of one "
+        "device. Deployed federations ask a device 20 to 100 times.",
+    ),
     "prior-examples": ("Prior examples", "How much of a user's data must the adversary have?"),
     "training-updates": ("Training updates", "How many labelled updates must the adversary have seen?"),
     "adversaries": (

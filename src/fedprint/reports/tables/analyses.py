@@ -25,6 +25,7 @@ UNVARIED = {*COLUMNS, "analysis", "config_hash", "n_seeds", "member", "seconds"}
 KEY_TITLES: Mapping[str, str] = {
     "prior_examples": "prior examples per user",
     "training_updates": "updates per user",
+    "linked_updates": "linked updates",
     "seen_share": "seen users",
     "set_size": "examples in a set",
     "options": "users",

@@ -26,6 +26,7 @@ from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.stages.attack_scores import AttackScores
 from fedprint.kinds.federation.stages.evaluate_analyses import write_analyses
 from fedprint.kinds.federation.stages.evaluate_diversity import measure_diversity
+from fedprint.kinds.federation.stages.evaluate_linked import measure_linked
 from fedprint.kinds.federation.stages.evaluate_strengths import measure_strengths
 from fedprint.lab.graph import Task
 from fedprint.rng import numpy_rng, seed_for
@@ -56,7 +57,8 @@ def run(task: Task) -> None:
     write_json(out / "details.json", details)
     strengths = (replace(m, keys={**condition(task), **m.keys}) for m in measure_strengths(task, attack, scores))
     moved = (replace(m, keys={**condition(task), **m.keys}) for m in measure_diversity(task))
-    added = [*strengths, *_privacy(task), *moved, *_adversaries(task, attacks, all_scores)]
+    linked = (replace(m, keys={**condition(task), **m.keys}) for m in measure_linked(task, attacks, all_scores))
+    added = [*strengths, *_privacy(task), *moved, *_adversaries(task, attacks, all_scores), *linked]
     write_analyses(
         task, meta, condition(task), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, added
     )
