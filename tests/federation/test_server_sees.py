@@ -71,9 +71,19 @@ def federated(config: Experiment) -> cases.MemoryWriter:
     return writer
 
 
+def test_coarse_counts_are_all_that_the_server_learns_of_the_true_ones() -> None:
+    def named(*defences: Mapping[str, Any]) -> list[int]:
+        return [o.num_examples for round_ in federated(configured(defences)).observed for o in round_]
+
+    assert set(named({"name": "coarse-counts", "base": 3})) <= {1, 3, 9, 27}
+    assert set(named({"name": "coarse-counts", "base": None})) == {1}
+    assert len(set(named())) > 4
+
+
 CASES = {
     "fedavg": configured(),
     "mean": configured(aggregation="mean"),
+    "coarse counts": configured([{"name": "coarse-counts", "base": 3}]),
     "momentum": configured(momentum=0.7),
     "in turn": configured(aggregation="round-robin"),
     "guarantee": configured([DP]),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from fedprint.defences.on_counts import CoarseCounts
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.secure_aggregation import SecureAggregation
 from fedprint.rng import torch_rng
 from fedprint.types import DataDefence, Device, Examples, Params, Role, UpdateDefence
 
-Defence = DataDefence | UpdateDefence | SecureAggregation
+Defence = DataDefence | UpdateDefence | CoarseCounts | SecureAggregation
 ROLES: tuple[Role, ...] = ("anonymous", "prior")
 """Roles whose devices are defended: all, unless a setting of the papers leaves the adversary's devices undefended."""
 
@@ -49,6 +50,14 @@ def defend_update(update: Params, defences: Sequence[Defence], seed: int, t: int
     for position, defence in enumerate(d for d in defences if isinstance(d, UpdateDefence)):
         update = defence.on_device(update, torch_rng(seed, "defence-device", position, t, device_id))
     return update
+
+
+def defend_count(count: int, defences: Sequence[Defence]) -> int:
+    """Point 2: return the number of examples that a device names beside its update, given its settled defences."""
+    for defence in defences:
+        if isinstance(defence, CoarseCounts):
+            count = defence.on_count(count)
+    return count
 
 
 def has_guarantee(defences: Sequence[Defence]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from fedprint import params as algebra
 from fedprint.data.examples import CODE
 from fedprint.defences.on_update import DpFedAvg
-from fedprint.defences.points import Defence, defend_update, has_guarantee
+from fedprint.defences.points import Defence, defend_count, defend_update, has_guarantee
 from fedprint.federation.client_state import ClientState
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import Ledger
@@ -119,7 +119,11 @@ class RoundEngine:
         for result in results:
             if result.private and self.private is not None:
                 self.private.save(result.device_id, t, result.private)
-        return results
+        shields = (self.shields.get(result.device_id, ()) for result in results)
+        return [
+            replace(result, num_examples=defend_count(result.num_examples, shield))
+            for result, shield in zip(results, shields, strict=True)
+        ]
 
     def _sent(self, result: ClientResult, now: PrivateRound | None, t: int) -> Params:
         shield = _at(self.shields.get(result.device_id, ()), now)

@@ -32,6 +32,7 @@ from fedprint.attacks.reidentification.presets import Chance, Knn, Mlp, Svm, Svm
 from fedprint.attacks.reidentification.ridge import Ridge
 from fedprint.attacks.reidentification.side_channels import Count, History, Norm, UpdateAndSideChannels
 from fedprint.defences.counterweight import CounterAug
+from fedprint.defences.on_counts import CoarseCounts, SameSize
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK
 from fedprint.defences.secret_head import SecretHead
@@ -50,6 +51,8 @@ Defence = Annotated[
     | TopK
     | Quantise
     | Sign
+    | CoarseCounts
+    | SameSize
     | SecretHead
     | SecureAggregation,
     Field(discriminator="name"),

@@ -42,10 +42,9 @@ from fedprint.attacks.reidentification.workspace import Attack, Workspace
 from fedprint.attacks.updates import Joined, RowsOf
 from fedprint.attacks.view import AttackerView
 from fedprint.data.examples import CLUSTER, concat
-from fedprint.defences.on_data import MmAug
-from fedprint.defences.secret_head import SecretHead
+from fedprint.defences.on_data import Augmentation, BkgRepl, MmAug
 from fedprint.rng import torch_rng
-from fedprint.types import AdversaryName, DataDefence, FedprintError, Ints, Questions
+from fedprint.types import AdversaryName, FedprintError, Ints, Questions
 
 Progress = Callable[[int], None]
 
@@ -359,4 +358,4 @@ def background_devices(defences: Sequence[object], background: int) -> int:
 
 
 def _adds_examples(defence: object) -> bool:
-    return isinstance(defence, DataDefence) and not isinstance(defence, SecretHead)
+    return isinstance(defence, BkgRepl | Augmentation)

@@ -14,7 +14,7 @@ from fedprint.attacks.view import NOBODY, AttackerView
 from fedprint.data.examples import CLUSTER, concat, take
 from fedprint.data.splits import num_albums, split_albums
 from fedprint.defences.on_update import DpFedAvg
-from fedprint.defences.points import Defence, defend_data, defend_update, settle
+from fedprint.defences.points import Defence, defend_count, defend_data, defend_update, settle
 from fedprint.lab.gpus import torch_devices
 from fedprint.params import flatten
 from fedprint.rng import numpy_rng, seed_for, torch_rng
@@ -120,7 +120,7 @@ def shadow_updates(
         for key, i in zip(keys, of_round, strict=True):
             update = defend.update(devices[i], trained[key].update)
             values[i] = flatten({name: update[name] for name in names}).float().numpy()
-            examples_of[i] = trained[key].num_examples
+            examples_of[i] = defend.count(devices[i], trained[key].num_examples)
         done += len(of_round)
         progress(done)
     rounds = np.array([device.round for device in devices], dtype=np.int64)
@@ -167,6 +167,10 @@ class _Defend:
             return update
         settled = settle(self._known_in(device.round), device.device_id, self._seed(device))
         return defend_update(update, settled, self._seed(device), device.round, device.device_id)
+
+    def count(self, device: ShadowDevice, count: int) -> int:
+        """Return the number of examples that the device names."""
+        return defend_count(count, self.defences) if device.defended else count
 
     def _known_in(self, t: int) -> tuple[Defence, ...]:
         """Return the defences of round ``t``; dp-fedavg clips at the norm that the server announced for it, if any.
