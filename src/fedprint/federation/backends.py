@@ -43,8 +43,7 @@ class Sequential:
 
     def __init__(self, model: FedModule) -> None:
         on_cpu = _device_of(model).type == "cpu"
-        # On a CPU small convolutions and max-pools are a third faster with the channels innermost.
-        layout = torch.channels_last if on_cpu else torch.preserve_format
+        layout = torch.channels_last if on_cpu and model.channels_last else torch.preserve_format
         self._module = copy.deepcopy(model).to(memory_format=layout)
         self._by_hand = self._module.conv_gradients() if on_cpu else None
         self._parameters: list[Tensor] = list(self._module.parameters())

@@ -40,7 +40,7 @@ class DualHead(FedModule):
                 "classifier"
             )
         self.alpha1, self.margin = alpha1, margin
-        self.central_lr = public.central_lr
+        self.central_lr, self.channels_last = public.central_lr, public.channels_last
         # In a tuple, so that it is no submodule and the public names stay; its layers become ours.
         self._public = (public,)
         for name, layer in public.named_children():

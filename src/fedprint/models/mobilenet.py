@@ -67,6 +67,7 @@ class Separable(nn.Module):
 class MobileNetClassifier(ImageClassifier):
     """27 convolutional layers, global average pool, one head: layers ``stem``, ``block1.depthwise`` ..., ``head``."""
 
+    channels_last = False
     initial_gain = math.sqrt(6)
 
     def __init__(self, shape: tuple[int, int, int], classes: int, multi_label: bool, config: MobileNet) -> None:
