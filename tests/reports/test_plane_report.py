@@ -18,6 +18,7 @@ from fedprint.reports.pages.plane import PlaneHead, central_words, front_words, 
 from fedprint.reports.pages.plane_choices import choices_table
 from fedprint.reports.pages.plane_linked import linked_drawings, linked_table
 from fedprint.reports.pages.plane_privacy import privacy_rows
+from fedprint.reports.pages.plane_utility import utility_table
 from fedprint.reports.pages.terminal import summary_table
 
 ADVERSARIES = ("naive", "adaptive")
@@ -213,6 +214,31 @@ def test_linked_updates_are_an_axis_of_the_plane() -> None:
     (drawing,) = linked_drawings(swept)
     assert "mm-aug 0.5" in drawing.inline and "noise 0.1" not in drawing.inline, "noise costs too much utility"
     assert linked_table(ENTRIES) is None and linked_drawings(ENTRIES) == []
+
+
+def _by_user(found: Entry, *, defence: str = "noise", strength: float | None = None) -> Entry:
+    """Give every point users of about its utility."""
+    points = tuple(
+        replace(p, defence=defence, utility=replace(p.utility, by_user={
+            str(user): (100 * p.utility.value + user % 3, 100.0) for user in range(20)
+        }))
+        for p in found.points
+    )  # fmt: skip
+    return replace(found, points=points, strength=found.strength if strength is None else strength)
+
+
+def test_utility_is_read_beside_that_of_public_data_alone() -> None:
+    plain, public = _by_user(ENTRIES[0]), _by_user(ENTRIES[1], defence="bkg-repl", strength=1.0)
+    half = _by_user(ENTRIES[2])
+    table = utility_table([plain, public, half])
+    assert table is not None and "Private data add 0.40 [0.40, 0.40]" in table.note
+    cells = {line.labels: line.cells for line in table.lines}
+    lost, kept, worst = cells["dp-fedavg", "1"]
+    assert (lost.value, kept.value) == (pytest.approx(0.2), pytest.approx(0.5))
+    assert worst.value == pytest.approx(0.6)
+    same = utility_table([plain, _by_user(ENTRIES[0], defence="bkg-repl", strength=1.0), half])
+    assert same is not None and "not discriminating" in same.note
+    assert utility_table(ENTRIES) is None and utility_table([plain, half]) is None
 
 
 def test_what_mm_aug_costs_is_measured_on_the_devices() -> None:

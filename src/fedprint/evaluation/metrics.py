@@ -72,6 +72,19 @@ METRICS: Mapping[str, MetricInfo] = {
         low=-np.inf,
         high=np.inf,
     ),
+    "private_share": MetricInfo(
+        "share of the gain over a model of public data alone that is kept", "ratio", low=-np.inf, high=np.inf
+    ),
+    "utility_lost": MetricInfo(
+        "utility without a defence less that with it, paired over the test users",
+        higher_is_better=False,
+        low=-np.inf,
+        high=np.inf,
+    ),
+    "private_gain": MetricInfo(
+        "utility without a defence less that of public data alone, paired over the test users", low=-np.inf, high=np.inf
+    ),
+    "worst_users": MetricInfo("utility of the tenth of the users with the least utility", low=-np.inf, high=np.inf),
     "ap_reduction": MetricInfo(
         "share of the undefended AP that a defence takes from an adversary, paired user by user",
         higher_is_better=False,

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fedprint.evaluation.intervals import ratio_interval
+from fedprint.evaluation.intervals import Interval, ratio_interval
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import POOLED, Row, pool_seeds
+from fedprint.evaluation.shares import PrivateShare, private_share, worst_users
 from fedprint.evaluation.tradeoff import AttackNumber, Point, relative
 from fedprint.rng import numpy_rng
 from fedprint.types import Linkage
@@ -35,6 +36,57 @@ def ratio_row(points: Sequence[Point], adversary: str = STRONGEST) -> Row:
 def normalised_row(points: Sequence[Point], undefended: Mapping[int, Point]) -> Row:
     """Return the mean normalised utility; the undefended utility of a seed counts as exact."""
     return over_seeds([_normalised(point, undefended[point.seed]) for point in points])
+
+
+def private_rows(
+    points: Sequence[Point], undefended: Mapping[int, Point], public: Mapping[int, Point]
+) -> dict[str, Row] | None:
+    """Return what private data decide: ``private_gain``, ``utility_lost`` and ``private_share``.
+
+    ``public`` maps each seed to the point of a federation that trained on public data alone. ``private_share`` is there
+    where in every seed the interval of the gain excludes 0. None without values per user.
+    """
+    shares = [_private(point, undefended[point.seed], public[point.seed]) for point in points if point.seed in public]
+    known = [share for share in shares if share is not None]
+    if not known or len(known) < len(points):
+        return None
+    made = {}
+    for metric, name in (("private_gain", "gain"), ("utility_lost", "lost"), ("private_share", "share")):
+        intervals = [getattr(share, name) for share in known]
+        if all(interval is not None for interval in intervals):
+            pairs = zip(points, intervals, strict=True)
+            made[metric] = over_seeds([_interval_row(point, interval, metric) for point, interval in pairs])
+    return made
+
+
+def worst_row(points: Sequence[Point]) -> Row | None:
+    """Return the utility of the tenth of the users who are worst off, without an interval in a seed.
+
+    None without values per user, and for the mean AP over classes, which a single user does not have.
+    """
+    metric = points[0].utility.metric
+    if metric == "mean_ap" or not all(point.utility.by_user for point in points):
+        return None
+    higher = METRICS[metric].higher_is_better
+    worst = [worst_users(point.utility.by_user, higher_is_better=higher) for point in points]
+    spots = (Interval(value=value, lo=value, hi=value) for value in worst)
+    return over_seeds([_interval_row(point, spot, "worst_users") for point, spot in zip(points, spots, strict=True)])
+
+
+def _private(point: Point, undefended: Point, public: Point) -> PrivateShare | None:
+    own, plain, floor = (each.utility.by_user for each in (point, undefended, public))
+    if not (own and plain and floor):
+        return None
+    rng = numpy_rng(point.seed, "interval", "private_share", point.dataset, point.prior, point.defence_params)
+    higher = METRICS[point.utility.metric].higher_is_better
+    return private_share(own, plain, floor, rng, higher_is_better=higher)
+
+
+def _interval_row(point: Point, interval: Interval, metric: str) -> Row:
+    numbers = {"value": interval.value, "lo": interval.lo, "hi": interval.hi, "chance": None}
+    counted = {"n_questions": point.utility.n_questions, "n_users": point.utility.n_users}
+    unit = METRICS[metric].unit if metric == "private_share" else METRICS[point.utility.metric].unit
+    return {**_numbers(point, {**numbers, **counted}, metric), "unit": unit}
 
 
 def reduction_row(

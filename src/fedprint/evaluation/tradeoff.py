@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import Row
+from fedprint.evaluation.shares import Parts
 from fedprint.types import FedprintError, Linkage
 
 LINKAGE: Linkage = "update"
@@ -18,7 +19,10 @@ _NUMBERS = ("value", "lo", "hi", "chance", "n_questions", "n_users")
 
 @dataclass(frozen=True, kw_only=True)
 class UtilityNumber:
-    """The federated model's utility on the test set, with its interval over users and the level of random scores."""
+    """The federated model's utility on the test set, with its interval over users and the level of random scores.
+
+    ``by_user`` is what each user's examples contribute (evaluation/shares.py).
+    """
 
     metric: str
     value: float
@@ -27,6 +31,7 @@ class UtilityNumber:
     chance: float
     n_questions: int
     n_users: int
+    by_user: Parts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +114,13 @@ class Point:
         return after / before if before and after else 1.0
 
 
-def point_of(key: str, rows: Sequence[Row], by_user: Mapping[str, Any], overhead: Mapping[str, float | None]) -> Point:
+def point_of(
+    key: str,
+    rows: Sequence[Row],
+    by_user: Mapping[str, Any],
+    overhead: Mapping[str, float | None],
+    utility_by_user: Parts | None = None,
+) -> Point:
     """Return the point of an evaluation's ``rows``.
 
     ``by_user`` is details.json's ``ap_by_user``: adversary -> attack -> user -> AP. Random scores count only where no
@@ -123,7 +134,7 @@ def point_of(key: str, rows: Sequence[Row], by_user: Mapping[str, Any], overhead
     return Point(
         key=key,
         **{name: utility[name] for name in ("dataset", "prior", "seed", "defence", "defence_params", "defended")},
-        utility=UtilityNumber(**{name: utility[name] for name in ("metric", *_NUMBERS)}),
+        utility=UtilityNumber(**{name: utility[name] for name in ("metric", *_NUMBERS)}, by_user=utility_by_user or {}),
         attacks=tuple(_attack_number(row, _users_of(by_user, row["adversary"], row["attack"])) for row in attacks),
         overhead=dict(overhead),
         rows=tuple(rows),

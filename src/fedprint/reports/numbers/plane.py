@@ -16,8 +16,10 @@ from fedprint.evaluation.planes import (
     linked_row,
     normalised_row,
     number_of,
+    private_rows,
     ratio_row,
     reduction_row,
+    worst_row,
 )
 from fedprint.evaluation.rows import NUMBERS, POOLED, Row, pool_seeds
 from fedprint.evaluation.tradeoff import Point, pareto_front
@@ -86,6 +88,14 @@ class Entry:
         """Return the utility normalised to no defence: the vertical axis."""
         return normalised_row(self.points, plain.by_seed)
 
+    def private(self, plain: Entry, public: Entry) -> dict[str, Row]:
+        """Return what private data decide (``private_rows``); nothing where it was not measured."""
+        return private_rows(self.points, plain.by_seed, public.by_seed) or {}
+
+    def worst(self) -> Row | None:
+        """Return the utility of the tenth of the users who are worst off."""
+        return worst_row(self.points)
+
     def reduction(self, plain: Entry, name: str) -> Row | None:
         """Return the share of the undefended AP that is gone."""
         return reduction_row(self.points, plain.by_seed, self.adversary(name))
@@ -107,6 +117,12 @@ class Entry:
 def measured(entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries of which at least one seed ran to its end."""
     return [entry for entry in entries if entry.points]
+
+
+def public_entry(entries: Sequence[Entry]) -> Entry | None:
+    """Return the point that trains on public data alone, bkg-repl at alpha = 1, if it was swept."""
+    known = (entry for entry in measured(entries) if entry.strength == 1 and entry.points[0].defence == "bkg-repl")
+    return next(known, None)
 
 
 def front(entries: Sequence[Entry], plain: Entry, adversary: str) -> list[Entry]:

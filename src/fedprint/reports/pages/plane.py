@@ -25,6 +25,7 @@ from fedprint.reports.pages.plane_privacy import (
     privacy_table,
     privacy_words,
 )
+from fedprint.reports.pages.plane_utility import utility_table
 from fedprint.reports.tables.analyses import ResultTable, TableLine, cell
 from fedprint.reports.wording import MISSING, percent, ranged, with_unit
 
@@ -66,14 +67,20 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
     ``entries`` start with the undefended one. The folder appears as a whole; equal input gives equal bytes, but for
     processor times.
     """
-    choices, sentences = choices_table(entries), verdict(head, entries)
-    tables = [*plane_tables(head, entries), *([choices] if choices else []), overhead_table(entries)]
+    sentences = verdict(head, entries)
+    every, reductions = plane_tables(head, entries)
+    optional = (
+        privacy_table(entries) if has_membership(entries) else None,
+        every,
+        linked_table(entries),
+        utility_table(entries),
+        reductions,
+        choices_table(entries),
+        overhead_table(entries),
+    )
+    tables = [table for table in optional if table is not None]
     drawings = [*draw_plane(head.adversaries, entries), *linked_drawings(entries)]
-    if (linked := linked_table(entries)) is not None:
-        tables.insert(1, linked)
-    if has_membership(entries):
-        tables.insert(0, privacy_table(entries))
-        drawings += draw_privacy(entries)
+    drawings += draw_privacy(entries) if has_membership(entries) else []
     page = Page(
         template="plane",
         sentences=sentences,

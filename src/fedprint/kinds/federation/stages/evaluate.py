@@ -20,8 +20,10 @@ from fedprint.evaluation.chance import expected_top_k
 from fedprint.evaluation.measure import ap_by_round, ap_by_user, measure_reidentification
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import GUARANTEE, to_row
+from fedprint.evaluation.shares import Parts, jackknife_parts, mean_parts
 from fedprint.evaluation.shuffled import PermutationTest, permutation_test
-from fedprint.evaluation.utility import hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
+from fedprint.evaluation.statistics import mean_ap_statistic
+from fedprint.evaluation.utility import absolute_errors, hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.stages.attack_scores import AttackScores
 from fedprint.kinds.federation.stages.evaluate_analyses import write_analyses
@@ -129,6 +131,20 @@ def _utility_of(
         return top5_accuracy(values.ravel(), owners, classes, seed, confidence=confidence)
     chance = float(expected_top_k(1, classes))
     return hit_rate("accuracy", values, users, seed, chance=chance, confidence=confidence)
+
+
+def _utility_by_user(task: Task, meta: Meta) -> Parts:
+    """Return what each user's test examples contribute to the utility of the federated model."""
+    with np.load(task.at("utility") / "predictions.npz", allow_pickle=False) as archive:
+        users, values = archive["users"], archive["federated"]
+        labels = archive["labels"] if "labels" in archive.files else np.empty(0)
+    if meta.scale:
+        return mean_parts(absolute_errors(values, np.clip(labels, *meta.scale), meta.scale), users)
+    if meta.task == "multi_label":
+        return jackknife_parts(mean_ap_statistic(values.astype(float), labels.astype(bool)), users)
+    if meta.task == "language_model":
+        return mean_parts(values.ravel(), np.repeat(users, values.shape[1]))
+    return mean_parts(values, users)
 
 
 def _attacks(
@@ -246,6 +262,7 @@ def _details(
         "fast": config.fast,
         "task": meta.task,
         "utility_metric": UTILITY[meta.task],
+        "utility_by_user": _utility_by_user(task, meta),
         "history": history["rounds"],
         "store_checksum": history["store_checksum"],
         "budget": _guarantee(task),

@@ -22,6 +22,6 @@ def run(task: Task) -> None:
     for name in KEPT:
         shutil.copyfile(whole / name, out / name)
     overhead = {**read_json(task.at("overhead") / "overhead.json"), **read_json(task.at("overhead") / "seconds.json")}
-    by_user = read_json(out / "details.json")["ap_by_user"]
-    rows = read_measurements(out / "rows.jsonl")
-    write_json(out / "point.json", point_json(point_of(task.key, rows, by_user, overhead)))
+    details, rows = read_json(out / "details.json"), read_measurements(out / "rows.jsonl")
+    point = point_of(task.key, rows, details["ap_by_user"], overhead, details["utility_by_user"])
+    write_json(out / "point.json", point_json(point))
