@@ -122,6 +122,17 @@ def test_our_own_defence_is_judged_beside_mm_aug_at_equal_strength() -> None:
     assert not [v for v in judge_plane(ENTRIES, ["adaptive"], "albums") if "ours" in v.text], "none was swept"
 
 
+def test_our_own_defence_is_judged_beside_the_plainest_one_at_equal_cost() -> None:
+    def state(*swept: Entry) -> str:
+        found = judge_plane([ENTRIES[0], *swept], ["adaptive"], "albums")
+        return next(v.state for v in found if v.claim == "counter-aug-beats-rand-aug")
+
+    own, plainest = entry("counter-aug", 2.0, 0.2, 0.4, 0.9), entry("rand-aug", 2.0, 0.2, 0.6, 0.9)
+    assert state(own, plainest) == "holds"
+    assert state(own) == "untested"
+    assert state(own, entry("rand-aug", 2.0, 0.2, 0.3, 0.9)) == "fails"
+
+
 def test_who_knows_the_defence_is_judged_beside_who_does_not(made: Path) -> None:
     def verdict(*more: Entry) -> tuple[str, str]:
         found = judge_plane([*ENTRIES, *more], ADVERSARIES, "albums")

@@ -21,8 +21,8 @@ LITTLE, MUCH = 0.5, 0.75
 """Read "much utility for little privacy" as: no strength takes half of the AP and leaves three quarters of utility."""
 
 NAIVE, ADAPTIVE = "naive", "adaptive"
-OURS = ("counter-aug", "repeat-aug", "one-bit-repeat")
-"""Defences of this project, as sweeps name them."""
+OURS = {"counter-aug": "rand-aug", "repeat-aug": "rand-aug", "one-bit-repeat": "one-bit-rand"}
+"""Defences of this project, as sweeps name them, and the plainest one with the same extra examples."""
 MM_AUG, NOISES = "mm-aug", ("noise", "dp-local", "dp-fedavg")
 RIVALS = (*NOISES, "bkg-repl", "rand-aug")
 """The defences that the paper sets beside mm-aug."""
@@ -60,7 +60,7 @@ SOURCE, OWN_SOURCE = "2.6", "this project"
 def judge_plane(entries: Sequence[Entry], adversaries: Sequence[str], dataset: str) -> list[Verdict]:
     """Judge the papers' claims, and ours of ours, for every adversary, who is the ``member`` of a verdict."""
     swept = {entry.strategy for entry in entries}
-    claims = [*CLAIMS, *(_ours(own) for own in OURS if own in swept)]
+    claims = [*CLAIMS, *(_ours(own, other) for own in OURS if own in swept for other in (MM_AUG, OURS[own]))]
     asked = [(claim, adversary) for claim in claims for adversary in adversaries]
     if {NAIVE, ADAPTIVE} <= set(adversaries):
         asked.append((NEVER_WEAKER, ADAPTIVE))
@@ -99,18 +99,18 @@ def random_beats(sweep: Sweep) -> Finding:
     return _all_beaten(sweep, "rand-aug", (*NOISES, "bkg-repl"))
 
 
-def less_at_equal_strength(own: str) -> Judge:
-    """Judge whether ``own`` leaves less AP than mm-aug at every strength that both have, where they cost the same."""
+def less_at_equal_strength(own: str, control: str) -> Judge:
+    """Judge whether ``own`` leaves less AP than ``control`` at every strength that both have: both cost the same."""
 
     def judge(sweep: Sweep) -> Finding:
-        theirs = {entry.strength: entry for entry in sweep.of(MM_AUG)}
+        theirs = {entry.strength: entry for entry in sweep.of(control)}
         pairs = [(mine, theirs[mine.strength]) for mine in sweep.of(own) if mine.strength in theirs]
         known = [(mine, other, row) for mine, other in pairs if (row := mine.less_than(other, sweep.adversary))]
         if not known:
             return UNTESTED
         said = "; ".join(
             f"{mine.name}: {_cut(row)} less AP, utility {ranged(sweep.utility(mine))} and "
-            f"{ranged(sweep.utility(other))} of mm-aug"
+            f"{ranged(sweep.utility(other))} of {control}"
             for mine, other, row in known
         )
         return Finding(state=side((row["value"], row["lo"]) for _, _, row in known), numbers=said)
@@ -118,9 +118,9 @@ def less_at_equal_strength(own: str) -> Judge:
     return judge
 
 
-def _ours(own: str) -> Claim[Judge]:
-    text = f"{own} (ours) leaves less AP than mm-aug at every alpha"
-    return Claim(f"{own}-beats-mm-aug", text, OWN_SOURCE, less_at_equal_strength(own))
+def _ours(own: str, control: str) -> Claim[Judge]:
+    text = f"{own} (ours) leaves less AP than {control} at every alpha"
+    return Claim(f"{own}-beats-{control}", text, OWN_SOURCE, less_at_equal_strength(own, control))
 
 
 def data_costs(sweep: Sweep) -> Finding:
