@@ -25,6 +25,7 @@ class Centroid(Component):
     """``centroid``: cosine similarity to the mean of each user's prior updates; ``layers`` of the model, or all."""
 
     symmetric: ClassVar[bool] = True  # exchanged labels exchange the columns of its scores
+    selectable: ClassVar[bool] = True  # shadow validation may choose it
     name: Literal["centroid"] = "centroid"
     layers: tuple[str, ...] | None = None
 

@@ -222,4 +222,6 @@ def test_every_shipped_sweep_resolves() -> None:
                 continue
             if name in planes:
                 assert sum(len(s.strengths) == 4 for s in plane.settings.strategies) >= 8
+            if name == "openmoji-counts":  # defences of the count alone
+                continue
             assert any(s.name == "mm-aug" and 0.5 in s.strengths for s in plane.settings.strategies)
