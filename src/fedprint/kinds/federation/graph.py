@@ -172,6 +172,7 @@ EVALUATE = Stage(
         "defences",
         "attacks/embed.py",
         "attacks/features.py",
+        "attacks/reidentification/linked.py",
         "evaluation",
         "analyses",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.special import log_softmax
 from threadpoolctl import threadpool_limits
 
 from fedprint.attacks.adversary.adversaries import (
@@ -22,9 +23,12 @@ from fedprint.attacks.adversary.adversaries import (
     train_shadows,
     training_mixes,
 )
+from fedprint.attacks.adversary.linking import Linking, link
 from fedprint.attacks.adversary.modes import have_modes, with_modes
 from fedprint.attacks.adversary.shadow_validation import DevicePlan, ShadowTable, train_plan
-from fedprint.attacks.reidentification.reidentify import averaged, exchanged_scores, pool, ranked, scores_of, tune
+from fedprint.attacks.reidentification.linked import LINKED, linked_parts
+from fedprint.attacks.reidentification.reidentify import averaged, exchanged_scores, ranked, scores_of, tune
+from fedprint.attacks.reidentification.ridge import Ridge
 from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.view import AttackerView
 from fedprint.data.formats.files import write_json
@@ -84,12 +88,14 @@ def _attack_as(
         few = (replace(mix, problem=replace(mix.problem, ask=mix.problem.ask[asked])) for mix in choice.mixes)
         choice = replace(choice, mixes=tuple(few))
     exchanged = permutation(task, questions)
+    index = view.store.index.iloc[view.anonymous_rows[asked]]
+    parts = questions_by_links(index["pseudonym"].tolist(), index["round"].tolist())
     settled: dict[str, dict[str, Any]] = {}
     scores: dict[str, np.ndarray] = {}
     with meter(f"attack {task.item}: {name}", len(task.config.attacks)) as bar:
         for i, attack in enumerate(task.config.attacks):
             curves = Curves(send=task.send, name=f"{attack.name} {name}")
-            settled[attack.name] = _run_attack(attack, task.seed, choice, exchanged, work, scores, curves)
+            settled[attack.name] = _run_attack(attack, task.seed, choice, exchanged, work, scores, curves, parts)
             bar.update(i + 1, attack.name)
     selectable = [attack.name for attack in task.config.attacks if attack.selectable]
     selected = min(selectable, key=lambda attack: (settled[attack]["log_loss"], attack))
@@ -108,6 +114,26 @@ def _train(task: Task, view: AttackerView, questions: Questions, plan: DevicePla
         return train_plan(view, questions, listed, bar.update)
 
 
+def questions_by_links(senders: Sequence[str], rounds: Sequence[int]) -> dict[str, Sequence[Ints]]:
+    """Return positions of updates that are one question: ``linked-<k>`` of k updates, ``device`` of all of a device."""
+    several = {f"linked-{k}": tuple(linked_parts(senders, rounds, k)) for k in LINKED if k > 1}
+    names = np.array(senders)
+    return {**several, "device": [np.flatnonzero(names == name) for name in sorted(set(senders))]}
+
+
+def linked_scores(
+    parts: Mapping[str, Sequence[Ints]], single: np.ndarray, of_means: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """Return the scores (g, m) of each kind of question: its part of ``of_means``, or means of ``single`` updates'."""
+    ends = np.cumsum([0, *(len(of_kind) for of_kind in parts.values())])
+    made = {}
+    for (kind, of_kind), first, last in zip(parts.items(), ends, ends[1:], strict=False):
+        if len(of_kind):
+            means = [single[part].mean(0) for part in of_kind]
+            made[kind] = np.asarray(log_softmax(means, axis=1)) if of_means is None else of_means[first:last]
+    return made
+
+
 def permutation(task: Task, questions: Questions) -> Ints:
     """Return the columns of the answers exchanged at random, for the shuffled-label check."""
     return numpy_rng(task.seed, "shuffled-labels", task.prior).permutation(len(questions.options))
@@ -121,10 +147,11 @@ def _run_attack(
     work: Workspace,
     scores: dict[str, np.ndarray],
     curves: Curves,
+    parts: Mapping[str, Sequence[Ints]],
 ) -> dict[str, Any]:
-    """Fill ``scores`` under ``<attack>`` and ``<attack>.shuffled``; return what was chosen.
+    """Fill ``scores`` under ``update/<attack>`` and ``update/<attack>.shuffled``; return what was chosen.
 
-    ``curves`` take the losses of the fits that are reported.
+    ``curves`` take the losses of the fits that are reported. Linked updates, by ``parts``, are there too.
 
     Of several training mixes the log-loss is the weighted mean, each on its own validation problems, and settings are
     those of the mix with the largest weight.
@@ -142,8 +169,16 @@ def _run_attack(
         rng = torch_rng(seed, "attack", f"{attack.name}.shuffled")
         found = exchanged_scores(attack, mix.problem, setting, found, exchanged, work, rng)
         blind.append(ranked(found, setting.temperature, rng).scores)
-    scores[attack.name] = averaged(real, choice.weights)
-    scores[f"{attack.name}.shuffled"] = averaged(blind, choice.weights)
+    scores[f"update/{attack.name}"] = averaged(real, choice.weights)
+    scores[f"update/{attack.name}.shuffled"] = averaged(blind, choice.weights)
+    linking = Linking(by="scores", aps={})
+    if isinstance(attack, Ridge):
+        every = [part for of_links in parts.values() for part in of_links]
+        rng = torch_rng(seed, "attack", attack.name, "linked")
+        linking = link(attack, choice, tuned, every, exchanged, work, rng)
+    for ending, of_means in (("", linking.scores), (".shuffled", linking.blind)):
+        single = scores[f"update/{attack.name}{ending}"]
+        scores |= {f"{k}/{attack.name}{ending}": of_k for k, of_k in linked_scores(parts, single, of_means).items()}
     # times are for the eye: in a file they would make equal runs differ
     print(f"{attack.name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
     first = tuned[int(np.argmax(choice.weights))]
@@ -152,6 +187,7 @@ def _run_attack(
         "temperature": first.temperature,
         "log_loss": float(np.average([setting.log_loss for setting in tuned], weights=choice.weights)),
         "layers": list(getattr(attack, "layers", None) or ()) or None,
+        "linked_by": {"chosen": linking.by, "validation_ap": dict(linking.aps)},
     }
 
 
@@ -165,11 +201,8 @@ def _write(
 ) -> None:
     index = view.store.index.iloc[view.anonymous_rows[asked]]
     senders = index["pseudonym"].tolist()
-    pooled = {name: pool(values, senders) for name, values in scores.items()}
-    arrays = {f"update/{name}": values for name, values in scores.items()}  # float32 would bring back the ties
-    arrays |= {f"device/{name}": values for name, (values, _) in pooled.items()}
     out.mkdir(parents=True, exist_ok=True)
-    np.savez(out / "scores.npz", **arrays)  # type: ignore[arg-type]
+    np.savez(out / "scores.npz", **scores)  # type: ignore[arg-type]  # float32 would bring back the ties
     write_json(
         out / "attack.json",
         {

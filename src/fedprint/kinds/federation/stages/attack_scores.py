@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 
 from fedprint.data.formats.files import read_json
 from fedprint.lab.graph import Task
@@ -40,7 +39,6 @@ class AttackScores:
         """Return the scores (q, m) of an attack."""
         return self._scores[f"{linkage}/{attack}{'.shuffled' if shuffled else ''}"]
 
-    def linked(self, attack: str, parts: Ints) -> NDArray[Any]:
-        """Return the scores (g, m) of an attack on ``parts`` (g, k) of the updates: mean log-probabilities."""
-        means = self.of("update", attack)[parts].mean(1)
-        return np.asarray(log_softmax(means, axis=1))
+    def linked(self, attack: str, k: int) -> NDArray[Any]:
+        """Return the scores (g, m) of an attack on ``k`` linked updates at a time."""
+        return self.of("update" if k == 1 else f"linked-{k}", attack)

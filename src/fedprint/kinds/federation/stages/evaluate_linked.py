@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
+from fedprint.attacks.reidentification.linked import LINKED, linked_parts
 from fedprint.evaluation.measure import measure_reidentification
 from fedprint.kinds.federation.stages.attack_scores import AttackScores
 from fedprint.lab.graph import Task
 from fedprint.rng import seed_for
-from fedprint.types import AdversaryName, Ints, Measurement
+from fedprint.types import AdversaryName, Measurement
 
 ANALYSIS = "linked"
-LINKED = (1, 3, 10, 30, 100)
-"""How many updates are linked: half of the devices or more must have sent so many."""
 METRICS = ("ap", "ap_over_chance", "tpr_01")
 
 
 def measure_linked(
     task: Task, attacks: Mapping[AdversaryName, Mapping[str, Any]], scores: Mapping[AdversaryName, AttackScores]
 ) -> Iterator[Measurement]:
-    """Yield AP of every adversary and attack by ``linked_updates``: the mean log-probability of so many updates.
+    """Yield AP of every adversary and attack by ``linked_updates``.
 
     A device's updates are cut, in order of time, into as many parts of that size as there are; each part is a question.
+    Its score is the mean log-probability of its updates, or that of their mean (attacks/adversary/linking.py).
     Keys: ``analysis``, ``linked_updates``, ``adversary``, ``linkage``, ``attack``, ``layers``, ``selected``.
     """
     if "device" not in task.config.selection.linkages:
@@ -39,9 +37,9 @@ def measure_linked(
             for k, rows in parts.items():
                 if not len(rows):
                     continue
-                truth = scores[adversary].truth["update"][rows[:, 0]]
+                truth = scores[adversary].truth["update"][rows[:, 0] if k > 1 else slice(None)]
                 measured = measure_reidentification(
-                    scores[adversary].linked(name, rows),
+                    scores[adversary].linked(name, k),
                     truth,
                     truth,
                     seed_for(task.seed, "interval", ANALYSIS, name, k),
@@ -51,14 +49,3 @@ def measure_linked(
                 for one in measured:
                     if one.metric in METRICS:
                         yield replace(one, keys={**keys, "linked_updates": k})
-
-
-def linked_parts(senders: Sequence[str], rounds: Sequence[int], k: int) -> Ints:
-    """Return parts (g, k) of the updates, each ``k`` of one sender in order of time; none where most sent fewer."""
-    names, counts = np.unique(senders, return_counts=True)
-    if 2 * int((counts >= k).sum()) < max(3, len(names)):
-        return np.zeros((0, k), dtype=np.int64)
-    order = np.lexsort((rounds, senders))
-    of_sender = np.split(order, np.cumsum(counts)[:-1])
-    parts: Ints = np.concatenate([rows[: len(rows) // k * k].reshape(-1, k) for rows in of_sender])
-    return parts

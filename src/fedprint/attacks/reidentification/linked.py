@@ -1,0 +1,114 @@
+"""Updates that one device sent: sets of them as questions, and their means in the place of single updates.
+
+An adversary who links a device's updates averages the scores of single ones, or averages the updates and scores the
+mean. Noise that is drawn anew in every round cancels in the mean before the attack takes signs; what is particular to a
+round cancels too. Validation on prior data chooses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fedprint.attacks.features import Updates
+from fedprint.attacks.problem import Problem, Validation
+from fedprint.store.sent import Sent
+from fedprint.types import Floats, Ints
+
+LINKED = (1, 3, 10, 30, 100)
+"""How many updates are linked: half of the devices or more must have sent so many."""
+KNOWN_MEANS = 2
+"""Into how many means the known updates of a user go."""
+
+
+def linked_parts(senders: Sequence[str], rounds: Sequence[int], k: int) -> Ints:
+    """Return parts (g, k) of the updates, each ``k`` of one sender in order of time; none where most sent fewer."""
+    names, counts = np.unique(senders, return_counts=True)
+    if 2 * int((counts >= k).sum()) < max(3, len(names)):
+        return np.zeros((0, k), dtype=np.int64)
+    order = np.lexsort((rounds, senders))
+    of_sender = np.split(order, np.cumsum(counts)[:-1])
+    parts: Ints = np.concatenate([rows[: len(rows) // k * k].reshape(-1, k) for rows in of_sender])
+    return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """A table of updates whose rows are means of the rows of another; ``groups`` are rows of that, none empty."""
+
+    updates: Updates
+    groups: tuple[Ints, ...]
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the parameter tensors."""
+        return self.updates.layers
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Columns of each layer."""
+        return self.updates.sizes
+
+    @cached_property
+    def sent(self) -> Sent:
+        """What is known of each row's sender: of its first update, with the mean count."""
+        sent = self.updates.sent
+        if not sent.known:
+            return sent
+        first = sent.rows(np.array([group[0] for group in self.groups]))
+        counts = [round(float(sent.examples[group].mean())) for group in self.groups]
+        return replace(first, examples=np.array(counts, dtype=np.int64))
+
+    def blocks(
+        self, layers: Sequence[str] | None = None, rows: Ints | None = None, *, columns: int = 1 << 14
+    ) -> Iterator[Floats]:
+        """Yield the chosen layers in column blocks (n, <= columns), of all rows or some."""
+        chosen = self.groups if rows is None else [self.groups[row] for row in rows]
+        counts = np.array([len(group) for group in chosen])
+        members, starts = np.concatenate(chosen), np.cumsum([0, *counts[:-1]])
+        for block in self.updates.blocks(layers, members, columns=columns):
+            sums: Floats = np.add.reduceat(np.asarray(block, np.float32), starts)
+            sums /= counts[:, None]
+            yield sums
+
+
+def averaged(problem: Problem, parts: Sequence[Ints]) -> Problem:
+    """Return the problem that learns from means of each user's known updates and asks for the mean of each part.
+
+    ``parts`` are positions among the asked updates. A user's known updates, dealt in order of time, make
+    :data:`KNOWN_MEANS` means. Rows of background alone stay as they are.
+    """
+    known, labels = _known_groups(problem)
+    asked = [problem.ask[part] for part in parts]
+    groups = (*known, *asked, *(problem.nuisance[i : i + 1] for i in range(len(problem.nuisance))))
+    first = len(known) + len(asked)
+    return replace(
+        problem,
+        updates=Means(updates=problem.updates, groups=groups),
+        fit=np.arange(len(known)),
+        labels=labels,
+        ask=len(known) + np.arange(len(asked)),
+        nuisance=first + np.arange(len(problem.nuisance)),
+    )
+
+
+def averaged_validation(validation: Validation) -> Validation:
+    """Return the validation problem on means: a user's asked updates are one question."""
+    users = np.unique(validation.answers)
+    parts = [np.flatnonzero(validation.answers == user) for user in users]
+    return replace(validation, problem=averaged(validation.problem, parts), answers=users)
+
+
+def _known_groups(problem: Problem) -> tuple[list[Ints], Ints]:
+    rounds = problem.updates.sent.rounds[problem.fit] if problem.updates.sent.known else np.zeros(len(problem.fit))
+    groups, labels = [], []
+    for user in np.unique(problem.labels):
+        own = np.flatnonzero(problem.labels == user)
+        own = own[np.argsort(rounds[own], kind="stable")]
+        for deal in range(min(KNOWN_MEANS, len(own))):
+            groups.append(problem.fit[own[deal::KNOWN_MEANS]])
+            labels.append(int(user))
+    return groups, np.array(labels, dtype=np.int64)
