@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedprint.analyses.trials import AnswerSet, Trial
-from fedprint.evaluation.gains import gain_interval
-from fedprint.evaluation.intervals import student_half_width
+from fedprint.evaluation.intervals import gain_interval, student_half_width
 from fedprint.evaluation.judge import Setting, judge
 from fedprint.evaluation.statistics import top1_statistic
 from fedprint.types import FedprintError

@@ -10,8 +10,8 @@ from fake_points import fake_point
 
 from fedprint.evaluation.rows import COLUMNS, POOLED, Row, read_measurements
 from fedprint.reports.numbers.plane import Entry
-from fedprint.reports.pages.plane import PlaneHead, write_plane
-from fedprint.reports.pages.plane_privacy import (
+from fedprint.reports.pages.plane.page import PlaneHead, write_plane
+from fedprint.reports.pages.plane.privacy import (
     DATA,
     LOSS,
     PRIOR,

@@ -14,11 +14,11 @@ from fedprint.evaluation.tradeoff import Point
 from fedprint.reports.claims.plane import judge_plane
 from fedprint.reports.figures.plane import COLOURS, look
 from fedprint.reports.numbers.plane import Entry, front, measured, overhead
-from fedprint.reports.pages.plane import PlaneHead, central_words, front_words, plane_tables, write_plane
-from fedprint.reports.pages.plane_choices import choices_table
-from fedprint.reports.pages.plane_linked import linked_drawings, linked_table
-from fedprint.reports.pages.plane_privacy import privacy_rows
-from fedprint.reports.pages.plane_utility import utility_table
+from fedprint.reports.pages.plane.choices import choices_table
+from fedprint.reports.pages.plane.linked import linked_drawings, linked_table
+from fedprint.reports.pages.plane.page import PlaneHead, central_words, front_words, plane_tables, write_plane
+from fedprint.reports.pages.plane.privacy import privacy_rows
+from fedprint.reports.pages.plane.utility import utility_table
 from fedprint.reports.pages.terminal import summary_table
 
 ADVERSARIES = ("naive", "adaptive")

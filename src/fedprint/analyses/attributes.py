@@ -42,8 +42,8 @@ class Attributes(Analysis):
 
     ``networks`` may be mlp (as published: on few updates it hardly learns) and mlp-std; they read the layers of the
     experiment's mlp. ``seeds`` trainings give the mean of stl and mtl rows, and the gain of mtl as a paired difference
-    (evaluation/gains.py). Strong attacks: ``ridge`` on classes, and ``posterior``: the selected re-identifier's, summed
-    over the users of a class. ``majority`` names the commonest class.
+    (evaluation/intervals.py). Strong attacks: ``ridge`` on classes, and ``posterior``: the selected re-identifier's,
+    summed over the users of a class. ``majority`` names the commonest class.
     """
 
     name: Literal["attributes"] = "attributes"

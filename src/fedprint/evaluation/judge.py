@@ -10,8 +10,7 @@ import numpy as np
 
 from fedprint.analyses.trials import UNSEEN, AnswerSet, Trial
 from fedprint.evaluation.chance import expected_ap, expected_top_k
-from fedprint.evaluation.gains import gain_interval
-from fedprint.evaluation.intervals import Interval, cluster_bootstrap_interval, hit_interval
+from fedprint.evaluation.intervals import Interval, cluster_bootstrap_interval, gain_interval, hit_interval
 from fedprint.evaluation.measure import measure_outcomes
 from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.outcomes import PER_QUESTION, Outcomes, outcomes, top_k_credit

@@ -25,7 +25,7 @@ from fedprint.lab.runner import Done, JobFailed, Lab
 from fedprint.lab.tracking.runs import Run, RunHead
 from fedprint.lab.versions.dvc_yaml import Plot
 from fedprint.reports.numbers.plane import Entry, headline
-from fedprint.reports.pages.plane import PlaneHead, write_plane
+from fedprint.reports.pages.plane.page import PlaneHead, write_plane
 from fedprint.types import FedprintError
 
 EXPERIMENT = "fedprint planes"

@@ -14,9 +14,9 @@ from fedprint.reports.claims.plane import ADAPTIVE, NAIVE, judge_plane
 from fedprint.reports.figures.plane import draw_plane
 from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead, readings
 from fedprint.reports.pages.html import Page, described, write_page
-from fedprint.reports.pages.plane_choices import choices_table
-from fedprint.reports.pages.plane_linked import linked_drawings, linked_table
-from fedprint.reports.pages.plane_privacy import (
+from fedprint.reports.pages.plane.choices import choices_table
+from fedprint.reports.pages.plane.linked import linked_drawings, linked_table
+from fedprint.reports.pages.plane.privacy import (
     Reader,
     broken,
     draw_privacy,
@@ -25,7 +25,7 @@ from fedprint.reports.pages.plane_privacy import (
     privacy_table,
     privacy_words,
 )
-from fedprint.reports.pages.plane_utility import utility_table
+from fedprint.reports.pages.plane.utility import utility_table
 from fedprint.reports.tables.analyses import ResultTable, TableLine, cell
 from fedprint.reports.wording import MISSING, percent, ranged, with_unit
 
