@@ -53,6 +53,10 @@ ATTACKS: Mapping[str, str] = {
     "mlp-std": "one hidden layer, standardised",
     "mlp-tuned": "tuned MLP, several layers",
     "ridge": "ridge regression, closed form",
+    "count": "side channel: number of examples",
+    "norm": "side channel: length of the update",
+    "participation": "side channel: rounds that it took part in",
+    "ridge+sides": "ridge with count and norm",
     "selected": "the attacker chosen in each seed",
 }
 LINKAGES: Mapping[str, str] = {"update": "one update", "device": "device pooled"}
