@@ -43,11 +43,10 @@ class MemoryUpdates:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsOf:
-    """Some ``rows`` (k,) of a table of updates, as a table: of a store only these rows are read."""
+class OfTable:
+    """A table whose rows are made of those of another one, ``updates``."""
 
     updates: Updates
-    rows: Ints
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -58,6 +57,13 @@ class RowsOf:
     def sizes(self) -> dict[str, int]:
         """Columns of each layer."""
         return self.updates.sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsOf(OfTable):
+    """Some ``rows`` (k,) of a table of updates, as a table: of a store only these rows are read."""
+
+    rows: Ints
 
     @property
     def sent(self) -> Sent:

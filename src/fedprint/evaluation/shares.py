@@ -36,8 +36,9 @@ def mean_parts(values: ArrayLike, user_ids: ArrayLike) -> dict[str, tuple[float,
 def jackknife_parts(statistic: Statistic, user_ids: ArrayLike) -> dict[str, tuple[float, float]]:
     """Return the parts of a metric that is no mean over examples: pseudo-values, each of number 1.
 
-    A user's is the metric plus U - 1 times what it loses without the user's examples, less what makes their mean the
-    metric itself (Tukey 1958). ``statistic`` maps weights (n,) to the metric; there must be two users or more.
+    The pseudo-value of a user is M + (U - 1) (mean(M_without) - M_without), where M is the metric and M_without that
+    without the user's examples (Tukey 1958, shifted so that the mean over the U users is M).
+    ``statistic`` maps weights (n,) to the metric; there must be two users or more.
     """
     names, codes = np.unique(np.asarray(user_ids), return_inverse=True)
     whole = statistic(np.ones(len(codes)))

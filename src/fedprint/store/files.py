@@ -168,7 +168,7 @@ def read_block(folder: Path, file: ArrayFile, line: int, expected: str) -> bytes
 def read_rows(descriptor: int, file: ArrayFile, rows: Ints, first: int, columns: int) -> FloatArray:
     """Return the ``columns`` from ``first`` on of some rows of a file (rows, columns), as they are stored.
 
-    Row by row: where a file is memory-mapped, the kernel maps whole rows for a few columns, which takes 7 times longer.
+    Row by row: where a file is memory-mapped, the kernel maps whole rows for a few columns.
     """
     values = np.empty((len(rows), columns), file.dtype)
     row_bytes, start = file.width * values.itemsize, first * values.itemsize

@@ -183,7 +183,7 @@ def encode(rows: FloatArray, precision: str) -> tuple[FloatArray, FloatArray | N
 def decode(stored: FloatArray, scale: FloatArray | None, out: FloatArray) -> None:
     """Invert :func:`encode` into ``out``, in its type throughout.
 
-    Torch converts float16 with the processor's instructions, 6 times faster than NumPy.
+    Torch converts float16 with the processor's own instructions, which NumPy does not use.
     """
     torch.from_numpy(out).copy_(torch.from_numpy(stored))
     if scale is not None:

@@ -58,7 +58,8 @@ class ShadowTable:
         """Return the rows from ``start`` to before ``stop``; the updates are not copied."""
         few = slice(start, stop)
         updates = replace(self.updates, values=self.updates.values[few], sent=self.updates.sent.rows(few))
-        return ShadowTable(updates=updates, **{f.name: getattr(self, f.name)[few] for f in fields(self)[1:]})
+        arrays = {f.name: getattr(self, f.name)[few] for f in fields(self) if f.name != "updates"}
+        return ShadowTable(updates=updates, **arrays)
 
 
 DevicePlan = Iterable[tuple[ShadowDevice, int]]

@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fedprint.attacks.features import Updates
 from fedprint.attacks.problem import Problem, Validation
+from fedprint.attacks.updates import OfTable
 from fedprint.store.sent import Sent
 from fedprint.types import Floats, Ints
 
@@ -36,21 +36,10 @@ def linked_parts(senders: Sequence[str], rounds: Sequence[int], k: int) -> Ints:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Means:
+class Means(OfTable):
     """A table of updates whose rows are means of the rows of another; ``groups`` are rows of that, none empty."""
 
-    updates: Updates
     groups: tuple[Ints, ...]
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """Names of the parameter tensors."""
-        return self.updates.layers
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Columns of each layer."""
-        return self.updates.sizes
 
     @cached_property
     def sent(self) -> Sent:
