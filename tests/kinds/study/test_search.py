@@ -217,7 +217,7 @@ def afresh(study: Study, root: Path, aps: Mapping[float, float], *trials: Finish
         return fake_point(0.8 if sigma is None else aps[sigma], 0.8 if sigma is None else 0.6, job.seed, linked=True)
 
     lab = FakeLab(root, some)
-    undefended = {seed: fake_point(0.8, 0.8, seed) for seed in study.settings.fresh_seeds}
+    undefended = {seed: fake_point(0.8, 0.8, seed, linked=True) for seed in study.settings.fresh_seeds}
     (found,) = measure_afresh(study, searches(*trials), undefended, Points(lab))
     return found
 
