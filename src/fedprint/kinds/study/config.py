@@ -77,8 +77,8 @@ class StudyConfig(Component):
     trials: int = Field(default=25, ge=1)
     timeout_minutes: float | None = Field(default=None, gt=0)
     seeds: Seeds = (0,)
-    margin_seeds: Seeds = (0, 1, 2, 3, 4, 5)
-    fresh_seeds: Seeds = (1000, 1001, 1002)
+    margin_seeds: Seeds = (0, 1, 2, 3, 4)
+    fresh_seeds: Seeds = (1000, 1001, 1002, 1003, 1004)
     sampler: SamplerName = "auto"
     seed: int = 0
     storage: str | None = None
