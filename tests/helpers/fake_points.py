@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fedprint.evaluation.rows import COLUMNS
@@ -20,8 +21,12 @@ def fake_point(
     seconds: float | None = 2.0,
     factor: float = 1.0,
     users: int = 20,
+    linked: bool = False,
 ) -> Point:
-    """Return a point with the AP of each adversary (naive, when one number) and an accuracy."""
+    """Return a point with the AP of each adversary (naive, when one number) and an accuracy.
+
+    AP of all updates of a device is 1.2 times that; with ``linked`` that of 3 and 30 updates too. Chance is doubled.
+    """
     found = dict(ap) if isinstance(ap, Mapping) else {"naive": ap}
     condition: dict[str, Any] = {
         **dict.fromkeys(COLUMNS), "experiment": "point", "dataset": "albums", "prior": "random", "world": "closed",
@@ -37,8 +42,8 @@ def fake_point(
             keys = {"adversary": adversary, "linkage": "update", "attack": attack, "selected": selected}
             shown = {"metric": "ap", "value": value, "lo": value - 0.03, "hi": value + 0.03, "chance": CHANCE}
             rows.append({**condition, **numbers, **keys, **shown})
-            linked = {"value": min(1.2 * value, 1.0), "hi": min(1.2 * value + 0.03, 1.0), "chance": 2 * CHANCE}
-            rows.append({**rows[-1], "linkage": "device", **linked})
+            of_device = {"value": min(1.2 * value, 1.0), "hi": min(1.2 * value + 0.03, 1.0), "chance": 2 * CHANCE}
+            rows.append({**rows[-1], "linkage": "device", **of_device})
     by_user = {
         adversary: {"ridge": {str(user): min(max(value * (0.8 + 0.02 * user), 0), 1) for user in range(users)}}
         for adversary, value in found.items()
@@ -47,4 +52,9 @@ def fake_point(
         "examples_before": 100.0, "examples_after": 100.0 * factor, "federation_seconds": seconds,
         "cluster_seconds": 0.1, "data_seconds_per_device": 0.001, "update_seconds_per_device": 0.002,
     }  # fmt: skip
-    return point_of(f"{seed}-{utility}-{sorted(found.items())}", rows, by_user, overhead)
+    linked_rows = [
+        {**row, "analysis": "linked", "linked_updates": updates}
+        for row in rows if row["linkage"] == "device" for updates in (3, 30)
+    ]  # fmt: skip
+    point = point_of(f"{seed}-{utility}-{sorted(found.items())}", rows, by_user, overhead)
+    return replace(point, analyses=tuple(linked_rows) if linked else ())

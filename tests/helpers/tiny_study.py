@@ -16,7 +16,7 @@ STUDY: Mapping[str, Any] = {
     "report": {"title": "A study"},
     "experiment": "tiny",
     "with": {"federation": {"rounds": 4}},
-    "ceiling": {"times_chance": 5},
+    "ceiling": {"updates": 1, "times_chance": 5},
     "trials": 3,
     "seeds": [0, 1],
     "margin_seeds": [0, 1, 2],

@@ -24,7 +24,7 @@ SPENT = {
 HEAD = StudyHead(
     name="demo", title="Demo", dataset="albums", prior="random", views=("local",), defended="everyone",
     learn_from="offline", adversaries=("naive",), ceiling="AP 100 %", ceiling_ap=1.0, utility_metric="accuracy",
-    undefended_utility=0.8, undefended_linked_ap=None,
+    undefended_utility=0.8, undefended_linked_ap=0.8, updates=1, confirmed=False,
     undefended_ap=0.8, seeds=(0, 1), margin_seeds=(0, 1, 2), fresh_seeds=(10, 11), search="", fast=False,
     config_hash="abc",
 )  # fmt: skip
@@ -45,7 +45,7 @@ def private(*epsilons: float) -> list[Point]:
 
 
 def made(points: Sequence[Point]) -> OperatingPoint:
-    return operating_point(SEARCH, TRIALS[0], points, {p.seed: fake_point(0.8, 0.8, p.seed) for p in points}, 1.0)
+    return operating_point(SEARCH, TRIALS[0], points, {p.seed: fake_point(0.8, 0.8, p.seed) for p in points}, 1.0, 1)
 
 
 def test_an_operating_point_carries_the_guarantee_of_its_federations() -> None:

@@ -15,7 +15,6 @@ from fedprint.evaluation.rows import POOLED, Row, pool_seeds
 from fedprint.evaluation.shares import PrivateShare, private_share, worst_users
 from fedprint.evaluation.tradeoff import AttackNumber, Point, relative
 from fedprint.rng import numpy_rng
-from fedprint.types import Linkage
 
 STRONGEST = "strongest"
 """Instead of an adversary's name: in each seed the adversary and the configured attack with the largest AP."""
@@ -113,12 +112,12 @@ def linked_row(points: Sequence[Point], adversary: str) -> Row | None:
     return over_seeds(rows) if rows and len(rows) == len(points) else None
 
 
-def strongest_row(points: Sequence[Point], linkage: Linkage) -> Row | None:
-    """Return the mean over seeds of the largest AP of any adversary and attack; None where a seed has no such number.
+def strongest_row(points: Sequence[Point], updates: int) -> Row | None:
+    """Return the mean over seeds of the largest AP over ``updates`` linked updates, by any adversary and attack.
 
-    For ``device`` it is the largest AP of linked updates; that may be another attack than the best on single updates.
+    None where a seed has no such number. It may be another attack than the best on single updates.
     """
-    numbers = [number for point in points if (number := point.strongest_by(linkage)) is not None]
+    numbers = [number for point in points if (number := point.strongest_over(updates)) is not None]
     if not numbers or len(numbers) < len(points):
         return None
     return over_seeds([_numbers(p, asdict(number), "ap") for p, number in zip(points, numbers, strict=True)])

@@ -102,6 +102,15 @@ class Point:
         linked = [_attack_number(row, {}) for row in _answered(self.rows, linkage)]
         return max(linked, key=lambda number: number.value, default=None)
 
+    def strongest_over(self, updates: int) -> AttackNumber | None:
+        """Return :attr:`strongest` for ``updates`` linked updates of a device; None where that was not measured."""
+        if updates == 1:
+            return self.strongest
+        wanted = {"analysis": "linked", "metric": "ap", "linked_updates": updates}
+        rows = [row for row in self.analyses if all(row.get(key) == value for key, value in wanted.items())]
+        numbers = (_attack_number(row, {}) for row in _configured(rows))
+        return max(numbers, key=lambda number: number.value, default=None)
+
     @property
     def chosen(self) -> AttackNumber:
         """The largest AP among the attacks that the adversaries chose."""
@@ -204,10 +213,13 @@ def _is_utility(row: Row) -> bool:
     return bool(row["training"] == "federated" and row["metric"] != "mae_gain_over_median")
 
 
-def _answered(rows: Sequence[Row], linkage: Linkage) -> list[Row]:
-    """Return the AP of every configured attack; that of random scores where there is no other."""
-    answered = [row for row in rows if row["metric"] == "ap" and row["linkage"] == linkage]
-    return [row for row in answered if row["attack"] != "chance"] or answered
+def _answered(rows: Sequence[Row], linkage: Linkage) -> Sequence[Row]:
+    return _configured([row for row in rows if row["metric"] == "ap" and row["linkage"] == linkage])
+
+
+def _configured(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows of all attacks but random scores; those of random scores where there is no other."""
+    return [row for row in rows if row["attack"] != "chance"] or rows
 
 
 def _attack_number(row: Row, by_user: Mapping[str, float]) -> AttackNumber:

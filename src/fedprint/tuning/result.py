@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedprint.evaluation.planes import STRONGEST, attack_row, normalised_row, strongest_row
 from fedprint.evaluation.rows import GUARANTEE
-from fedprint.evaluation.tradeoff import LINKAGE, Point
+from fedprint.evaluation.tradeoff import Point
 from fedprint.tuning.score import Finished
-from fedprint.types import FedprintError, Linkage
+from fedprint.types import FedprintError
 
 Ends = tuple[float, float]
+
+CONFIRMED = "Keeps below the ceiling with its whole interval, with development and with confirmation users."
+NOT_CONFIRMED = "Keeps below the ceiling with development users, breaks it with confirmation users: no operating point."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +47,10 @@ class OperatingPoint:
     one stayed below the ceiling, or none was left. Numbers are None where training diverged under every candidate.
     ``guarantee`` is that of each seed's federation, None without a finite epsilon.
 
-    ``attack_ap`` and ``chance`` are of single updates, ``linked_ap`` and ``linked_chance`` of all updates of a device
-    together (None where that was not measured); the ceiling applies to the one that ``linkage`` names.
+    ``attack_ap`` and ``chance`` are of single updates, ``linked_ap`` and ``linked_chance`` of ``updates`` linked
+    updates of a device. It is ``feasible`` where the upper end of the interval of ``linked_ap`` is at most ``ceiling``.
+    ``confirmation`` is the same with confirmation users, who were looked at once; None where none are declared, or
+    where no candidate was feasible before. Where there is one, ``feasible`` and ``note`` are about it.
     """
 
     strategy: str
@@ -57,7 +62,7 @@ class OperatingPoint:
     chance: float | None
     linked_ap: float | None
     linked_chance: float | None
-    linkage: Linkage
+    updates: int
     view: str | None
     defended: str | None
     intervals: Mapping[str, Ends]
@@ -71,16 +76,19 @@ class OperatingPoint:
     trials: Mapping[str, int]
     note: str
     guarantee: Guarantee | None = None
+    confirmation: OperatingPoint | None = None
 
     @property
-    def judged(self) -> str:
-        """Name of the AP to which the ceiling applies; its interval is in ``intervals``."""
-        return "linked_ap" if self.linkage == "device" else "attack_ap"
+    def excess(self) -> float | None:
+        """How far the upper end of the judged interval lies above the ceiling; None where nothing was measured."""
+        return None if self.ceiling is None or not self.intervals else self.intervals["linked_ap"][1] - self.ceiling
 
-    @property
-    def judged_ap(self) -> float | None:
-        """The AP to which the ceiling applies."""
-        return self.linked_ap if self.linkage == "device" else self.attack_ap
+    def confirmed_by(self, result: OperatingPoint | None) -> OperatingPoint:
+        """Return the point with what confirmation users showed, None where training diverged on a seed of theirs."""
+        if result is None:
+            return replace(self, feasible=False, note="Training diverged with confirmation users.")
+        note = CONFIRMED if result.feasible else NOT_CONFIRMED
+        return replace(self, confirmation=result, feasible=result.feasible, note=note)
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of its entry in operating_points.json."""
@@ -108,19 +116,19 @@ def operating_point(
     points: Sequence[Point],
     undefended: Mapping[int, Point],
     ceiling: float,
-    linkage: Linkage = LINKAGE,
+    updates: int,
 ) -> OperatingPoint:
-    """Return the result of a candidate on fresh seeds; ``ceiling`` is an AP of ``linkage``.
+    """Return the result of a candidate on fresh seeds; ``ceiling`` is an AP over ``updates`` linked updates.
 
-    Raises FedprintError where no AP of that linkage was measured.
+    Raises FedprintError where no such AP was measured.
     """
     attack, utility = attack_row(points), normalised_row(points, undefended)
-    linked, judged = strongest_row(points, "device"), strongest_row(points, linkage)
-    if judged is None:
-        raise FedprintError(f"strategy '{search.strategy}': no AP of linkage '{linkage}' was measured; choose another")
+    linked = strongest_row(points, updates)
+    if linked is None:
+        raise FedprintError(f"strategy '{search.strategy}': no AP over {updates} linked updates; lower ceiling.updates")
     adversaries = sorted({number.adversary for point in points for number in point.attacks})
-    feasible = judged["value"] <= ceiling
-    rows = {"utility": utility, "attack_ap": attack} | ({} if linked is None else {"linked_ap": linked})
+    feasible = linked["hi"] <= ceiling
+    rows = {"utility": utility, "attack_ap": attack, "linked_ap": linked}
     return OperatingPoint(
         strategy=search.strategy,
         parameters=dict(trial.values),
@@ -129,9 +137,9 @@ def operating_point(
         attack_ap=attack["value"],
         ceiling=ceiling,
         chance=attack["chance"],
-        linked_ap=linked["value"] if linked else None,
-        linked_chance=linked["chance"] if linked else None,
-        linkage=linkage,
+        linked_ap=linked["value"],
+        linked_chance=linked["chance"],
+        updates=updates,
         view=points[0].strongest.view,
         defended=points[0].defended,
         intervals={name: (row["lo"], row["hi"]) for name, row in rows.items()},
@@ -147,7 +155,7 @@ def operating_point(
         measured=1,
         margin=search.margin,
         trials=search.counts,
-        note=_note(feasible, trial.feasible, judged["hi"] > ceiling),
+        note=_note(feasible, trial.feasible),
         guarantee=guarantee_of(points),
     )
 
@@ -166,7 +174,7 @@ def guarantee_of(points: Sequence[Point]) -> Guarantee | None:
 
 
 def unmeasured_point(
-    search: SearchResult, seeds: Sequence[int], tried: Sequence[Finished], ceiling: float, linkage: Linkage = LINKAGE
+    search: SearchResult, seeds: Sequence[int], tried: Sequence[Finished], ceiling: float, updates: int
 ) -> OperatingPoint:
     """Return the entry of a strategy for which no federation on fresh seeds was completed.
 
@@ -180,7 +188,7 @@ def unmeasured_point(
             ("utility", "attack_ap", "chance", "linked_ap", "linked_chance", "view", "defended"),
         ),
         ceiling=ceiling,
-        linkage=linkage,
+        updates=updates,
         intervals={},
         by_adversary={},
         seeds=tuple(seeds),
@@ -202,13 +210,9 @@ def _reason(search: SearchResult, tried: Sequence[Finished]) -> str:
     return errors[0] if errors else "no trial was finished; raise trials or timeout_minutes and repeat the command"
 
 
-def _note(feasible: bool, promised: bool, beyond: bool) -> str:
-    if feasible and not promised:
-        return "No trial kept the margin; the nearest one keeps below the ceiling on fresh seeds."
-    if feasible and not beyond:
-        return "Keeps below the ceiling on fresh seeds, with its whole interval."
+def _note(feasible: bool, promised: bool) -> str:
     if feasible:
-        return "Keeps below the ceiling on fresh seeds; its interval reaches above."
+        return "Keeps below the ceiling with its whole interval."
     if promised:
-        return "Breaks the ceiling on fresh seeds, though the search found it feasible."
+        return "Breaks the ceiling on fresh seeds, as every candidate of the search did: this one breaks it least."
     return "No trial was feasible: this is the one nearest to the ceiling."

@@ -1,23 +1,18 @@
-"""The score of a trial, its margin below the ceiling, and the order of trials."""
+"""The score of a trial, its margin below the ceiling, and which trial is measured again."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import stdev
+from statistics import fmean
 from typing import Any, Protocol
 
 import numpy as np
 from scipy.special import expit, logit
-from scipy.stats import t as student_t
 
 from fedprint.tuning.space import Values
-from fedprint.types import FedprintError
 
 CONSTRAINT = "attack_ap"
-CONFIDENCE = 0.95
-"""One-sided, of the margin."""
 EDGE = 0.01
 """APs are clipped to this distance from 0 and 1 before their logits are taken."""
 
@@ -74,22 +69,16 @@ class Finished:
         return self.state == "complete" and self.excess is not None and self.excess <= 0
 
 
-def margin_of(repeats: Sequence[float], ceiling: float, seeds: int, fresh_seeds: int) -> float:
-    """Return how far below the ceiling a trial's AP must lie; all APs are fractions.
+def margin_of(measured: Sequence[tuple[float, float]], ceiling: float) -> float:
+    """Return how far below the ceiling a trial's AP must lie for its interval to lie there too; all APs are fractions.
 
-    On the scale of logits it is ``t * s * sqrt(1/seeds + 1/fresh_seeds)``: ``s`` is the standard deviation over repeat
-    seeds at one point, ``t`` Student's one-sided 95 % quantile at their degrees of freedom. A trial's mean over
-    ``seeds`` and the mean over ``fresh_seeds`` differ by less in 95 % of all draws if logits vary as much near the
-    ceiling as at that point; APs themselves vary less the lower they are (LOG.md, Tuning). The margin does not
-    account for the luck of the best of many trials, which is why the chosen trial is measured again.
+    ``measured`` are an AP and the upper end of its interval, each over as many seeds as a result has. Their mean
+    distance, in logits, is taken off the ceiling: APs vary less the lower they are (LOG.md, Tuning). A result may have
+    worse luck than its trial, so it is measured again, and stronger trials after it.
     """
-    if len(repeats) < 2:
-        raise FedprintError(f"a margin needs at least 2 repeat seeds, got {len(repeats)}; add seeds to margin_seeds")
-    quantile = float(student_t.ppf(CONFIDENCE, len(repeats) - 1))
-    spread = stdev(logit(np.clip(repeats, EDGE, 1 - EDGE)).tolist())
-    below = quantile * spread * math.sqrt(1 / seeds + 1 / fresh_seeds)
+    values, ends = (logit(np.clip(column, EDGE, 1 - EDGE)) for column in zip(*measured, strict=True))
     edge = min(ceiling, 1 - EDGE)
-    return float(edge - expit(logit(edge) - below))
+    return float(edge - expit(logit(edge) - fmean((ends - values).tolist())))
 
 
 def ranked(trials: Sequence[Finished]) -> list[Finished]:
@@ -109,6 +98,26 @@ def ranked(trials: Sequence[Finished]) -> list[Finished]:
     for trial in order:
         seen.setdefault(repr(sorted(trial.values.items())), trial)
     return list(seen.values())
+
+
+def next_candidate(trials: Sequence[Finished], tried: Sequence[tuple[Finished, float | None]]) -> Finished | None:
+    """Return the trial to measure on fresh seeds, None where one of ``tried`` holds or none is left.
+
+    ``tried`` are trials with the excess over the ceiling of their interval's upper end, None where training diverged.
+    The first is the best of :func:`ranked`. Each next one is the best of those whose AP in the search was lower by the
+    least excess so far, else the one with the lowest AP, if that is lower at all.
+    """
+    excesses = [(_known(trial.attack_ap), excess) for trial, excess in tried if excess is not None]
+    if any(excess <= 0 for _, excess in excesses):
+        return None
+    done = [dict(trial.values) for trial, _ in tried]
+    left = [trial for trial in ranked(trials) if dict(trial.values) not in done]
+    if not excesses or not left:
+        return left[0] if left else None
+    enough = min(ap - excess for ap, excess in excesses)
+    strongest = min(left, key=lambda trial: _known(trial.attack_ap))
+    lower = strongest if _known(strongest.attack_ap) < min(ap for ap, _ in excesses) else None
+    return next((trial for trial in left if _known(trial.attack_ap) <= enough), lower)
 
 
 def _known(value: float | None) -> float:

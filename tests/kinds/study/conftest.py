@@ -12,6 +12,7 @@ from fedprint.kinds.study.config import Study
 @pytest.fixture
 def home(project: Project) -> Project:
     project.write("tiny", TINY)
+    (project.root / "configs" / "users.yaml").unlink(missing_ok=True)
     write_study(project, "demo", STUDY)
     return project
 

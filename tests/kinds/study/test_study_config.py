@@ -24,7 +24,7 @@ from fedprint.types import FedprintError
 
 
 def test_assignments_change_the_study_or_its_experiment(home: Project) -> None:
-    words = ["trials=7", "ceiling={ap: 0.2}", "strategies.0.space.sigma.high=2", "federation.lr=0.2"]
+    words = ["trials=7", "ceiling={ap: 0.2, updates: 1}", "strategies.0.space.sigma.high=2", "federation.lr=0.2"]
     study = study_of(home.root, fast=True, assignments=words)
     assert (study.settings.trials, study.settings.ceiling.of(0.01)) == (7, 0.2)
     assert study.settings.strategies[0].space["sigma"].high == 2
@@ -34,10 +34,10 @@ def test_assignments_change_the_study_or_its_experiment(home: Project) -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
+        ({"ceiling": {"updates": 7, "ap": 0.1}}, r"ceiling: .*7 linked updates is not measured; choose of \(1, 3"),
         ({"ceiling": {}}, "ceiling: .*either ap or times_chance"),
         ({"ceiling": {"ap": 0.1, "times_chance": 3}}, "either ap or times_chance"),
-        ({"fresh_seeds": [1, 10]}, r"fresh_seeds: \[1\] are searched on too"),
-        ({"margin_seeds": [0]}, "margin_seeds: .*at least 2"),
+        ({"fresh_seeds": [1, 10]}, r"fresh_seeds: \[1\] are not above 2, which is searched on"),
         ({"strategies": [STUDY["strategies"][0]] * 2}, "names must differ"),
         ({"strategies": [{**STUDY["strategies"][0], "space": {"sgma": {"low": 0, "high": 1}}}]},
          r"defences use \['sigma'\], space has \['sgma'\]"),
@@ -152,6 +152,24 @@ def test_the_study_under_a_budget_never_chooses_by_the_test_set() -> None:
 
 
 def test_a_ceiling_on_what_is_not_measured_is_refused(home: Project) -> None:
-    words = ["ceiling.linkage=device", "selection.linkages=[update]"]
-    with pytest.raises(FedprintError, match=r"demo: ceiling.linkage: 'device' .*selection.linkages has \['update'\]"):
+    words = ["ceiling.updates=3", "selection.linkages=[update]"]
+    with pytest.raises(FedprintError, match=r"demo: ceiling.updates: 3 .*'device' in .*\['update'\]"):
         study_of(home.root, assignments=words)
+    with pytest.raises(FedprintError, match=r"demo: ceiling.updates: .* at most 4 updates .* is on 30"):
+        study_of(home.root, assignments=["ceiling.updates=30"])
+
+
+def test_confirmation_users_come_after_those_for_development(home: Project) -> None:
+    assert study_of(home.root).confirmation is None, "none are declared"
+    path = home.root / "configs" / "users.yaml"
+    path.write_text("albums: 50\n")
+    study = study_of(home.root)
+    assert study.confirmation is not None
+    users = study.config.data.users  # type: ignore[union-attr]
+    assert [(c.data.skip, c.data.users) for c in (study.config, study.confirmation)] == [(0, users), (50, users)]  # type: ignore[union-attr]
+    path.write_text("albums: 2\n")
+    with pytest.raises(FedprintError, match=r"demo: data: a study chooses on development users, the first 2 \("):
+        study_of(home.root)
+    path.write_text("albums: some\n")
+    with pytest.raises(FedprintError, match="albums: 'some' is no number of users"):
+        study_of(home.root)

@@ -75,6 +75,7 @@ class Person:
 class Roll:
     """All photos of one person in order of time: ``t`` (n,) minutes, ``album`` (n,), ``captions`` n strings."""
 
+    user_id: int
     person: Person
     photos: Photos
     t: np.ndarray
@@ -85,6 +86,8 @@ class Roll:
 class Albums(Component):
     """Photo albums of ``users`` people with ``images`` photos each, and of ``background_users`` other people.
 
+    People have numbers; those of the users begin at ``skip``, those of the background come after them.
+
     ``modality`` chooses what the users' devices hold: the photos (multi-label; each with its caption in the column
     ``caption``) or the captions alone (language model, with a vocabulary from the background's captions); both are of
     the same people. Needs no file. A person depends on the seed, the person's number, ``images`` and ``bias`` only.
@@ -92,6 +95,7 @@ class Albums(Component):
 
     name: Literal["albums"] = "albums"
     users: int = Field(default=40, ge=1)
+    skip: int = Field(default=0, ge=0)
     images: int = Field(default=120, ge=1)
     bias: float = Field(default=0.6, ge=0, le=1)
     background_users: int = Field(default=20, ge=0)
@@ -107,7 +111,8 @@ class Albums(Component):
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the photos or captions; equal settings and seed give equal bits."""
         everyone = self.users + max(self.background_users, int(self.modality == "captions"))
-        rolls = [take_photos(seed, user_id, self.images, self.bias) for user_id in range(everyone)]
+        numbers = range(self.skip, self.skip + everyone)
+        rolls = [take_photos(seed, number, self.images, self.bias) for number in numbers]
         images = self.modality == "images"
         words = build_vocabulary((text for roll in rolls[self.users :] for text in roll.captions), self.vocabulary)
         people = _photo_users(rolls) if images else _caption_users(rolls, words, self.length)
@@ -131,7 +136,7 @@ def take_photos(seed: int, user_id: int, images: int, bias: float) -> Roll:
     t, album = _calendar(rng, images)
     photos = _compose(rng, person, bias, t, album)
     captions = write_captions(numpy_rng(seed, "albums", "captions", user_id), bias, photos.things, photos.scene)
-    return Roll(person=person, photos=photos, t=t, album=album + user_id * 1000, captions=captions)
+    return Roll(user_id=user_id, person=person, photos=photos, t=t, album=album + user_id * 1000, captions=captions)
 
 
 def _draw_person(rng: np.random.Generator) -> Person:
@@ -234,8 +239,8 @@ def _photo_users(rolls: Sequence[Roll]) -> tuple[User, ...]:
     pixels = torch.from_numpy(render(_join(rolls)))
     pieces = torch.tensor_split(pixels, np.cumsum([len(roll.t) for roll in rolls])[:-1].tolist())
     return tuple(
-        _user(user_id, roll, {"x": x, **_labels_and_captions(roll)}, np.arange(len(roll.t)))
-        for user_id, (roll, x) in enumerate(zip(rolls, pieces, strict=True))
+        _user(roll, {"x": x, **_labels_and_captions(roll)}, np.arange(len(roll.t)))
+        for roll, x in zip(rolls, pieces, strict=True)
     )
 
 
@@ -246,14 +251,14 @@ def _labels_and_captions(roll: Roll) -> dict[str, torch.Tensor]:
 def _caption_users(rolls: Sequence[Roll], words: Sequence[str], length: int) -> tuple[User, ...]:
     encoded = [encode_sentences(roll.captions, token_ids(words), length) for roll in rolls]
     return tuple(
-        _user(user_id, roll, {"x": torch.from_numpy(x), "y": torch.from_numpy(y)}, source)
-        for user_id, (roll, (x, y, source)) in enumerate(zip(rolls, encoded, strict=True))
+        _user(roll, {"x": torch.from_numpy(x), "y": torch.from_numpy(y)}, source)
+        for roll, (x, y, source) in zip(rolls, encoded, strict=True)
     )
 
 
-def _user(user_id: int, roll: Roll, data: Mapping[str, torch.Tensor], rows: np.ndarray) -> User:
+def _user(roll: Roll, data: Mapping[str, torch.Tensor], rows: np.ndarray) -> User:
     when = {"t": torch.from_numpy(roll.t[rows]), "album": torch.from_numpy(roll.album[rows])}
-    return User(user_id=user_id, examples={**data, **when}, attributes=roll.person.attributes)
+    return User(user_id=roll.user_id, examples={**data, **when}, attributes=roll.person.attributes)
 
 
 def _multi_hot(things: np.ndarray) -> torch.Tensor:

@@ -34,7 +34,8 @@ class Folder(TextSource):
 
     ``images`` with (n,) labels: single_label; with (n, classes): multi_label; else ``text`` with numbers ``stars``:
     regression (set ``length`` to that of a whole text); else ``text``: language_model. Users are
-    the federated ones (all, without a column ``group``) with at least ``min_examples`` rows, the first ``users`` by id.
+    the federated ones (all, without a column ``group``) with at least ``min_examples`` rows, the first ``users`` by id
+    after ``skip``.
     Background: the users of group background, else ``background_users`` of the remaining ones, most rows first. A
     vocabulary is built from public text only: from the background, or from the text of another folder, ``public_text``.
     """
@@ -42,6 +43,7 @@ class Folder(TextSource):
     name: Literal["folder"] = "folder"
     path: str
     users: int | None = Field(default=None, ge=1)
+    skip: int = Field(default=0, ge=0)
     min_examples: int = Field(default=3, ge=3)
     background_users: int = Field(default=300, ge=0)
     public_text: str | None = None
@@ -72,9 +74,11 @@ class Folder(TextSource):
     def _choose(self, table: Table, rows: Rows) -> tuple[list[int], list[int]]:
         federated, public = in_group(table, rows, "federated"), in_group(table, rows, "background")
         fitting = [user for user in federated if len(rows[user]) >= self.min_examples]
-        require(fitting, self.users or 1, table, "ask for fewer users or bring more examples per user (3 or more)")
+        skipped, fitting = fitting[: self.skip], fitting[self.skip :]
+        remedy = "ask for fewer users, skip fewer or bring more examples per user (3 or more)"
+        require(fitting, self.users or 1, table, remedy)
         chosen = fitting[: self.users]
-        others = public or [user for user in rows if user not in set(chosen)]
+        others = public or [user for user in rows if user not in {*skipped, *chosen}]
         return chosen, sorted(others, key=lambda user: (-len(rows[user]), user))[: self.background_users]
 
     def _load_text(

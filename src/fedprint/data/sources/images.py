@@ -35,13 +35,14 @@ class TableSource(Component):
 class MnistWriters(TableSource):
     """All of MNIST by writer. ``t`` is the position on the writer's form; attribute ``series``: 0 census, 1 students.
 
-    ``users`` of the writers with at least ``min_examples`` digits: by ``selection`` those with most digits (ties by
-    id), those with the lowest ids, or random ones. Background: of the other writers, the ``background_users`` with most
-    digits after ``background_skip``.
+    ``users`` of the writers with at least ``min_examples`` digits, after the ``skip`` with most digits (ties by id): by
+    ``selection`` those with most digits, those with the lowest ids, or random ones. Background: of the remaining
+    writers, the ``background_users`` with most digits after ``background_skip``.
     """
 
     name: Literal["mnist_writers"] = "mnist_writers"
     users: int = Field(default=100, ge=1)
+    skip: int = Field(default=0, ge=0)
     selection: Selection = "most_examples"
     min_examples: int = Field(default=3, ge=3)
     background_users: int = Field(default=300, ge=0)
@@ -53,9 +54,11 @@ class MnistWriters(TableSource):
         rows = rows_by_user(table)
         ranked = most_first(rows, rows)
         fitting = [user for user in ranked if len(rows[user]) >= self.min_examples]
-        require(fitting, self.users, table, "ask for fewer users or lower min_examples")
+        skipped, fitting = fitting[: self.skip], fitting[self.skip :]
+        require(fitting, self.users, table, "ask for fewer users, skip fewer or lower min_examples")
         chosen = select(fitting, self.users, self.selection, seed)
-        others = [user for user in ranked if user not in set(chosen)][self.background_skip :][: self.background_users]
+        taken = {*skipped, *chosen}
+        others = [user for user in ranked if user not in taken][self.background_skip :][: self.background_users]
         series = {"series": (table.columns["series"] > 1).astype(np.int64)} if "series" in table.columns else {}
         users = image_users(table, rows, chosen, series)
         return image_dataset(table, users, image_users(table, rows, others, series))
@@ -64,12 +67,13 @@ class MnistWriters(TableSource):
 class AhcdWriters(TableSource):
     """Arabic letters: 28 letters, each written ten times by each of 60 writers; ``t`` is the repetition.
 
-    Users are the first ``users`` writers by id. The background are the first ``background_users`` of the others, or all
-    of them.
+    Users are the first ``users`` writers by id after ``skip``. The background are the first ``background_users`` of
+    those after them, or all of these.
     """
 
     name: Literal["ahcd_writers"] = "ahcd_writers"
     users: int = Field(default=60, ge=1)
+    skip: int = Field(default=0, ge=0)
     background_users: int | None = Field(default=None, ge=0)
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
@@ -77,8 +81,8 @@ class AhcdWriters(TableSource):
         table = validate(find_folder(self.name, data_dir))
         timed = with_order(table, "repetition")
         rows = rows_by_user(timed)
-        require(list(rows), self.users, table, "ask for fewer users")
-        chosen = list(rows)
+        chosen = list(rows)[self.skip :]
+        require(chosen, self.users, table, "ask for fewer users, or skip fewer")
         users = image_users(timed, rows, chosen[: self.users])
         others = chosen[self.users :][: self.background_users]
         return image_dataset(timed, users, image_users(timed, rows, others))

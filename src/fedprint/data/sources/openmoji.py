@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,8 +26,9 @@ class OpenMoji(TableSource):
     """Drawings of one emoji set by designer, with label, time, album and caption; a stand-in for photo collections.
 
     Users: designers with at least ``min_examples`` drawings, most drawings first (ties by id), the first ``users`` of
-    them or all; background: every other designer, or the ``background_users`` of them with most drawings. ``skintone``
-    none leaves out the skin-tone variants, near duplicates of one another that a random split would put on both sides.
+    them after ``skip``, or all; background: every other designer, or the ``background_users`` of them with most
+    drawings. ``skintone`` none leaves out the skin-tone variants, near duplicates of one another that a random split
+    would put on both sides.
     ``target``: the drawing's tags (multi-label) that are on at least ``min_share`` of the users' drawings, or its group
     (single-label, 12 classes). ``size`` 32 averages 2 x 2 pixels.
 
@@ -40,6 +41,7 @@ class OpenMoji(TableSource):
 
     name: Literal["openmoji"] = "openmoji"
     users: int | None = Field(default=None, ge=1)
+    skip: int = Field(default=0, ge=0)
     min_examples: int = Field(default=20, ge=3)
     background_users: int | None = Field(default=None, ge=0)
     skintone: Literal["none", "all"] = "none"
@@ -53,18 +55,19 @@ class OpenMoji(TableSource):
         table = self._drawings(whole)
         rows = rows_by_user(table)
         fitting = [user for user in most_first(rows, rows) if len(rows[user]) >= self.min_examples]
-        require(fitting, self.users or 1, table, "ask for fewer users or lower min_examples")
+        skipped, fitting = fitting[: self.skip], fitting[self.skip :]
+        require(fitting, self.users or 1, table, "ask for fewer users, skip fewer or lower min_examples")
         chosen = fitting[: self.users]
         table, names = self._labelled(table, np.concatenate([rows[user] for user in chosen]))
         attributes = {"group": favourite_groups(table, rows), "tone": tones(whole)}
         people = _with_attributes(image_users(table, rows, list(rows)), attributes)
-        others = self._others(rows, chosen)
+        others = self._others(rows, {*skipped, *chosen})
         dataset = image_dataset(table, tuple(people[user] for user in chosen), tuple(people[user] for user in others))
         return replace(dataset, class_names=names)
 
-    def _others(self, rows: Rows, chosen: Sequence[int]) -> list[int]:
+    def _others(self, rows: Rows, taken: Collection[int]) -> list[int]:
         """Return the designers of the background by id."""
-        others = [user for user in most_first(rows, rows) if user not in set(chosen)]
+        others = [user for user in most_first(rows, rows) if user not in taken]
         return sorted(others[: self.background_users])
 
     def _drawings(self, table: Table) -> Table:

@@ -52,15 +52,17 @@ class ReviewSource(Component):
 class RateBeer(ReviewSource):
     """Beer reviews by author; ``t`` is the order of writing, every review an album of its own.
 
-    The ``users`` federated reviewers with most reviews (ties by id), with ``english_only`` those who write English. The
-    site's scores of .5 to 5 are mapped linearly to the papers' [1, 5]: an error there counts 8/9 here. The vocabulary
-    comes from all background reviewers; the ``background_users`` with most reviews are the background. Attribute
+    The ``users`` federated reviewers with most reviews (ties by id) after ``skip``, with ``english_only`` those who
+    write English. The site's scores of .5 to 5 are mapped linearly to the papers' [1, 5]: an error there counts 8/9
+    here. The vocabulary comes from all background reviewers; the ``background_users`` with most reviews are the
+    background. Attribute
     ``style``: the style that a user reviewed most, as its rank (0..) among the ``styles`` styles that the users review
     most, or ``styles`` for any other.
     """
 
     name: Literal["ratebeer"] = "ratebeer"
     users: int = Field(default=118, ge=1)
+    skip: int = Field(default=0, ge=0)
     english_only: bool = False
     background_users: int = Field(default=300, ge=0)
     styles: int = Field(default=4, ge=1)
@@ -74,8 +76,8 @@ class RateBeer(ReviewSource):
         table = rescaled(validate(find_folder(self.name, data_dir)), (0.5, 5.0))
         rows = self._speakers(table, rows_by_user(table))
         ranked, public = (most_first(rows, in_group(table, rows, group)) for group in ("federated", "background"))
-        fitting = [user for user in ranked if len(rows[user]) >= 3]
-        require(fitting, self.users, table, "ask for fewer users")
+        fitting = [user for user in ranked if len(rows[user]) >= 3][self.skip :]
+        require(fitting, self.users, table, "ask for fewer users, or skip fewer")
         chosen = fitting[: self.users]
         dataset = self.encode(table, rows, chosen, public[: self.background_users], public)
         style = favourites(table.columns["style"], rows, chosen, self.styles)

@@ -47,7 +47,7 @@ class TextSource(Component):
 
 
 class Blog(TextSource):
-    """The first ``users`` federated bloggers by id; ``t`` is the date of the post, ``album`` the post.
+    """The first ``users`` federated bloggers by id after ``skip``; ``t`` is the date of the post, ``album`` the post.
 
     Reads ``<data_dir>/blog`` in fedprint's format, or the corpus's own XML files when there is no ``blog.json``; of
     those, adults with at least ``min_posts`` posts. The vocabulary comes from all background bloggers, the first
@@ -56,6 +56,7 @@ class Blog(TextSource):
 
     name: Literal["blog"] = "blog"
     users: int = Field(default=60, ge=1)
+    skip: int = Field(default=0, ge=0)
     background_users: int = Field(default=60, ge=0)
     min_posts: int = Field(default=60, ge=1)
 
@@ -69,8 +70,8 @@ class Blog(TextSource):
         folder = find_folder(self.name, data_dir)
         table = read_blog_files(folder, self.min_posts) if _has_xml(folder) else validate(folder)
         rows = rows_by_user(table)
-        federated, public = in_group(table, rows, "federated"), in_group(table, rows, "background")
-        require(federated, self.users, table, "ask for fewer users or lower min_posts")
+        federated, public = in_group(table, rows, "federated")[self.skip :], in_group(table, rows, "background")
+        require(federated, self.users, table, "ask for fewer users, skip fewer or lower min_posts")
         require(public, 1, table, "the vocabulary needs users whose group is background")
         words = build_vocabulary(texts_of(table, rows, public), self.vocabulary)
         users = self.encode(table, rows, federated[: self.users], words)

@@ -23,7 +23,6 @@ from fedprint.lab.tracking.runs import DataUse, Point, Run, RunHead, open_run
 from fedprint.lab.versions.dvc_yaml import Plot
 from fedprint.tuning.score import Finished
 from fedprint.tuning.worker import StudyPlan
-from fedprint.types import Linkage
 
 TRIALS, POINTS = "fedprint studies", "fedprint study points"
 """MLflow's experiments: a run per trial, and a run per point behind them."""
@@ -54,7 +53,7 @@ class StudyKind(OnOneSource):
             done=tuned.done,
             data=(data_use(read_json(tuned.done[0].outputs[STAGE] / "details.json")),),
             plots=(_operating_points(tuned),),
-            compared=("utility", "ap_update", "ap_device"),
+            compared=("utility", "ap_update", "ap_linked"),
         )
 
     def costs(self, config: Study, device: str) -> Costs:
@@ -73,7 +72,7 @@ class StudyKind(OnOneSource):
 def log_trial(root: Path, study: Study, plan: StudyPlan, trial: Finished) -> None:
     """Track a trial; one that is measured again, for a worker that was killed, has the same run."""
     with open_run(root, trial_head(study, plan, trial), computes=False) as run:
-        run.log_metrics(_numbers(trial, study.settings.ceiling.linkage))
+        run.log_metrics(_numbers(trial))
 
 
 def trial_head(study: Study, plan: StudyPlan, trial: Finished) -> RunHead:
@@ -96,11 +95,10 @@ def trial_head(study: Study, plan: StudyPlan, trial: Finished) -> RunHead:
     )
 
 
-def _numbers(trial: Finished, linkage: Linkage) -> list[Point]:
-    """Return the numbers of a trial; AP of the kind that the ceiling is about is the strongest of any attack."""
+def _numbers(trial: Finished) -> list[Point]:
+    """Return the numbers of a trial: the AP of the better adversary from one update, and the one under the ceiling."""
     known = {name: value for name, value in trial.details.items() if name.startswith("ap_")}
-    linked = known.pop("ap_linked", None)
-    ap = {"ap_update": max(known.values(), default=None), "ap_device": linked, f"ap_{linkage}": trial.attack_ap}
+    ap = {"ap_update": max(known.values(), default=None), "ap_linked": trial.attack_ap}
     numbers = {"utility": trial.utility, **ap, "attack/ceiling": trial.ceiling}
     numbers |= {"attack/excess_over_ceiling": trial.excess, **{f"attack/{name}": ap for name, ap in known.items()}}
     named = {f"utility/{name}": value for name, value in trial.details.items() if not name.startswith("ap_")}
@@ -109,16 +107,18 @@ def _numbers(trial: Finished, linkage: Linkage) -> list[Point]:
 
 def _headline(tuned: Tuned) -> Iterator[tuple[str, float]]:
     for point in tuned.operating_points:
-        numbers = {"utility": point.utility, "ap_update": point.attack_ap, "ap_device": point.linked_ap}
+        shown = point.confirmation or point
+        numbers = {"utility": shown.utility, "ap_update": shown.attack_ap, "ap_linked": shown.linked_ap}
         yield f"{point.strategy}/feasible", float(point.feasible)
         yield from ((f"{point.strategy}/{name}", value) for name, value in numbers.items() if value is not None)
 
 
 def _operating_points(tuned: Tuned) -> Drawn:
     """Return the operating points: AP and utility, on fresh seeds."""
+    shown = [point.confirmation or point for point in tuned.operating_points]
     rows = [
-        {"strategy": point.strategy, "ap": point.judged_ap, "utility": point.utility, "ceiling": point.ceiling}
-        for point in tuned.operating_points
+        {"strategy": point.strategy, "ap": point.linked_ap, "utility": point.utility, "ceiling": point.ceiling}
+        for point in shown
         if point.utility is not None
     ]
     title = "Utility, normalised to no defence, by the AP that the ceiling is about"

@@ -16,6 +16,8 @@ from fedprint.tuning.space import Strategy, Values
 from fedprint.types import FedprintError
 
 UNDEFENDED = "no defence"
+CONFIRMATION = "confirmation"
+"""Ends the label of a job with confirmation users."""
 
 
 class CutShort(RuntimeError):
@@ -50,17 +52,18 @@ class Points:
             raise FedprintError(error.reason) from None
 
 
-def job_of(study: Study, strategy: Strategy | None, values: Values, seed: int) -> Job:
-    """Return the job of a point of a study; equal ones have equal labels."""
+def job_of(study: Study, strategy: Strategy | None, values: Values, seed: int, *, confirm: bool = False) -> Job:
+    """Return the job of a point of a study, where asked of confirmation users; equal ones have equal labels."""
     if strategy is None:
         varies: dict[str, float | str] = {"strategy": UNDEFENDED}
-        config, label = study.undefended(seed), UNDEFENDED
+        config, label = study.undefended(seed, confirm=confirm), UNDEFENDED
     else:
         rounded = strategy.rounded(values)
         varies = {"strategy": strategy.name, **rounded}
-        config = study.defended(strategy, values, seed)
+        config = study.defended(strategy, values, seed, confirm=confirm)
         label = " ".join([strategy.name, *(f"{name}={value:g}" for name, value in rounded.items())])
-    return point_job(config, study.settings.prior, seed, label=f"{label} seed {seed}", varies=varies)
+    whom = f" {CONFIRMATION}" if confirm else ""
+    return point_job(config, study.settings.prior, seed, label=f"{label} seed {seed}{whom}", varies=varies)
 
 
 def spread_jobs(study: Study) -> tuple[list[Job], list[tuple[str, Job]]]:

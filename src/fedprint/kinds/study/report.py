@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from fedprint.evaluation.planes import strongest_row
 from fedprint.evaluation.rows import Row, read_measurements, write_measurements
 from fedprint.kinds.federation.points import STAGE
 from fedprint.kinds.study.config import Ceiling
-from fedprint.kinds.study.search import Tuned, ceiling_of
+from fedprint.kinds.study.points import CONFIRMATION
+from fedprint.kinds.study.search import Tuned, ceiling_of, judged
 from fedprint.lab.tracking.origin import flat
-from fedprint.reports.pages.study import LINKED, StudyHead, write_study
+from fedprint.reports.pages.study import StudyHead, linked_words, write_study
 
 
 def publish(tuned: Tuned, out: Path) -> None:
@@ -30,11 +30,12 @@ def publish(tuned: Tuned, out: Path) -> None:
 def rows_of(tuned: Tuned) -> Iterator[Row]:
     """Yield all measurements on fresh seeds: without a defence, and of every candidate, with its parameters."""
     for done in sorted(tuned.done, key=lambda done: done.job.label):
-        if done.job.seed in tuned.study.settings.fresh_seeds:
+        if tuned.study.is_fresh(done.job.seed):
             varies = {key: value for key, value in done.job.varies.items() if key != "strategy"}
             described = {
                 "strategy": done.job.varies["strategy"],
                 "parameters": ", ".join(f"{k}={v:g}" for k, v in varies.items()),
+                "users": CONFIRMATION if done.job.label.endswith(CONFIRMATION) else None,
             }
             for row in read_measurements(done.outputs[STAGE] / "rows.jsonl"):
                 yield {**row, "experiment": tuned.study.name, **described}
@@ -60,7 +61,9 @@ def head_of(tuned: Tuned) -> StudyHead:
         utility_metric=plain[0].utility.metric,
         undefended_utility=fmean(point.utility.value for point in plain),
         undefended_ap=fmean(point.strongest.value for point in plain),
-        undefended_linked_ap=linked["value"] if (linked := strongest_row(plain, "device")) else None,
+        undefended_linked_ap=fmean(judged(study, point).value for point in plain),
+        updates=settings.ceiling.updates,
+        confirmed=study.confirmation is not None,
         seeds=settings.seeds,
         margin_seeds=settings.margin_seeds,
         fresh_seeds=settings.fresh_seeds,
@@ -73,4 +76,4 @@ def head_of(tuned: Tuned) -> StudyHead:
 def ceiling_text(ceiling: Ceiling) -> str:
     """Return the ceiling in words, with the AP that it limits."""
     level = f"AP {100 * ceiling.ap:g} %" if ceiling.ap is not None else f"{ceiling.times_chance:g} times chance"
-    return f"{level}, {LINKED[ceiling.linkage]}"
+    return f"{level}, {linked_words(ceiling.updates)}"

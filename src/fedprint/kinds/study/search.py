@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from statistics import fmean
 
 import torch
 
+from fedprint.evaluation.planes import strongest_row
 from fedprint.evaluation.tradeoff import AttackNumber, Point, normalised_utility
 from fedprint.kinds.federation.points import code_of_points
 from fedprint.kinds.study.config import Study
@@ -20,7 +22,7 @@ from fedprint.lab.keys import digest_of
 from fedprint.lab.progress import Board
 from fedprint.lab.runner import Done, Lab
 from fedprint.tuning.result import OperatingPoint, SearchResult, operating_point, unmeasured_point
-from fedprint.tuning.score import ROUNDS, Finished, Score, margin_of, ranked
+from fedprint.tuning.score import ROUNDS, Finished, Score, margin_of, next_candidate, ranked
 from fedprint.tuning.space import Strategy, Values
 from fedprint.tuning.storage import open_storage, open_study
 from fedprint.tuning.worker import Budget, OnTrial, StudyPlan, Task, finished, records, recover, work
@@ -67,9 +69,6 @@ def score_of(study: Study, points: Sequence[Point], undefended: Mapping[int, Poi
     details = {f"ap_{name}": fmean(point.attack(name).value for point in points) for name in adversaries}
     if rounds := [count for point in points if (count := _rounds_of(point))]:
         details[ROUNDS] = fmean(rounds)
-    linked = [number.value for point in points if (number := point.strongest_by("device")) is not None]
-    if len(linked) == len(points):
-        details["ap_linked"] = fmean(linked)
     return Score(
         utility=fmean(normalised_utility(point, undefended[point.seed]) for point in points),
         attack_ap=fmean(judged(study, point).value for point in points),
@@ -84,14 +83,17 @@ def _rounds_of(point: Point) -> int:
 
 
 def judged(study: Study, point: Point) -> AttackNumber:
-    """Return the AP that the ceiling limits: the strongest adversary's, from single updates or from linked ones.
+    """Return the AP that the ceiling limits: the strongest adversary's over so many linked updates.
 
     Raises FedprintError where it was not measured.
     """
-    linkage = study.settings.ceiling.linkage
-    strongest = point.strongest_by(linkage)
+    updates = study.settings.ceiling.updates
+    strongest = point.strongest_over(updates)
     if strongest is None:
-        raise FedprintError(f"point {point.key}: no AP of linkage '{linkage}' was measured; choose another for ceiling")
+        raise FedprintError(
+            f"point {point.key}: most devices sent fewer than the {updates} updates of ceiling.updates; raise "
+            "federation.rounds or federation.fraction, or lower ceiling.updates"
+        )
     return strongest
 
 
@@ -124,23 +126,31 @@ def tune(study: Study, lab: Lab, on_trial: OnTrial = lambda plan, trial: None) -
 
 
 def measure_spread(study: Study, points: Points) -> tuple[dict[int, Point], dict[str, float]]:
-    """Return the undefended points by seed, and each strategy's margin from the AP at its centre over repeat seeds.
+    """Return the undefended points by seed, and each strategy's margin from the AP at its centre.
 
-    Where the centre diverges on all but one seed, the undefended AP takes its place.
+    Its seeds are taken in groups as large as that of a result. Where the centre diverges on every seed, the undefended
+    AP takes its place.
     """
     plain, centres = spread_jobs(study)
     measured = points.run([*plain, *(job for _, job in centres)], title=f"{study.name}: spread")
     undefended = {job.seed: _known(point) for job, point in zip(plain, measured[: len(plain)], strict=True)}
-    repeats: dict[str, list[float]] = {strategy.name: [] for strategy in study.settings.strategies}
+    repeats: dict[str, list[Point]] = {strategy.name: [] for strategy in study.settings.strategies}
     for (name, _), point in zip(centres, measured[len(plain) :], strict=True):
         if isinstance(point, Point):
-            repeats[name].append(judged(study, point).value)
-    instead = [judged(study, point).value for point in undefended.values()]
+            repeats[name].append(point)
     ceiling = ceiling_of(study, [*undefended.values()])
-    sizes = len(study.settings.seeds), len(study.settings.fresh_seeds)
     return undefended, {
-        name: margin_of(values if len(values) > 1 else instead, ceiling, *sizes) for name, values in repeats.items()
+        name: margin_of(_intervals(study, points or [*undefended.values()]), ceiling)
+        for name, points in repeats.items()
     }
+
+
+def _intervals(study: Study, points: Sequence[Point]) -> list[tuple[float, float]]:
+    """Return the judged AP and its interval's upper end over groups of seeds; what no group needs is left out."""
+    size = min(len(study.settings.fresh_seeds), len(points))
+    groups = [points[start : start + size] for start in range(0, len(points) - size + 1, size)]
+    rows = [strongest_row(group, study.settings.ceiling.updates) for group in groups]
+    return [(row["value"], row["hi"]) for row in rows if row is not None]
 
 
 def make_plans(lab: Lab, study: Study, margins: Mapping[str, float], deadline: float = float("inf")) -> list[StudyPlan]:
@@ -247,56 +257,102 @@ def searched(plan: StudyPlan) -> SearchResult:
 def measure_afresh(
     study: Study, searches: Sequence[SearchResult], undefended: Mapping[int, Point], points: Points
 ) -> list[OperatingPoint]:
-    """Measure each strategy's candidates on fresh seeds until one keeps below the ceiling.
+    """Measure each strategy's candidates on fresh seeds, each on new ones, until one keeps below the ceiling.
 
-    Candidates are the feasible trials by utility; if there are none, the nearest alone. When none keeps below, the
-    one that breaks the ceiling least is the result.
+    The order is that of :func:`~fedprint.tuning.score.next_candidate`. The one that keeps below is measured once with
+    confirmation users. Where none does, the one that breaks the ceiling least is the result.
     """
-    chosen = {s.strategy: ranked(s.trials) for s in searches}
-    chosen = {
-        name: trials[: study.settings.candidates if trials and trials[0].feasible else 1]
-        for name, trials in chosen.items()
+    tried: dict[str, list[Tried]] = {search.strategy: [] for search in searches}
+    for turn in count():
+        asked = [(search, _next(search, tried[search.strategy])) for search in searches]
+        pending = [(search, trial) for search, trial in asked if trial is not None]
+        if not pending:
+            break
+        for (search, trial), point in zip(pending, _measured(study, pending, turn, undefended, points), strict=True):
+            tried[search.strategy].append((trial, point))
+    ceiling = ceiling_of(study, [undefended[seed] for seed in study.settings.fresh_seeds])
+    found = [
+        _best([point for _, point in tried[search.strategy] if point is not None])
+        or unmeasured_point(search, study.fresh(0), [trial for trial, _ in tried[search.strategy]], ceiling,
+                            study.settings.ceiling.updates)
+        for search in searches
+    ]  # fmt: skip
+    return _confirmed(study, searches, found, points)
+
+
+Tried = tuple[Finished, OperatingPoint | None]
+"""A candidate and what fresh seeds showed, None where training diverged on one of them."""
+
+
+def _next(search: SearchResult, tried: Sequence[Tried]) -> Finished | None:
+    excesses = [(trial, None if point is None else point.excess) for trial, point in tried]
+    return next_candidate(search.trials, excesses)
+
+
+def _measured(
+    study: Study,
+    candidates: Sequence[tuple[SearchResult, Finished]],
+    turn: int,
+    undefended: Mapping[int, Point],
+    points: Points,
+    *,
+    confirm: bool = False,
+) -> list[OperatingPoint | None]:
+    """Return each candidate's result on the fresh seeds of a turn, None where one of them could not be measured."""
+    strategies = {strategy.name: strategy for strategy in study.settings.strategies}
+    seeds = study.fresh(turn)
+    plain = [job_of(study, None, {}, seed, confirm=confirm) for seed in seeds if confirm or seed not in undefended]
+    jobs = [
+        job_of(study, strategies[search.strategy], trial.values, seed, confirm=confirm)
+        for search, trial in candidates
+        for seed in seeds
+    ]
+    title = f"{study.name}: {'confirmation users' if confirm else 'fresh seeds'}"
+    measured = points.run([*plain, *jobs], title=title)
+    beside = ({} if confirm else dict(undefended)) | {
+        job.seed: _known(point) for job, point in zip(plain, measured, strict=False)
     }
-    measured: dict[str, list[OperatingPoint]] = {name: [] for name in chosen}
-    linkage = study.settings.ceiling.linkage
-    for rank in range(study.settings.candidates):
-        pending = [s for s in searches if len(chosen[s.strategy]) > rank and not _settled(measured[s.strategy])]
-        batches = _measure_candidates(study, [(s, chosen[s.strategy][rank]) for s in pending], points)
-        for one, batch in zip(pending, batches, strict=True):
-            if batch:
-                ceiling = ceiling_of(study, batch)
-                made = operating_point(one, chosen[one.strategy][rank], batch, undefended, ceiling, linkage)
-                measured[one.strategy].append(replace(made, measured=rank + 1))
-    seeds = study.settings.fresh_seeds
-    ceiling = ceiling_of(study, [undefended[seed] for seed in seeds])
+    batches = [measured[start : start + len(seeds)] for start in range(len(plain), len(measured), len(seeds))]
     return [
-        _best(measured[s.strategy]) or unmeasured_point(s, seeds, chosen[s.strategy], ceiling, linkage)
-        for s in searches
+        _operating_point(study, search, trial, batch, beside, turn)
+        for (search, trial), batch in zip(candidates, batches, strict=True)
     ]
 
 
-def _measure_candidates(
-    study: Study, candidates: Sequence[tuple[SearchResult, Finished]], points: Points
-) -> list[list[Point]]:
-    """Return each candidate's points on the fresh seeds, none where one of them could not be measured."""
-    strategies = {strategy.name: strategy for strategy in study.settings.strategies}
-    seeds = study.settings.fresh_seeds
-    jobs = [job_of(study, strategies[s.strategy], t.values, seed) for s, t in candidates for seed in seeds]
-    measured = points.run(jobs, title=f"{study.name}: fresh seeds")
-    batches = [measured[start : start + len(seeds)] for start in range(0, len(measured), len(seeds))]
-    whole = [[point for point in batch if isinstance(point, Point)] for batch in batches]
-    return [batch if len(batch) == len(seeds) else [] for batch in whole]
+def _operating_point(
+    study: Study,
+    search: SearchResult,
+    trial: Finished,
+    batch: Sequence[Point | FedprintError],
+    undefended: Mapping[int, Point],
+    turn: int,
+) -> OperatingPoint | None:
+    whole = [point for point in batch if isinstance(point, Point)]
+    if len(whole) < len(batch):
+        return None
+    updates = study.settings.ceiling.updates
+    made = operating_point(search, trial, whole, undefended, ceiling_of(study, whole), updates)
+    return replace(made, measured=turn + 1)
 
 
-def _settled(points: Sequence[OperatingPoint]) -> bool:
-    return any(point.feasible for point in points)
+def _confirmed(
+    study: Study, searches: Sequence[SearchResult], found: Sequence[OperatingPoint], points: Points
+) -> list[OperatingPoint]:
+    """Return the operating points; those that hold with what confirmation users show, where any are declared."""
+    if study.confirmation is None:
+        return list(found)
+    held = {point.strategy: point.trial for point in found if point.feasible}
+    asked = [(s, next(t for t in s.trials if t.number == held[s.strategy])) for s in searches if s.strategy in held]
+    results = _measured(study, asked, 0, {}, points, confirm=True) if asked else []
+    confirmed = {search.strategy: result for (search, _), result in zip(asked, results, strict=True)}
+    return [p.confirmed_by(confirmed[p.strategy]) if p.strategy in confirmed else p for p in found]
 
 
 def _best(points: Sequence[OperatingPoint]) -> OperatingPoint | None:
     """Return the feasible one, else the one nearest to the ceiling; ``measured`` counts all."""
     if not points:
         return None
-    best = min(points, key=lambda p: (not p.feasible, (p.judged_ap or 0.0) - (p.ceiling or 0.0)))
+    best = min(points, key=lambda p: (not p.feasible, p.excess or 0.0))
     return replace(best, measured=max(point.measured for point in points))
 
 

@@ -39,10 +39,11 @@ def pareto(ceiling: float, searches: Sequence[SearchResult], points: Sequence[Op
             axes.step(*zip(*best, strict=True), where="post", color=colour, lw=1.1, label=search.strategy)
     for position, search in enumerate(searches):
         for point in (point for point in points if point.strategy == search.strategy):
-            _operating_point(axes, point, *mark(position))
+            _operating_point(axes, point.confirmation or point, *mark(position))
     axes.set_ylabel("utility, normalised to no defence")
-    linked = any(point.linkage == "device" for point in points)
-    percent_axis(axes, "x", f"{'linked ' if linked else ''}AP of the strongest adversary")
+    updates = max((point.updates for point in points), default=1)
+    over = f" over {updates} linked updates" if updates > 1 else ""
+    percent_axis(axes, "x", f"AP of the strongest adversary{over}")
     shared_legend(figure, [axes])
     return finish(
         figure,
@@ -51,7 +52,8 @@ def pareto(ceiling: float, searches: Sequence[SearchResult], points: Sequence[Op
         "Look at the large points left of the dashed line: of these the highest is the strategy to use.",
         "Small: trials on the search's seeds; steps: each strategy's Pareto front among them. Large with bars: the "
         "operating points on fresh seeds with 95 % intervals over seeds and users, filled when they keep below the "
-        "ceiling (dashed).",
+        "ceiling (dashed) with their whole interval. They are of confirmation users where there are any, trials are of "
+        "development users.",
     )
 
 
@@ -86,10 +88,10 @@ def history(searches: Sequence[SearchResult]) -> Drawing:
 
 
 def _operating_point(axes: Axes, point: OperatingPoint, colour: str, marker: str) -> None:
-    ap = point.judged_ap
+    ap = point.linked_ap
     if ap is None or point.utility is None:
         return
-    (left, right), (low, high) = point.intervals[point.judged], point.intervals["utility"]
+    (left, right), (low, high) = point.intervals["linked_ap"], point.intervals["utility"]
     axes.plot([left, right], [point.utility] * 2, color=colour, lw=1.6, zorder=4)
     axes.plot([ap] * 2, [low, high], color=colour, lw=1.6, zorder=4)
     face = colour if point.feasible else PAPER

@@ -14,15 +14,14 @@ from fedprint.reports.tables.analyses import ResultTable, TableLine
 from fedprint.reports.wording import MISSING, Estimate, number, percent
 from fedprint.tuning.result import OperatingPoint, SearchResult
 
-LINKED: Mapping[str, str] = {"update": "AP of an update", "device": "linked AP"}
-"""What a ceiling is about."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class StudyHead:
     """What holds for the whole page: the data, the setting that every number is about, and how the search was set.
 
-    ``search`` are the settings that only the search has, in words; empty where it has none of its own.
+    ``search`` are the settings that only the search has, in words; empty where it has none of its own. ``updates`` is
+    the number of linked updates of the ceiling and of ``undefended_linked_ap``. ``confirmed`` says whether confirmation
+    users are declared.
     """
 
     name: str
@@ -38,7 +37,9 @@ class StudyHead:
     utility_metric: str
     undefended_utility: float
     undefended_ap: float
-    undefended_linked_ap: float | None
+    undefended_linked_ap: float
+    updates: int
+    confirmed: bool
     seeds: tuple[int, ...]
     margin_seeds: tuple[int, ...]
     fresh_seeds: tuple[int, ...]
@@ -92,19 +93,21 @@ def sentence(head: StudyHead, point: OperatingPoint) -> str:
     private = (
         f" One training: {guarantee_words(point.guarantee)}; the search is not covered." if point.guarantee else ""
     )
-    who = f"{' and '.join(head.adversaries)} adversary, view {point.view}, defended: {point.defended}"
+    shown = point.confirmation or point
+    who = f"{' and '.join(head.adversaries)} adversary, view {shown.view}, defended: {shown.defended}"
+    users = "confirmation users" if point.confirmation else "development users" if head.confirmed else "users"
+    single = "" if point.updates == 1 else f" (of an update: {_ranged(shown, 'attack_ap')})"
     return (
-        f"{point.strategy} ({parameters(point.parameters)}) keeps {100 * point.utility:.0f} % of the utility at AP "
-        f"{_ranged(point, 'attack_ap')} of an update{_linked(point)}; ceiling "
-        f"{_percent(point.ceiling)} on {LINKED[point.linkage]} ({who}; {len(point.seeds)} fresh seeds). "
-        f"{point.note}{private}"
+        f"{point.strategy} ({parameters(point.parameters)}) keeps {100 * (shown.utility or 0.0):.0f} % of the utility "
+        f"at {linked_words(point.updates)} {_ranged(shown, 'linked_ap')}, chance {_percent(shown.linked_chance)}"
+        f"{single}; ceiling {_percent(shown.ceiling)} ({who}; {shown.n_users} {users}, {len(shown.seeds)} fresh "
+        f"seeds). {point.note}{private}"
     )
 
 
-def _linked(point: OperatingPoint) -> str:
-    if point.linked_ap is None:
-        return ""
-    return f" and {_ranged(point, 'linked_ap')} (chance {_percent(point.linked_chance)}) of all updates of a device"
+def linked_words(updates: int) -> str:
+    """Return which AP is meant."""
+    return "AP of an update" if updates == 1 else f"AP over {updates} linked updates"
 
 
 def parameters(values: Mapping[str, Any]) -> str:
@@ -120,12 +123,8 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
             labels=(point.strategy, parameters(point.parameters)),
             cells=(
                 "yes" if point.feasible else "no",
-                point.view,
-                _estimate(point, "utility", point.utility),
-                _estimate(point, "attack_ap", point.attack_ap, point.chance),
-                _estimate(point, "linked_ap", point.linked_ap, point.linked_chance),
-                *(_of_adversary(point, name) for name in names),
-                f"{_percent(point.ceiling)}",
+                *_numbers(point.confirmation or point, names, head.updates),
+                *(_difference(point) if head.confirmed else ()),
                 f"{100 * point.margin:.1f} points",
                 f"{point.data_factor:.2f}",
                 f"{point.measured} of {sum(point.trials.values())} trials",
@@ -133,20 +132,46 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
         )
         for point in best_first(points)
     ]
+    linked = () if head.updates == 1 else ("AP of an update",)
     return ResultTable(
         name="operating-points",
         title="Operating points, measured on fresh seeds",
-        note="Utility is in per cent of that without a defence; AP is the strongest adversary's in each seed. "
-        "“Linked” is against an adversary who knows devices by pseudonyms that persist and reads all of their "
-        "updates. Intervals (95 %) are over seeds and users. “Below the ceiling” compares the mean with the ceiling, "
-        f"which is on {' and on '.join(dict.fromkeys(LINKED[point.linkage] for point in points))}.",
+        note="Utility is in per cent of that without a defence. AP is the strongest adversary's in each seed: the "
+        "largest of all configured attacks, and so an upper estimate. Intervals (95 %) are over seeds and users. "
+        "“Below the ceiling”: the upper end of the interval is. "
+        + ("Numbers are of confirmation users where a candidate reached them; the columns on development users show "
+           "how far theirs lie above." if head.confirmed else "No confirmation users are declared (configs/users.yaml)."),
         labels=("strategy", "parameters"),
         heads=(
-            "below the ceiling", "view", "utility", "AP of an update", "linked AP", *(f"AP, {name}" for name in names),
-            "ceiling", "margin", "data factor", "measured on fresh seeds",
+            "below the ceiling", "users", "view", "utility", linked_words(head.updates), *linked,
+            *(f"AP of an update, {name}" for name in names), "ceiling",
+            *(("utility, development", "AP, development") if head.confirmed else ()),
+            "margin", "data factor", "measured on fresh seeds",
         ),
         lines=tuple(lines),
     )  # fmt: skip
+
+
+def _numbers(point: OperatingPoint, names: Sequence[str], updates: int) -> tuple[Estimate | str | None, ...]:
+    linked = () if updates == 1 else (_estimate(point, "attack_ap", point.attack_ap, point.chance),)
+    return (
+        str(point.n_users),
+        point.view,
+        _estimate(point, "utility", point.utility),
+        _estimate(point, "linked_ap", point.linked_ap, point.linked_chance),
+        *linked,
+        *(_of_adversary(point, name) for name in names),
+        f"{_percent(point.ceiling)}",
+    )
+
+
+def _difference(point: OperatingPoint) -> tuple[str, str]:
+    """Return how far the numbers of development users lie above those of confirmation users."""
+    other = point.confirmation
+    if other is None or None in (point.utility, point.linked_ap, other.utility, other.linked_ap):
+        return MISSING, MISSING
+    gaps = (point.utility - other.utility, point.linked_ap - other.linked_ap)  # type: ignore[operator]
+    return f"{100 * gaps[0]:+.1f} points", f"{100 * gaps[1]:+.1f} points"
 
 
 def importances_table(searches: Sequence[SearchResult]) -> ResultTable:

@@ -114,11 +114,20 @@ def study_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     """Return the operating point of every strategy, and why one does not keep below the ceiling."""
     points = json.loads((folder / "operating_points.json").read_text(encoding="utf-8"))
     notes = [f"{point['strategy']}: {point['note']}" for point in points if not point["feasible"]]
-    columns = ("strategy", "parameters", "below the ceiling", "utility", "AP, %", "linked AP, %", "ceiling, %")
+    columns = (
+        "strategy",
+        "parameters",
+        "below the ceiling",
+        "utility",
+        "AP of an update, %",
+        "AP judged, %",
+        "ceiling, %",
+    )
     table = _table(folder, summary, [f"ceiling: {summary['ceiling']}", *notes], columns)
     for point in points:
-        utility = MISSING if point["utility"] is None else f"{point['utility']:.3f}"
-        shares = [point[name] for name in ("attack_ap", "linked_ap", "ceiling")]
+        shown = point["confirmation"] or point
+        utility = MISSING if shown["utility"] is None else f"{shown['utility']:.3f}"
+        shares = [shown[name] for name in ("attack_ap", "linked_ap", "ceiling")]
         cells = [utility, *(MISSING if share is None else f"{100 * share:.1f}" for share in shares)]
         settings = ", ".join(f"{name} = {value:.4g}" for name, value in point["parameters"].items()) or MISSING
         table.add_row(escape(point["strategy"]), escape(settings), "yes" if point["feasible"] else "no", *cells)
