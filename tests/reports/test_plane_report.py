@@ -15,8 +15,8 @@ from fedprint.reports.claims.plane import judge_plane
 from fedprint.reports.figures.plane import COLOURS, look
 from fedprint.reports.numbers.plane import Entry, front, measured, overhead
 from fedprint.reports.pages.plane.choices import choices_table
-from fedprint.reports.pages.plane.linked import linked_drawings, linked_table
-from fedprint.reports.pages.plane.page import PlaneHead, central_words, front_words, plane_tables, write_plane
+from fedprint.reports.pages.plane.linked import effort_table, linked_drawings, linked_table
+from fedprint.reports.pages.plane.page import PlaneHead, central_words, front_words, plane_tables, verdict, write_plane
 from fedprint.reports.pages.plane.privacy import privacy_rows
 from fedprint.reports.pages.plane.utility import utility_table
 from fedprint.reports.pages.terminal import summary_table
@@ -217,14 +217,38 @@ def _linked(found: Entry, at_thirty: float) -> Entry:
 
 def test_linked_updates_are_an_axis_of_the_plane() -> None:
     swept = [_linked(ENTRIES[0], 0.9), _linked(ENTRIES[3], 0.8), _linked(ENTRIES[1], 0.3), ENTRIES[-1]]
-    table = linked_table(swept)
+    table = linked_table(swept, "adaptive")
     assert table is not None and table.heads == ("chosen: 1", "chosen: 30", "any attack: 1", "any attack: 30")
     by_name = {line.labels: line.cells for line in table.lines}
     _, chosen, _, largest = by_name["mm-aug", "0.5"]
     assert (chosen.value, largest.value) == (pytest.approx(0.81), pytest.approx(0.85))
-    (drawing,) = linked_drawings(swept)
+    naive = linked_table(swept, "naive")
+    assert naive is not None and naive.lines[1].cells[1].value == pytest.approx(0.8)  # type: ignore[union-attr]
+    (drawing,) = linked_drawings(swept, "adaptive")
     assert "mm-aug 0.5" in drawing.inline and "noise 0.1" not in drawing.inline, "noise costs too much utility"
-    assert linked_table(ENTRIES) is None and linked_drawings(ENTRIES) == []
+    assert linked_table(ENTRIES, "adaptive") is None and linked_drawings(ENTRIES, "adaptive") == []
+    said = verdict(replace(HEAD, users="confirmation"), swept)
+    assert "over 30 linked updates (any attack: 95.0 %" in said[0] and "20 confirmation users, 3 seeds" in said[0]
+
+
+def test_an_ap_that_the_last_doubling_of_effort_raised_is_a_lower_bound() -> None:
+    def gained(found: Entry, gain: float) -> Entry:
+        def of(point: Point) -> Point:
+            like = {**point.rows[1], "analysis": "effort", "metric": "ap_difference", "selected": True}
+            rows = [{**like, "linkage": linkage, "value": gain, "lo": gain - 0.01, "hi": gain + 0.01}
+                    for linkage in ("update", "device")]  # fmt: skip
+            return replace(point, analyses=tuple(rows))
+
+        return replace(found, points=tuple(of(point) for point in found.points))
+
+    table = effort_table([gained(ENTRIES[0], 0.002), gained(ENTRIES[3], 0.03), ENTRIES[1]])
+    assert table is not None
+    assert [(line.labels[0], line.cells[2]) for line in table.lines] == [
+        ("no defence", "settled"), ("mm-aug", "lower bound")
+    ]  # fmt: skip
+    assert table.lines[1].cells[1].value == pytest.approx(0.03)  # type: ignore[union-attr]
+    assert effort_table(ENTRIES) is None
+    assert "a lower bound by its effort" in verdict(HEAD, [ENTRIES[0], gained(ENTRIES[4], 0.03)])[1]
 
 
 def _by_user(found: Entry, *, defence: str = "noise", strength: float | None = None) -> Entry:

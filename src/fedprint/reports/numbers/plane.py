@@ -8,6 +8,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from fedprint.attacks.choices import HEADLINE
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.planes import (
     BEST,
@@ -27,6 +28,8 @@ from fedprint.reports.numbers.evaluations import CHOSEN
 from fedprint.reports.wording import MISSING
 
 NO_DEFENCE = "no defence"
+KEPT = (None, "linked", "effort")
+"""Analyses whose rows a sweep keeps beside those of no analysis."""
 POOLED_METRICS = ("ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5", "tpr_1", "tpr_01")
 
 
@@ -156,17 +159,17 @@ def overhead(entry: Entry, plain: Entry) -> dict[str, float | None]:
 
 
 def headline(entry: Entry, plain: Entry) -> dict[str, float]:
-    """Return the few numbers of an entry that a tracking page compares; ``ap`` is of the best chosen attack."""
+    """Return the few numbers of an entry that a tracking page compares; ``ap`` is the headline's adversary's."""
     if not entry.points:
         return {}
-    attack, costs = entry.attack(BEST), overhead(entry, plain)
+    attack, costs = entry.attack(HEADLINE), overhead(entry, plain)
     names = sorted({number.adversary for point in entry.points for number in point.attacks})
     values = {
         "utility/normalised": entry.utility(plain)["value"],
         "attack/ap": attack["value"],
         "attack/ap_lo": attack["lo"],
         "attack/ap_hi": attack["hi"],
-        "attack/ap_over_chance": entry.over_chance(BEST)["value"],
+        "attack/ap_over_chance": entry.over_chance(HEADLINE)["value"],
         **{f"attack/ap_{name}": entry.attack(name)["value"] for name in names},
         "attack/ap_any_attack": entry.attack(STRONGEST)["value"],
         **{f"overhead/{name}": value for name, value in costs.items()},
@@ -183,7 +186,7 @@ def measurement_rows(experiment: str, entries: Sequence[Entry]) -> list[Row]:
     plain = entries[0]
     rows = [row for entry in measured(entries) for row in _rows(experiment, entry, plain)]
     chosen = [{**row, "attack": CHOSEN, "layers": None} for row in rows if row.get("selected")]
-    pooled = [row for row in chosen if row["metric"] in (*POOLED_METRICS, "ap_reduction")]
+    pooled = [row for row in chosen if row["metric"] in (*POOLED_METRICS, "ap_reduction", "ap_difference")]
     pooled += [row for row in rows if row.get("attack") is None and row["training"] == "federated"]
     return rows + [row for row in pool_seeds(pooled) if row["seed"] == POOLED]
 
@@ -192,7 +195,7 @@ def _rows(experiment: str, entry: Entry, plain: Entry) -> list[Row]:
     keys = {"experiment": experiment, "strategy": entry.label, "strength": entry.strength}
     rows: list[Row] = []
     for point in entry.points:
-        own = [{**row, **keys} for row in point.rows]
+        own = [{**row, **keys} for row in (*point.rows, *point.analyses) if row.get("analysis") in KEPT]
         utility = next(row for row in own if row["attack"] is None and row["training"] == "federated")
         derived = [{**utility, **_numbers(normalised_row([point], plain.by_seed))}]
         for number in (number for number in point.attacks if number.selected):

@@ -28,6 +28,7 @@ from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.stages.attack_scores import AttackScores
 from fedprint.kinds.federation.stages.evaluate_analyses import write_analyses
 from fedprint.kinds.federation.stages.evaluate_diversity import measure_diversity
+from fedprint.kinds.federation.stages.evaluate_effort import measure_effort
 from fedprint.kinds.federation.stages.evaluate_linked import measure_linked
 from fedprint.kinds.federation.stages.evaluate_strengths import measure_strengths
 from fedprint.lab.graph import Task
@@ -60,7 +61,8 @@ def run(task: Task) -> None:
     strengths = (replace(m, keys={**condition(task), **m.keys}) for m in measure_strengths(task, attack, scores))
     moved = (replace(m, keys={**condition(task), **m.keys}) for m in measure_diversity(task))
     linked = (replace(m, keys={**condition(task), **m.keys}) for m in measure_linked(task, attacks, all_scores))
-    added = [*strengths, *_privacy(task), *moved, *_adversaries(task, attacks, all_scores), *linked]
+    effort = (replace(m, keys={**condition(task), **m.keys}) for m in measure_effort(task, attack, scores))
+    added = [*strengths, *_privacy(task), *moved, *_adversaries(task, attacks, all_scores), *linked, *effort]
     write_analyses(
         task, meta, condition(task), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, added
     )
