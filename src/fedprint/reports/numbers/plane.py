@@ -220,7 +220,7 @@ def _is_number(row: Row, adversary: str, view: str) -> bool:
 
 def _numbers(row: Row) -> dict[str, Any]:
     higher = METRICS[row["metric"]].higher_is_better
-    return {**{name: row[name] for name in NUMBERS}, "direction": f"{'higher' if higher else 'lower'} is better"}
+    return {**{name: row.get(name) for name in NUMBERS}, "direction": f"{'higher' if higher else 'lower'} is better"}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
