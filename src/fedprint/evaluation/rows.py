@@ -140,7 +140,7 @@ def _pooled(group: Sequence[Row], varying: Collection[str]) -> Row:
     mean = float(value.mean())
     info = METRICS.get(group[0]["metric"])
     low, high = (info.low, info.high) if info else (-math.inf, math.inf)
-    exact = [row.get("p_chance") for row in group]
+    exact = [float(p) for row in group if (p := row.get("p_chance")) is not None]
     chances = [row["chance"] for row in group if row.get("chance") is not None]
     return {
         **shared,
@@ -150,7 +150,7 @@ def _pooled(group: Sequence[Row], varying: Collection[str]) -> Row:
         "chance": float(np.mean(chances)) if chances else None,
         "n_questions": sum(int(row["n_questions"]) for row in group),
         "n_users": max(int(row["n_users"]) for row in group),
-        "p_chance": None if None in exact else max(exact),
+        "p_chance": max(exact) if len(exact) == len(group) else None,
         "seed": POOLED,
         "n_seeds": len(group),
     }

@@ -10,6 +10,7 @@ from typing import Union
 from fedprint.evaluation.intervals import Interval
 from fedprint.evaluation.rows import Row
 from fedprint.evaluation.significance import sides
+from fedprint.reports.wording import seed_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,13 +72,8 @@ def compared(row: Row, bound: float, *, above: bool = True) -> Comparison:
         bound=bound,
         above=above,
         n_users=int(row["n_users"]),
-        n_seeds=seeds_of(row),
+        n_seeds=seed_count(row),
     )
-
-
-def seeds_of(row: Row) -> int:
-    """Return how many seeds a row pools; the row of a single seed says nothing of it."""
-    return int(row.get("n_seeds") or 1)
 
 
 def leaves(test: Test) -> Iterator[Comparison]:

@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any, Literal
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.comparison import compared, seeds_of
+from fedprint.reports.claims.comparison import compared
 from fedprint.reports.claims.verdict import UNTESTED, Finding
 from fedprint.reports.numbers.evaluations import CONTROL, final_analyses, final_rows, prior_rank
 from fedprint.reports.numbers.paired import PAIRED
-from fedprint.reports.wording import number, shown
+from fedprint.reports.wording import number, seed_count, shown
 
 Modality = Literal["image", "language", "stars"]
 
@@ -145,5 +145,5 @@ def unpaired(a: Row, b: Row, share: float = 1.0) -> Row:
     gap = a["value"] - share * b["value"]
     below = math.hypot(a["value"] - a["lo"], share * (b["hi"] - b["value"]))
     above = math.hypot(a["hi"] - a["value"], share * (b["value"] - b["lo"]))
-    fewest = {"n_users": min(a["n_users"], b["n_users"]), "n_seeds": min(seeds_of(a), seeds_of(b))}
+    fewest = {"n_users": min(a["n_users"], b["n_users"]), "n_seeds": min(seed_count(a), seed_count(b))}
     return {**a, "value": gap, "lo": gap - below, "hi": gap + above, "chance": 0.0, **fewest}

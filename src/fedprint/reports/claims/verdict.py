@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from fedprint.evaluation.significance import ALPHA, holm
 from fedprint.reports.claims.comparison import AllOf, Test, Weight, leaves, weigh
-from fedprint.reports.wording import csv_text
+from fedprint.reports.wording import csv_text, seeds
 
 J = TypeVar("J")
 State = Literal["holds", "fails", "undecided", "untested"]
@@ -84,7 +84,7 @@ class Verdict:
         if self.n_seeds is None:
             return ""
         adjusted = "" if self.p is None else f", adjusted p {self.p:.2g}"
-        return f"n {self.n_users}, {_seeds(self.n_seeds)}{adjusted}"
+        return f"n {self.n_users}, {seeds(self.n_seeds)}{adjusted}"
 
 
 def decide(judged: Sequence[Judged]) -> list[Verdict]:
@@ -119,9 +119,9 @@ def _fewest_seeds(test: Test) -> int:
 
 def _verdict(judged: Judged, weight: Weight | None, p: float | None) -> Verdict:
     claim, test = judged.claim, judged.finding.test
-    seeds = None if test is None else _fewest_seeds(test)
+    fewest = None if test is None else _fewest_seeds(test)
     state = _state(test, weight, p)
-    too_few = seeds is not None and seeds < LEAST_SEEDS
+    too_few = fewest is not None and fewest < LEAST_SEEDS
     return Verdict(
         claim=claim.name,
         text=claim.text,
@@ -129,10 +129,10 @@ def _verdict(judged: Judged, weight: Weight | None, p: float | None) -> Verdict:
         member=judged.member,
         dataset=judged.dataset,
         state=state,
-        result=STATES[state] + (f" ({_seeds(seeds or 0)}; a verdict needs {LEAST_SEEDS})" if too_few else ""),
+        result=STATES[state] + (f" ({seeds(fewest or 0)}; a verdict needs {LEAST_SEEDS})" if too_few else ""),
         numbers=judged.finding.numbers,
         n_users=None if test is None else min(leaf.n_users for leaf in leaves(test)),
-        n_seeds=seeds,
+        n_seeds=fewest,
         p=p,
     )
 
@@ -143,10 +143,6 @@ def _state(test: Test | None, weight: Weight | None, p: float | None) -> State:
     if weight is None or p is None or p >= ALPHA:
         return "undecided"
     return "holds" if weight.holds < weight.fails else "fails"
-
-
-def _seeds(count: int) -> str:
-    return "1 seed" if count == 1 else f"{count} seeds"
 
 
 def verdict_rows(verdicts: Sequence[Verdict]) -> list[Mapping[str, Any]]:
