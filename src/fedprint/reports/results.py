@@ -61,7 +61,7 @@ class Published:
         by_seed = {row["seed"]: row for row in rows if row["seed"] != POOLED}
         if not by_seed:
             raise FedprintError(f"experiments/{self.name}/measurements.jsonl has no row with {wanted}")
-        return over_seeds([{key: by_seed[seed][key] for key in (*NUMBERS, "seed")} for seed in sorted(by_seed)])
+        return over_seeds([{key: by_seed[seed].get(key) for key in (*NUMBERS, "seed")} for seed in sorted(by_seed)])
 
     def gain(self, **where: Any) -> Row | None:
         """Return what the last doubling of effort gained on all updates of a device; None if unknown."""

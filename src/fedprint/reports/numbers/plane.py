@@ -14,7 +14,9 @@ from fedprint.evaluation.planes import (
     BEST,
     STRONGEST,
     attack_row,
+    difference_row,
     linked_row,
+    lost_row,
     normalised_row,
     number_of,
     private_rows,
@@ -106,6 +108,14 @@ class Entry:
     def less_than(self, other: Entry, name: str) -> Row | None:
         """Return the share of another entry's AP, of the same adversary, that is gone."""
         return reduction_row(self.points, other.by_seed, self.adversary(name), other.adversary(name))
+
+    def more_than(self, other: Entry, name: str) -> Row | None:
+        """Return how much more AP the same adversary has here than under another entry, paired over users."""
+        return difference_row(self.points, other.by_seed, self.adversary(name), other.adversary(name))
+
+    def lost(self, other: Entry) -> Row | None:
+        """Return how much less utility this has than another entry, paired over the test users."""
+        return lost_row(self.points, other.by_seed)
 
     def missed(self, weaker: str, stronger: str) -> Row | None:
         """Return the share of one adversary's AP that another misses, below 0 where that one has more.
@@ -213,7 +223,7 @@ def _is_number(row: Row, adversary: str, view: str) -> bool:
 
 def _numbers(row: Row) -> dict[str, Any]:
     higher = METRICS[row["metric"]].higher_is_better
-    return {**{name: row[name] for name in NUMBERS}, "direction": f"{'higher' if higher else 'lower'} is better"}
+    return {**{name: row.get(name) for name in NUMBERS}, "direction": f"{'higher' if higher else 'lower'} is better"}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

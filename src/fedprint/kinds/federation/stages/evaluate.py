@@ -170,6 +170,7 @@ def _attacks(
                 seed_for(task.seed, "interval", name, linkage),
                 confidence=evaluation.confidence,
                 resamples=evaluation.resamples,
+                permutations=evaluation.permutations,
             )
             for measurement in measured:
                 yield replace(measurement, keys=keys)
@@ -236,9 +237,9 @@ def _adversaries(
         return
     for name, attack in attacks.items():
         keys = {"analysis": "adversaries", "recipe": attack["recipe"]}
-        for measurement in _attacks(task, name, attack, all_scores[name]):
-            if measurement.keys["selected"]:
-                yield replace(measurement, keys={**measurement.keys, **keys})
+        chosen = {**attack, "attacks": {attack["selected"]: attack["attacks"][attack["selected"]]}}
+        for measurement in _attacks(task, name, chosen, all_scores[name]):
+            yield replace(measurement, keys={**measurement.keys, **keys})
 
 
 def _ap_of_users(scores: AttackScores, attack: str, options: Sequence[int]) -> dict[str, float]:
