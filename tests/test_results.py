@@ -100,6 +100,8 @@ def plane_rows() -> list[dict[str, object]]:
                 for linkage, n in [("update", 300), ("device", 10)]:
                     attack = {"metric": "ap", "linkage": linkage, "selected": True, "attack": "ridge", "n_questions": n}
                     rows.append(row(seed, adversary, *place, value=ap - less + 0.1 * (linkage == "device"), **attack))
+            effort = {"metric": "ap_difference", "linkage": "device", "selected": True, "analysis": "effort"}
+            rows.append(row(seed, "adaptive", *place, value=0.01 + 0.01 * seed, **effort))
     return rows
 
 
@@ -134,11 +136,11 @@ def test_a_plane_sets_one_update_beside_all_of_a_device(project: Path) -> None:
     assert text.startswith("before\n") and text.endswith("<!-- end -->\nafter\n") and "old" not in text
     assert "`fedprint run tiny-plane`, 2026-01-02, 600 updates of 10 users, 2 seeds" in text
     assert "AP of all 30 updates of a device" in text
-    # the better adversary of each seed: .6 and .4, noise takes .2
+    # the adaptive adversary has .6 and .3, noise takes .2; the better of both in each seed would have .1 more
     line = next(line for line in text.splitlines() if line.startswith("| noise"))
-    assert re.findall(r"([\d.]+)\u00a0% \[", line) == ["30.0", "40.0"]
+    assert re.findall(r"([\d.]+)\u00a0% \[", line) == ["25.0", "35.0", "40.0", "1.5"]
     assert "0.80×" in line and "chance 2.0" in line
-    assert "noise 0.01 leaves the least: 30.0" in written(project, "lines tiny-plane")
+    assert "noise 0.01 leaves the least: 25.0" in written(project, "lines tiny-plane")
 
 
 def test_what_is_not_published_leaves_no_number(project: Path) -> None:

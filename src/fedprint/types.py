@@ -183,7 +183,11 @@ class Ranking:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One number with its interval, chance level and counts; ``keys`` are the columns of measurements.jsonl."""
+    """One number with its interval, chance level and counts; ``keys`` are the columns of measurements.jsonl.
+
+    ``p_chance`` is the one-sided p of a permutation test against "no better than without any link to the user"
+    (evaluation/shuffled.py), None where none was made.
+    """
 
     metric: str
     unit: str
@@ -194,6 +198,7 @@ class Measurement:
     n_questions: int
     n_users: int
     keys: Mapping[str, Any] = field(default_factory=dict)
+    p_chance: float | None = None
 
 
 class Backend(Protocol):

@@ -125,6 +125,18 @@ def test_the_open_world_leaves_the_unseen_option_out_of_the_mean_ap() -> None:
     assert _one(trial, answers).value == pytest.approx(np.mean(expected), abs=1e-12)
 
 
+def test_an_ap_over_users_has_its_p_and_others_have_none() -> None:
+    answers, setting = _users(), replace(SETTING, permutations=199)
+    (named,) = judge(_trial(answers), answers, setting)
+    (blind,) = judge(_trial(answers, signal=0.0), answers, setting)
+    assert named.p_chance is not None and named.p_chance < 0.05 < (blind.p_chance or 0)
+    several = replace(_trial(answers), scores=np.stack([_scores(answers.answers, OPTIONS)] * 2))
+    assert judge(several, answers, setting)[0].p_chance == named.p_chance, "two equal trainings"
+    classes = replace(answers, users=_rng(5).choice(np.arange(30, 40), size=90))
+    assert judge(_trial(classes), classes, setting)[0].p_chance is None, "classes that users share"
+    assert judge(_trial(answers), answers, SETTING)[0].p_chance is None
+
+
 def test_unseen_users_are_detected_as_scikit_learn_measures_it() -> None:
     trial, answers = _open_world()
     unseen, scores = answers.answers == UNSEEN, trial.scores[:, 1]

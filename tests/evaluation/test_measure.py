@@ -55,6 +55,27 @@ def test_open_world_clusters_are_users_not_options() -> None:
     assert {m.n_users for m in found} == {15}
 
 
+def test_an_ap_stands_beside_what_exchanged_users_would_score() -> None:
+    found, blind = (measure_reidentification(*planted(x), planted(x)[1], 0, permutations=999) for x in (1.0, 0.0))
+    assert [m.metric for m in found if m.p_chance is not None] == ["ap"]
+    assert found[0].p_chance == 0.001 and (blind[0].p_chance or 0) > 0.05
+    assert {m.p_chance for m in by_metric(*planted(1.0)).values()} == {None}, "nothing asked for it"
+
+
+def test_clumped_updates_are_no_link_though_they_exceed_the_formula() -> None:
+    """Updates of one device resemble one another: their AP lies above chance, and no higher than without a link."""
+    truth = np.repeat(np.arange(100), 10)
+
+    def unlinked(seed: int) -> Measurement:
+        rng = np.random.default_rng(seed)
+        scores = np.repeat(rng.normal(size=(100, 100)), 10, axis=0) + 0.01 * rng.normal(size=(1000, 100))
+        return measure_reidentification(scores, truth, truth, 0, permutations=199)[0]
+
+    found = [unlinked(seed) for seed in range(8)]
+    assert np.mean([ap.value for ap in found]) > 1.3 * (found[0].chance or 1)
+    assert min(ap.p_chance or 0 for ap in found) > 0.05 / 8
+
+
 def test_the_seed_decides_the_interval_and_nothing_else() -> None:
     scores, truth = planted(1.0)
     assert by_metric(scores, truth, 1) == by_metric(scores, truth, 1)

@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 from fake_points import CHANCE, fake_point
 
-from fedprint.evaluation.planes import STRONGEST, attack_row, normalised_row, ratio_row, reduction_row
-from fedprint.evaluation.tradeoff import UtilityNumber, pareto_front, point_from_json, point_json
+from fedprint.evaluation.planes import (
+    STRONGEST,
+    attack_row,
+    difference_row,
+    lost_row,
+    normalised_row,
+    ratio_row,
+    reduction_row,
+)
+from fedprint.evaluation.tradeoff import Point, UtilityNumber, pareto_front, point_from_json, point_json
 
 PLAIN = {seed: fake_point(0.8, 0.9, seed, defence="none") for seed in range(3)}
 
@@ -57,6 +65,32 @@ def test_a_reduction_is_paired_user_by_user() -> None:
     assert row["hi"] - row["lo"] < 0.05, "users in proportion leave nothing to vary"
     without = replace(PLAIN[0], attacks=tuple(replace(number, by_user={}) for number in PLAIN[0].attacks))
     assert reduction_row([without], PLAIN) is None
+
+
+def test_a_difference_of_two_points_is_paired_user_by_user() -> None:
+    lower, higher = ([fake_point(ap, 0.8, seed) for seed in range(3)] for ap in (0.3, 0.4))
+    row = difference_row(lower, {point.seed: point for point in higher}, "naive", "naive")
+    assert row is not None and row["value"] == pytest.approx(-0.1, abs=0.01) and (row["n_users"], row["n_seeds"]) == (
+        20, 3
+    )  # fmt: skip
+    assert row["hi"] < -0.08, "each user alone has an interval as wide as that"
+    without = replace(PLAIN[0], attacks=tuple(replace(number, by_user={}) for number in PLAIN[0].attacks))
+    assert difference_row([without], PLAIN, "naive", "naive") is None
+
+
+@pytest.mark.parametrize(("metric", "lost"), [("accuracy", 0.1), ("mae", -0.1)])
+def test_lost_utility_is_paired_and_positive_where_the_other_is_better(metric: str, lost: float) -> None:
+    def of(value: float) -> Point:
+        parts = {str(user): (100 * value * (0.5 + user / 20), 100.0) for user in range(21)}
+        point = fake_point(0.3, value)
+        return replace(point, utility=replace(point.utility, metric=metric, by_user=parts))
+
+    row = lost_row([of(0.6)], {0: of(0.7)})
+    assert row is not None and row["value"] == pytest.approx(lost) and row["lo"] < lost < row["hi"]
+    assert row["hi"] - row["lo"] < 0.05 < 0.2, "users differ by a factor of three"
+    assert lost_row([fake_point(0.3, 0.6)], {0: of(0.7)}) is None
+    fewer = replace(of(0.7).utility, by_user={str(user): (1.0, 9.0) for user in range(21)})
+    assert lost_row([of(0.6)], {0: replace(of(0.7), utility=fewer)}) is None, "other test examples"
 
 
 def test_the_front_is_what_no_place_beats() -> None:

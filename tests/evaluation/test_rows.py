@@ -90,6 +90,15 @@ def test_seeds_that_disagree_widen_it_to_the_t_interval_and_no_further_than_the_
     assert pool_seeds([at(1, 0.2), at(2, 0.9)])[-1]["hi"] == 1
 
 
+def test_the_largest_p_of_the_seeds_is_that_of_all_and_old_rows_have_none() -> None:
+    ps = (0.001, 0.2, 0.01)
+    rows = [{**at(seed, 0.5), "p_chance": p} for seed, p in enumerate(ps)]
+    assert pool_seeds(rows)[-1]["p_chance"] == 0.2
+    assert pool_seeds([*rows[:2], {**rows[2], "p_chance": None}])[-1]["p_chance"] is None
+    old = [{key: value for key, value in row.items() if key != "p_chance"} for row in rows]
+    assert pool_seeds(old)[-1]["p_chance"] is None
+
+
 def test_only_rows_of_one_condition_are_pooled() -> None:
     rows = [at(1, 0.5), at(2, 0.6), at(1, 0.1, attack="svm"), at(1, 0.2, defence_params={"a": 1})]
     pooled = pool_seeds(rows)

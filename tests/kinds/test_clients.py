@@ -35,6 +35,7 @@ from fedprint.lab.graph import Task
 from fedprint.lab.runner import JobFailed, Lab
 from fedprint.lab.workers.pool import LocalPool
 from fedprint.reports.claims.clients import judge_clients
+from fedprint.reports.numbers.clients import final
 from fedprint.reports.pages.clients import write_clients
 from fedprint.reports.pages.terminal import summary_table
 from fedprint.rng import torch_rng
@@ -232,11 +233,13 @@ def test_settings_that_make_no_sense_are_one_line() -> None:
         load("clients=[8, 8]")
 
 
-def found_for(experiment: ClientsExperiment, shares: dict[str, float], n: int = 300) -> list[Hits | FedprintError]:
-    """Return hits of which every method gets its share right, the same images first; seeds differ by 2 points."""
+def found_for(
+    experiment: ClientsExperiment, shares: dict[str, float], n: int = 300, apart: float = 0.02
+) -> list[Hits | FedprintError]:
+    """Return hits of which every method gets its share right, the same images first; seeds lie ``apart``."""
 
     def hits(one: SweepSettings) -> Hits:
-        right = round(n * (shares[one.method.name] + 0.02 * one.seed))
+        right = round(n * (shares[one.method.name] + apart * one.seed))
         return np.array([1.0] * right + [0.0] * (n - right))
 
     return [hits(one) for one in experiment.federations]
@@ -330,24 +333,38 @@ def test_seeds_share_their_images_and_widen_the_interval(tmp_path: Path) -> None
 
 
 def judged(shares: dict[str, float], *assignments: str) -> dict[tuple[str, str], str]:
-    experiment = load(*assignments)
-    rows = rows_of(experiment, found_for(experiment, shares, 1000), classes=4)
+    experiment = load("seeds=[0, 1, 2]", *assignments)
+    rows = final(rows_of(experiment, found_for(experiment, shares, 4000, 0.0), classes=4))
     return {(v.claim, v.member): v.state for v in judge_clients(head_of(experiment, {}), rows)}
 
 
 def test_claims_are_judged_on_paired_differences() -> None:
     found = judged(SHARES)
-    assert found["fedavg-over-standalone", "iid"] == "holds" and found["gain-grows", "iid"] == "fails"
-    assert found["spn-over-fedavg", "iid"] == "fails" and found["collapse", "dirichlet"] == "holds"
-    assert found["spn-over-ppdl", "iid"] == "fails", "no more accurate than PPDL-0.3"
+    assert found["fedavg-over-standalone", "iid"] == "holds" and found["collapse", "dirichlet"] == "holds"
+    assert found["gain-grows", "iid"] == found["spn-over-fedavg", "iid"] == "undecided", "they are equal"
+    assert found["spn-over-ppdl", "iid"] == "undecided", "no more accurate than PPDL-0.3, more than PPDL-0.05"
     assert found["spn-over-dp", "iid"] == "holds"
     assert found["fail-at-100", "iid"] == "fails", "PPDL-0.3 is above chance"
     assert found["par-at-100", "dirichlet"] == "holds" and found["par-at-100", "iid"] == "untested"
-    apart = judged({**SHARES, "spn": 0.403, "ppdl-0.3": 0.25}, "clients=[8, 100]")
-    assert apart["spn-over-fedavg", "iid"] in ("unclear", "holds") and apart["par-at-100", "dirichlet"] == "fails"
+    apart = judged({**SHARES, "spn": 0.39, "ppdl-0.3": 0.25}, "clients=[8, 100]")
+    assert apart["spn-over-fedavg", "iid"] == "fails" and apart["par-at-100", "dirichlet"] == "fails"
     assert apart["fail-at-100", "iid"] == "holds", "both are at chance"
+    assert judged(SHARES, "seeds=[0, 1]")["fedavg-over-standalone", "iid"] == "undecided", "two seeds decide nothing"
     few = judged(SHARES, "clients=[8]")
     assert few["fail-at-100", "iid"] == few["gain-grows", "iid"] == few["par-at-100", "dirichlet"] == "untested"
+
+
+def test_methods_that_diverged_in_every_seed_failed_to_train() -> None:
+    experiment = load("seeds=[0, 1, 2]", "clients=[100]")
+    found = [
+        FedprintError("diverged") if one.method.name in ("ppdl-0.3", "dp-0.1") else hits
+        for one, hits in zip(experiment.federations, found_for(experiment, SHARES), strict=True)
+    ]
+    rows = final(rows_of(experiment, found, classes=4))
+    (verdict,) = [
+        v for v in judge_clients(head_of(experiment, {}), rows) if (v.claim, v.member) == ("fail-at-100", "iid")
+    ]
+    assert (verdict.state, verdict.n_seeds, verdict.numbers) == ("holds", 3, "ppdl-0.3 diverged, dp-0.1 diverged")
 
 
 def test_a_dry_run_measures_a_little(data_dir: Path) -> None:

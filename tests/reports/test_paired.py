@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from report_cases import write_evaluations
 
+from fedprint.reports.claims.comparison import weigh
 from fedprint.reports.claims.evidence import Evidence, larger
+from fedprint.reports.claims.verdict import Finding
 from fedprint.reports.numbers.evaluations import Evaluation, read_evaluations
 from fedprint.reports.numbers.paired import paired_rows
 
@@ -82,10 +84,19 @@ def test_a_claim_uses_the_paired_difference(evaluations: list[Evaluation]) -> No
     wide = {"metric": "ap", "unit": "fraction", "chance": 0.02, "prior": "random", "n_questions": 9, "n_users": 9}
     mlp = {**wide, "attack": "mlp", "value": 0.5, "lo": 0.4, "hi": 0.6}
     knn = {**wide, "attack": "knn", "value": 0.46, "lo": 0.36, "hi": 0.56}
-    assert larger(mlp, knn, ("mlp", "knn")).state == "unclear"
-    assert Evidence(rows).larger(mlp, knn, ("mlp", "knn")).state == "holds"
-    assert Evidence(rows).larger(knn, mlp, ("knn", "mlp")).state == "fails"
-    assert Evidence([]).larger(mlp, knn, ("mlp", "knn")).state == "unclear"
+    assert weighed(larger(mlp, knn, ("mlp", "knn"))) == (False, False)
+    assert weighed(Evidence(rows).larger(mlp, knn, ("mlp", "knn"))) == (True, False)
+    assert weighed(Evidence(rows).larger(knn, mlp, ("knn", "mlp"))) == (False, True)
+    assert weighed(Evidence([]).larger(mlp, knn, ("mlp", "knn"))) == (False, False)
+    paired, not_paired = (Evidence(known).larger(mlp, knn, ("a", "b")).numbers for known in (rows, []))
+    assert not_paired.endswith("unpaired") and "unpaired" not in paired
+
+
+def weighed(finding: Finding) -> tuple[bool, bool]:
+    """Return whether the interval alone would hold or refute."""
+    assert finding.test is not None
+    weight = weigh(finding.test)
+    return weight.holds < 0.025, weight.fails < 0.025
 
 
 def test_evaluations_without_users_give_no_rows(tmp_path: Path) -> None:

@@ -141,9 +141,22 @@ def test_every_claim_has_a_verdict_per_member(made: Path) -> None:
         (claim.name, name) for claim in CLAIMS for name in ("writers", "blog")
     }
     with (made / "claims.csv").open() as file:
-        assert [dict(row) for row in csv.DictReader(file)] == verdicts
+        found = [dict(row) for row in csv.DictReader(file)]
+    assert found == [{key: "" if value is None else str(value) for key, value in row.items()} for row in verdicts]
+    by_member = {(row["claim"], row["member"]): row for row in verdicts}
+    assert by_member["matching", "writers"]["result"] == "undecided (1 seed; a verdict needs 3)"
+    assert (by_member["matching", "blog"]["n_users"], by_member["matching", "blog"]["n_seeds"]) == (100, 2)
     page = (made / "index.html").read_text()
+    assert "n 100, 1 seed" in page and "n 100, 2 seeds" in page
     assert all(claim.text.replace(">", "&gt;").replace("'", "&#39;") in page for claim in CLAIMS)
+
+
+def test_every_number_of_a_table_says_how_many_seeds_it_pools(made: Path) -> None:
+    with (made / "tables" / "matching.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    seeds = {row["member"]: row["AP over pairs: n_seeds"] for row in rows if row["AP over pairs: value"]}
+    assert seeds == {"writers": "1", "blog": "2"}
+    assert "users, 2 seeds" in (made / "index.html").read_text()
 
 
 def test_where_no_claim_was_tested_one_sentence_says_so(

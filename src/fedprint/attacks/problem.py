@@ -48,6 +48,12 @@ class Problem:
     modes: Modes | None = None
     part_of: PartOf | None = None
 
+    def without(self, rows: Ints) -> Problem:
+        """Return the problem that learns from none of these rows of its table."""
+        kept = np.flatnonzero(~np.isin(self.fit, rows))
+        modes = self.modes and Modes(fit=self.modes.fit[kept], ask=self.modes.ask)
+        return replace(self, fit=self.fit[kept], labels=self.labels[kept], modes=modes)
+
     def parts(self) -> Iterator[tuple[NDArray[np.intp], Problem]]:
         """Yield, mode by mode, positions among ``ask`` and the problem without modes that asks for these rows."""
         if self.modes is None:

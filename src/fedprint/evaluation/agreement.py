@@ -12,7 +12,7 @@ from fedprint.evaluation.rows import Row
 IGNORED = ("experiment", "config_hash")
 """Columns in which two runs of one experiment may differ: names only."""
 
-MEASURED = ("value", "lo", "hi", "chance", "n_questions", "n_users")
+MEASURED = ("value", "lo", "hi", "chance", "n_questions", "n_users", "p_chance")
 """Columns with what was measured. All other columns say what a row is about."""
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from fedprint.analyses.trials import UNSEEN, AnswerSet, Trial
 from fedprint.evaluation.chance import expected_ap, expected_top_k
 from fedprint.evaluation.intervals import Interval, cluster_bootstrap_interval, gain_interval, hit_interval
-from fedprint.evaluation.measure import measure_outcomes
+from fedprint.evaluation.measure import beside_no_link, measure_outcomes
 from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.outcomes import PER_QUESTION, Outcomes, outcomes, top_k_credit
 from fedprint.evaluation.statistics import (
@@ -32,11 +32,12 @@ FALSE_ALARMS = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """How intervals are made."""
+    """How intervals are made; with ``permutations`` an AP over users has its ``p_chance``."""
 
     seed: int
     confidence: float = 0.95
     resamples: int = 2000
+    permutations: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,8 @@ def judge(trial: Trial, answers: AnswerSet, setting: Setting) -> list[Measuremen
         return named
     averaged = _outcomes_of_users(judged)
     measured = measure_outcomes(averaged, setting.seed, confidence=setting.confidence, resamples=setting.resamples)
+    if setting.permutations and "ap" in wanted and _options_are_users(judged):
+        measured = beside_no_link(measured, judged.tables, judged.columns, setting.seed, setting.permutations)
     return [m for m in measured if m.metric in wanted] + named
 
 
@@ -112,6 +115,11 @@ def _outcomes_of_users(judged: Judged) -> Outcomes:
     kept = judged.options[all_options.columns] != UNSEEN
     parts = {name: getattr(all_options, name)[kept] for name in ("columns", "ap", "chance_ap", "prevalence", "counts")}
     return replace(all_options, **parts)
+
+
+def _options_are_users(judged: Judged) -> bool:
+    """Return whether every option is a user, so that exchanging them only breaks the link to the questions."""
+    return UNSEEN not in judged.options and bool((judged.options[judged.columns] == judged.users).all())
 
 
 def _pairs(metric: str, judged: Judged) -> Measurement:

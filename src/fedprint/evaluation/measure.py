@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +12,7 @@ from fedprint.evaluation.chance import expected_top_k
 from fedprint.evaluation.intervals import hit_interval, mean_interval
 from fedprint.evaluation.metrics import measurement
 from fedprint.evaluation.outcomes import Outcomes, check_ranking, outcomes
+from fedprint.evaluation.shuffled import permutation_test
 from fedprint.rng import numpy_rng
 from fedprint.types import FedprintError, Measurement
 
@@ -42,14 +43,28 @@ def measure_reidentification(
     seed: int,
     confidence: float = 0.95,
     resamples: int = 2000,
+    permutations: int = 0,
 ) -> list[Measurement]:
     """Return ap, ap_over_chance, ap_over_prevalence, top1, top5, tpr_1 and tpr_01 of a ranking (papers.md 2.4).
 
     ``scores`` (q, m), higher = more likely; ``truth`` (q,) the column of the right option; ``user_ids`` (q,) the user
     behind each question. Fractions and ratios; intervals over users (papers.md 5). The ratios divide by a constant, so
-    their intervals are those of the AP, scaled.
+    their intervals are those of the AP, scaled. With ``permutations`` the AP has its ``p_chance``.
     """
-    return measure_outcomes(outcomes(scores, truth, user_ids), seed, confidence=confidence, resamples=resamples)
+    answered = outcomes(scores, truth, user_ids)
+    measured = measure_outcomes(answered, seed, confidence=confidence, resamples=resamples)
+    return beside_no_link(measured, scores, truth, seed, permutations) if permutations else measured
+
+
+def beside_no_link(
+    measured: Sequence[Measurement], scores: ArrayLike, truth: ArrayLike, seed: int, permutations: int
+) -> list[Measurement]:
+    """Return the measurements, those of the AP with the p of :func:`~fedprint.evaluation.shuffled.permutation_test`.
+
+    ``scores`` (q, m), or (s, q, m) of s trainings; a column of them stands for the user ``truth`` (q,) and no other.
+    """
+    p = permutation_test(scores, truth, numpy_rng(seed, "permutation"), permutations).p_high
+    return [replace(one, p_chance=p) if one.metric == "ap" else one for one in measured]
 
 
 def measure_outcomes(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fedprint.evaluation.intervals import Interval, ratio_interval
+from fedprint.evaluation.intervals import Interval, difference_interval, ratio_interval
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import POOLED, Row, pool_seeds
 from fedprint.evaluation.shares import PrivateShare, private_share, worst_users
@@ -72,6 +72,30 @@ def worst_row(points: Sequence[Point]) -> Row | None:
     return over_seeds([_interval_row(point, spot, "worst_users") for point, spot in zip(points, spots, strict=True)])
 
 
+def lost_row(points: Sequence[Point], others: Mapping[int, Point]) -> Row | None:
+    """Return how much less utility ``points`` have than ``others``, in the metric's unit, paired over the test users.
+
+    Positive where the others are better, for an error too. None without values per user of the same test examples.
+    """
+    intervals = [_lost(point, others[point.seed]) for point in points if point.seed in others]
+    known = [interval for interval in intervals if interval is not None]
+    if not known or len(known) < len(points):
+        return None
+    pairs = zip(points, known, strict=True)
+    return over_seeds([_interval_row(point, interval, "utility_lost") for point, interval in pairs])
+
+
+def _lost(point: Point, other: Point) -> Interval | None:
+    own, theirs = point.utility.by_user, other.utility.by_user
+    users = sorted(set(own) & set(theirs))
+    numbers = [theirs[user][1] for user in users]
+    if not users or [own[user][1] for user in users] != numbers:
+        return None
+    sign = 1.0 if METRICS[point.utility.metric].higher_is_better else -1.0
+    rng = numpy_rng(point.seed, "interval", "utility_lost", point.dataset, point.prior, point.defence_params)
+    return ratio_interval([sign * (theirs[user][0] - own[user][0]) for user in users], numbers, rng, bounds=None)
+
+
 def _private(point: Point, undefended: Point, public: Point) -> PrivateShare | None:
     own, plain, floor = (each.utility.by_user for each in (point, undefended, public))
     if not (own and plain and floor):
@@ -99,6 +123,16 @@ def reduction_row(
     """
     other = against or (STRONGEST if adversary == STRONGEST else BEST)
     rows = [_reduction(point, others[point.seed], adversary, other) for point in points if point.seed in others]
+    known = [row for row in rows if row is not None]
+    return over_seeds(known) if known and len(known) == len(rows) else None
+
+
+def difference_row(points: Sequence[Point], others: Mapping[int, Point], adversary: str, against: str) -> Row | None:
+    """Return an adversary's AP minus that of the adversary ``against`` under ``others``, paired user by user.
+
+    None without values per user.
+    """
+    rows = [_difference(point, others[point.seed], adversary, against) for point in points if point.seed in others]
     known = [row for row in rows if row is not None]
     return over_seeds(known) if known and len(known) == len(rows) else None
 
@@ -177,6 +211,18 @@ def _reduction(point: Point, other: Point, adversary: str, against: str) -> Row 
     )
     numbers = {"value": 1 - kept.value, "lo": 1 - kept.hi, "hi": 1 - kept.lo, "chance": 0.0}
     return _numbers(point, {**numbers, "n_questions": left.n_questions, "n_users": len(users)}, "ap_reduction")
+
+
+def _difference(point: Point, other: Point, adversary: str, against: str) -> Row | None:
+    left, right = number_of(point, adversary), number_of(other, against)
+    users = sorted(set(left.by_user) & set(right.by_user))
+    if not users:
+        return None
+    about = (point.dataset, point.prior, point.defence, point.defence_params)
+    rng = numpy_rng(point.seed, "interval", "ap_difference", *map(str, about), adversary)
+    gap = difference_interval([left.by_user[user] for user in users], [right.by_user[user] for user in users], rng)
+    numbers = {"value": gap.value, "lo": gap.lo, "hi": gap.hi, "chance": 0.0}
+    return _numbers(point, {**numbers, "n_questions": left.n_questions, "n_users": len(users)}, "ap_difference")
 
 
 def _numbers(point: Point, values: Mapping[str, Any], metric: str) -> Row:

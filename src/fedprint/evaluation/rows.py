@@ -25,8 +25,8 @@ CONDITION = (
 )  # fmt: skip
 """Columns that say under which condition a number was measured."""
 
-NUMBERS = ("metric", "unit", "value", "lo", "hi", "chance", "n_questions", "n_users")
-"""Columns that come from the measurement itself."""
+NUMBERS = ("metric", "unit", "value", "lo", "hi", "chance", "n_questions", "n_users", "p_chance")
+"""Columns that come from the measurement itself; files written before there was a ``p_chance`` lack that one."""
 
 COLUMNS = (*CONDITION, *NUMBERS, "seed", "direction")
 """Column order of every table; extra keys follow in alphabetical order."""
@@ -45,7 +45,7 @@ compute it). ``communication`` is the sum of m_t; ``not_covered`` lists what the
 semicolons.
 """
 
-_VARYING = ("seed", "value", "lo", "hi", "chance", "n_questions", "n_users")
+_VARYING = ("seed", "value", "lo", "hi", "chance", "n_questions", "n_users", "p_chance")
 
 
 def to_row(measurement: Measurement) -> Row:
@@ -116,7 +116,9 @@ def pool_seeds(rows: Sequence[Mapping[str, Any]], *, varying: Collection[str] = 
     does not shrink it) and Student's t interval of the seeds' values (training differed). It is not the root of their
     squares, because the spread between seeds already contains part of the noise within a seed. The interval is clipped
     to the metric's range. A single seed keeps its numbers. ``n_questions`` is the sum, ``n_users`` the largest, and the
-    key ``n_seeds`` is added. Pooled rows in the input are computed again.
+    key ``n_seeds`` is added. ``p_chance`` is the largest of the seeds' p-values, None unless every seed has one: it is
+    small only where all seeds reject, and valid however they depend on one another, because no single one is larger.
+    Pooled rows in the input are computed again.
     """
     single = [dict(row) for row in rows if row.get("seed") != POOLED]
     groups: dict[str, list[Row]] = {}
@@ -138,6 +140,7 @@ def _pooled(group: Sequence[Row], varying: Collection[str]) -> Row:
     mean = float(value.mean())
     info = METRICS.get(group[0]["metric"])
     low, high = (info.low, info.high) if info else (-math.inf, math.inf)
+    exact = [float(p) for row in group if (p := row.get("p_chance")) is not None]
     chances = [row["chance"] for row in group if row.get("chance") is not None]
     return {
         **shared,
@@ -147,6 +150,7 @@ def _pooled(group: Sequence[Row], varying: Collection[str]) -> Row:
         "chance": float(np.mean(chances)) if chances else None,
         "n_questions": sum(int(row["n_questions"]) for row in group),
         "n_users": max(int(row["n_users"]) for row in group),
+        "p_chance": max(exact) if len(exact) == len(group) else None,
         "seed": POOLED,
         "n_seeds": len(group),
     }

@@ -75,12 +75,14 @@ def permutation_test(
 ) -> PermutationTest:
     """Test that the columns of ``scores`` (q, m) are not linked to the users they stand for, ``truth`` (q,).
 
+    ``scores`` (s, q, m) are of one attack trained s times, whose mean AP is tested.
     The statistic is mean_u A[pi(u), u], with A[c, u] the AP of column c for the questions of u and pi a permutation of
     the columns, so thousands of permutations cost one cross table and look-ups.
     """
-    ranked, answers = check_ranking(scores, truth)
-    users = np.unique(answers)
-    table = cross_average_precision(ranked, answers)[:, users]
+    trainings = np.asarray(scores, np.float64)
+    checked = [check_ranking(one, truth) for one in (trainings if trainings.ndim == 3 else trainings[None])]
+    users = np.unique(checked[0][1])
+    table = np.mean([cross_average_precision(ranked, answers)[:, users] for ranked, answers in checked], axis=0)
     null = null_means(table, rng, permutations)
     value = float(table[users, np.arange(len(users))].mean())
     slack = 1e-12

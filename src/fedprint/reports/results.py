@@ -17,13 +17,14 @@ from typing import Any
 
 import yaml
 
+from fedprint.attacks.choices import HEADLINE
 from fedprint.evaluation.planes import over_seeds
 from fedprint.evaluation.rows import NUMBERS, POOLED, Row, read_measurements
 from fedprint.lab.project import find_root
 from fedprint.reports.figures.drawing import INK, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import blank_figure
 from fedprint.reports.numbers.plane import NO_DEFENCE
-from fedprint.reports.wording import LINKAGES, METRIC_TITLES, people, shown, with_unit
+from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, people, shown, with_unit
 from fedprint.types import FedprintError
 
 PICTURE = Path("docs/images/recognition.png")
@@ -52,13 +53,22 @@ class Published:
         plain = [row for row in self.rows if row["world"] == "closed" and not any(row.get(key) for key in _APART)]
         return [row for row in plain if all(row.get(key) == value for key, value in wanted.items())]
 
-    def number(self, **wanted: Any) -> Row:
-        """Return a number over seeds: in each seed the largest of the rows, so that of the better adversary."""
-        rows = sorted(self.where(**wanted), key=lambda row: float(row["value"]))
+    def number(self, *, most: bool = False, **wanted: Any) -> Row:
+        """Return a number over seeds: that of the adaptive adversary where there is one, or the largest of the rows."""
+        every = self.where(**wanted)
+        fixed = [] if most else [row for row in every if row["adversary"] == HEADLINE]
+        rows = sorted(fixed or every, key=lambda row: float(row["value"]))
         by_seed = {row["seed"]: row for row in rows if row["seed"] != POOLED}
         if not by_seed:
             raise FedprintError(f"experiments/{self.name}/measurements.jsonl has no row with {wanted}")
-        return over_seeds([{key: by_seed[seed][key] for key in (*NUMBERS, "seed")} for seed in sorted(by_seed)])
+        return over_seeds([{key: by_seed[seed].get(key) for key in (*NUMBERS, "seed")} for seed in sorted(by_seed)])
+
+    def gain(self, **where: Any) -> Row | None:
+        """Return what the last doubling of effort gained on all updates of a device; None if unknown."""
+        wanted = {"analysis": "effort", "metric": "ap_difference", "linkage": "device", "selected": True, **where}
+        rows = [row for row in self.rows if all(row.get(key) == value for key, value in wanted.items())]
+        single = [row for row in rows if row["seed"] != POOLED]
+        return over_seeds([{key: row[key] for key in (*NUMBERS, "seed")} for row in single]) if single else None
 
     def ap(self, **where: Any) -> list[Row]:
         """Return the AP of the attacker chosen on prior data: of one update, and of all updates of a device."""
@@ -117,12 +127,19 @@ def _attacks(experiments: Sequence[Published]) -> str:
 def _plane(one: Published) -> str:
     single, pooled = one.ap(strategy=NO_DEFENCE)
     linked = f"AP of all {single['n_questions'] / pooled['n_questions']:.0f} updates of a device"
-    rows = [("defence", "strength", "utility over no defence", "AP of one update", linked)]
-    rows.append((NO_DEFENCE, "", "", _against(single), _against(pooled)))
+    heads = ("AP of one update", linked, "the same, any attack", "gain of the last doubling of effort")
+    rows: list[Sequence[str]] = [("defence", "strength", "utility over no defence", *heads)]
+    rows.append((NO_DEFENCE, "", "", *_columns(one, strategy=NO_DEFENCE)))
     for point in one.points():
         use = one.number(metric="normalised_utility", **point)
-        rows.append((point["strategy"], f"{point['strength']:g}", shown(use), *map(_against, one.ap(**point))))
-    return f"**{one.name}** ({one.source(single)}; the better adversary in each seed):\n\n{_table(rows)}"
+        rows.append((point["strategy"], f"{point['strength']:g}", shown(use), *_columns(one, **point)))
+    who = f"the {HEADLINE} adversary, fixed in advance; “any attack” is an upper estimate"
+    return f"**{one.name}** ({one.source(single)}; {who}):\n\n{_table(rows)}"
+
+
+def _columns(one: Published, **point: Any) -> list[str]:
+    most, gain = one.number(most=True, metric="ap", linkage="device", **point), one.gain(**point)
+    return [*map(_against, one.ap(**point)), shown(most), MISSING if gain is None else shown(gain)]
 
 
 def _line(one: Published) -> str:

@@ -99,6 +99,7 @@ class Estimate:
     chance: float | None
     n_questions: int
     n_users: int
+    n_seeds: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,13 @@ def estimate(row: Row) -> Estimate:
         chance=row.get("chance"),
         n_questions=int(row["n_questions"]),
         n_users=int(row["n_users"]),
+        n_seeds=seed_count(row),
     )
+
+
+def seed_count(row: Row) -> int:
+    """Return how many seeds a row pools; the row of a single seed says nothing of it."""
+    return int(row.get("n_seeds") or 1)
 
 
 def digits_for(value: float | None, unit: str) -> int:
@@ -194,6 +201,11 @@ def times(estimate: Estimate) -> str:
 def people(count: int) -> str:
     """Return ``1 user`` or ``100 users``."""
     return f"{count} user" if count == 1 else f"{count} users"
+
+
+def seeds(count: int) -> str:
+    """Return ``1 seed`` or ``3 seeds``."""
+    return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
 def above_chance(ap: Estimate, null: NoLink | None) -> bool:

@@ -29,6 +29,8 @@ from fedprint.attacks.adversary.adversaries import (
     training_mixes,
 )
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, shadow_updates
+from fedprint.attacks.adversary.shadow_validation import CLEAN
+from fedprint.attacks.adversary.shadow_validation import DEFENDED as DEFENDED_DEVICE
 from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentification.presets import Knn
 from fedprint.attacks.reidentification.reidentify import answer, tune
@@ -100,6 +102,25 @@ def test_all_adversaries_ask_on_one_table_of_updates(
 ) -> None:
     (naive,) = training_mixes("naive", *open_view(job, "naive"), devices)
     assert {id(mix.problem.updates) for mix in adaptive} == {id(naive.problem.updates)}
+
+
+def test_half_of_the_effort_is_every_second_global_model(
+    devices: TrainedShadows, adaptive: tuple[TrainingMix, ...]
+) -> None:
+    assert devices.real is not None
+    shadows, spare = devices.real.shadows, devices.real.spare()
+    rounds = shadows.updates.sent.rounds
+    for kind, models in ((CLEAN, EFFORT.clean_rounds), (DEFENDED_DEVICE, EFFORT.defended_rounds)):
+        rows = shadows.rows((kind,))
+        left = np.setdiff1d(rows, spare)
+        assert len(np.unique(rounds[left])) == (models + 1) // 2
+        assert not set(rounds[left]) & set(rounds[np.intersect1d(rows, spare)])
+        assert set(shadows.labels[left]) == set(shadows.labels[rows]), "of every user"
+    for mix in adaptive:
+        half = mix.problem.without(spare)
+        assert not set(half.fit) & set(spare) and set(mix.problem.fit) - set(half.fit) <= set(spare)
+        label = dict(zip(mix.problem.fit, mix.problem.labels, strict=True))
+        assert half.labels.tolist() == [label[row] for row in half.fit]
 
 
 def test_what_the_naive_adversary_learns_does_not_depend_on_the_other_ones_devices(

@@ -28,7 +28,7 @@ from fedprint.store.reader import UpdateStore
 KEYS = {
     "experiment", "dataset", "prior", "world", "training", "defence", "defence_params", "defended", "adversary", "view",
     "linkage", "attack", "layers", "selected", "metric", "unit", "value", "lo", "hi", "chance", "n_questions",
-    "n_users", "seed", "direction",
+    "n_users", "p_chance", "seed", "direction",
 }  # fmt: skip
 ATTACKS = [attack["name"] for attack in TINY["attacks"]]
 EVERY_ATTACK = ["chance", "knn", "svm", "mlp", "mlp-tuned", "ridge"]

@@ -56,8 +56,11 @@ def test_a_plane_shows_the_secret_head_before_both_adversaries(
     assert (place["strategy"], place["strength"], place["error"]) == ("spn", 0.5, None)
     assert set(place["adversaries"]) == {"naive", "adaptive", "best"} and place["utility"]["value"] > 0
     assert all(np.isfinite(found["ap_over_chance"]["value"]) for found in place["adversaries"].values())
-    metric = {row["metric"] for row in map(json.loads, (folder / "measurements.jsonl").read_text().splitlines())}
-    assert ("mean_ap" if task == "multi_label" else "accuracy") in metric
+    rows = [json.loads(line) for line in (folder / "measurements.jsonl").read_text().splitlines()]
+    assert ("mean_ap" if task == "multi_label" else "accuracy") in {row["metric"] for row in rows}
+    effort = [row for row in rows if row.get("analysis") == "effort"]
+    assert ("update", "adaptive") in {(row["linkage"], row["adversary"]) for row in effort}
+    assert all(row["lo"] <= row["value"] <= row["hi"] for row in effort)
 
 
 def test_the_adaptive_adversarys_devices_have_heads_and_the_naive_ones_none(

@@ -1,14 +1,15 @@
-"""Claims of the papers: each holds, fails or stays untested by the numbers alone."""
+"""Claims of the papers: each holds, fails, is undecided or stays untested by the numbers alone."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from analysis_report_cases import all_analyses, analysis_row
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.evidence import difference, larger
+from fedprint.reports.claims.evidence import above, larger, unpaired
 from fedprint.reports.claims.federation import CLAIMS, judge_claims
 from fedprint.reports.claims.verdict import STATES, verdict_rows
 from fedprint.reports.numbers.order import strongest
@@ -119,30 +120,30 @@ FAILS: dict[str, list[Row]] = {
         for row in paper_attacks("ap", {name: value - less for name, value in TRIO.items()}, prior=prior)
     ],
     "iid-chance": [main_row("ridge", 0.3, prior="iid", selected=True)],
-    "one-example": [analysis_row("prior-examples", 0.01, prior_examples=1)],
-    "one-update": [analysis_row("training-updates", 0.01, training_updates=1)],
+    "one-example": [analysis_row("prior-examples", 0.01, prior_examples=1, half=0.003)],
+    "one-update": [analysis_row("training-updates", 0.01, training_updates=1, half=0.003)],
     "mlp-over-knn": paper_attacks("ap", {"mlp": 0.1, "svm": 0.5, "knn": 0.4}),
     "mlp-over-knn-standardised": standardised(0.2, 0.4),
     "mlp-leads-top5": paper_attacks("top5", {"mlp": 0.45, "svm": 0.6, "knn": 0.3}),
     "mlp-leads-ap": paper_attacks("ap", {"mlp": 0.45, "svm": 0.6, "knn": 0.3}),
     "svm-leads-ap": [STARS, *paper_attacks("ap", TRIO)],
     "svm-leads-top1": paper_attacks("top1", TRIO),
-    "every-layer": layers({"conv1": 0.01, "head": 0.4}),
+    "every-layer": [{**row, "hi": row["value"] + 0.003} for row in layers({"conv1": 0.01, "head": 0.4})],
     "later-layers": layers({"conv1": 0.7, "conv2": 0.3, "fc1": 0.6, "head": 0.4}),
     "lstm-layer": [WORDS, *layers({"embedding": 0.7, "lstm": 0.6, "head": 0.4})],
     "embedding-layer": [STARS, *layers({"embedding": 0.1, "lstm": 0.2, "head": 0.1})],
     "epochs": epoch_rows(0.8, 0.4),
-    "matching": [analysis_row("matching", 0.49, metric="matching_ap", attack="siamese")],
+    "matching": [analysis_row("matching", 0.45, metric="matching_ap", attack="siamese")],
     "matching-unseen": unseen(0.45),
     "open-world": opened("ap", 0.6, 0.9) + opened("ap_over_chance", 5, 40, half=2),
-    "mtl-attribute": gain_rows("attribute", -0.01),
-    "mtl-identity": gain_rows("user", -0.01),
+    "mtl-attribute": gain_rows("attribute", -0.03),
+    "mtl-identity": gain_rows("user", -0.03),
     "update-over-example": raw(0.5, 0.3, 0.9),
     "sets-over-update": raw(0.1, 0.3, 0.2),
     "clients-variance-rises": moved("between_clients_variance_change", -1.3),
-    "update-scale-falls": moved("update_scale_change", 0.2),
+    "update-scale-falls": moved("update_scale_change", 1.2),
 }  # fmt: skip
-UNCLEAR: dict[str, list[Row]] = {
+UNDECIDED: dict[str, list[Row]] = {
     "prior-order": prior_rows(0.52, 0.5),
     "iid-chance": [main_row("ridge", 0.028, prior="iid", selected=True, half=0.01)],
     "one-example": [analysis_row("prior-examples", 0.03, prior_examples=1)],
@@ -150,6 +151,9 @@ UNCLEAR: dict[str, list[Row]] = {
     "later-layers": layers({"conv1": 0.58, "conv2": 0.3, "fc1": 0.6, "head": 0.4}),
     "open-world": opened("ap", 0.61, 0.6) + opened("ap_over_chance", 5, 40, half=2),
     "mtl-identity": gain_rows("user", 0.005),
+    "mtl-attribute": gain_rows("attribute", -0.005),
+    "every-layer": layers({"conv1": 0.01, "head": 0.4}),
+    "matching": [analysis_row("matching", 0.49, metric="matching_ap", attack="siamese")],
     "update-over-example": raw(0.29, 0.3, 0.9),
     "clients-variance-rises": moved("between_clients_variance_change", 0.3),
     "update-scale-falls": moved("update_scale_change", -0.3),
@@ -157,7 +161,11 @@ UNCLEAR: dict[str, list[Row]] = {
 
 
 def state_of(claim: str, rows: list[Row]) -> State:
-    return next(verdict.state for verdict in judge_claims(rows, "member") if verdict.claim == claim)
+    return next(verdict.state for verdict in judge_claims({"m": of_seeds(rows, 3)}) if verdict.claim == claim)
+
+
+def of_seeds(rows: list[Row], seeds: int) -> list[Row]:
+    return [{**row, "n_seeds": seeds} for row in rows]
 
 
 def test_every_claim_is_tried_both_ways() -> None:
@@ -176,14 +184,14 @@ def test_a_claim_fails_when_the_order_is_another(claim: str) -> None:
     assert state_of(claim, FAILS[claim]) == "fails"
 
 
-@pytest.mark.parametrize("claim", UNCLEAR)
-def test_an_order_within_the_intervals_is_called_that(claim: str) -> None:
-    assert state_of(claim, UNCLEAR[claim]) == "unclear"
+@pytest.mark.parametrize("claim", UNDECIDED)
+def test_a_claim_is_undecided_within_the_intervals_on_either_side(claim: str) -> None:
+    assert state_of(claim, UNDECIDED[claim]) == "undecided"
 
 
 def test_nothing_measured_is_nothing_tested() -> None:
-    assert {verdict.state for verdict in judge_claims([main_row("ridge", 0.5, selected=True)], "m")} == {"untested"}
-    assert {verdict.result for verdict in judge_claims([], "m")} == {STATES["untested"]}
+    assert {verdict.state for verdict in judge_claims({"m": [main_row("ridge", 0.5, selected=True)]})} == {"untested"}
+    assert {verdict.result for verdict in judge_claims({"m": []})} == {STATES["untested"]}
 
 
 @pytest.mark.parametrize(
@@ -203,7 +211,7 @@ def test_a_claim_about_other_data_or_with_a_missing_side_is_not_tested(claim: st
 
 
 def test_one_failing_prior_is_not_hidden_by_another() -> None:
-    rows = [analysis_row("prior-examples", value, prior_examples=1, prior=prior) for prior, value in
+    rows = [analysis_row("prior-examples", value, prior_examples=1, prior=prior, half=0.003) for prior, value in
             (("random", 0.5), ("chrono", 0.01))]  # fmt: skip
     assert state_of("one-example", rows) == "fails"
 
@@ -229,21 +237,60 @@ def test_the_attack_is_chosen_by_name_and_not_by_result() -> None:
 
 
 def test_the_interval_of_a_difference_follows_from_both_sides() -> None:
-    a, b = main_row("a", 0.6, half=0.03), main_row("b", 0.5, half=0.04)
-    assert difference(a, b) == pytest.approx((0.1, 0.05))
-    assert larger(a, b, ("a", "b")).numbers == "a 60.0 % [57.0, 63.0], b 50.0 % [46.0, 54.0]".replace(" %", "\u00a0%")
+    a, b = main_row("a", 0.6, half=0.03), {**main_row("b", 0.5, half=0.04), "n_users": 40, "n_seeds": 5}
+    gap = unpaired(a, b)
+    assert [gap[key] for key in ("value", "lo", "hi")] == pytest.approx([0.1, 0.05, 0.15])
+    assert (gap["n_users"], gap["n_seeds"]) == (40, 1), "the fewest of both"
+    assert unpaired(a, b, 0.5)["lo"] == pytest.approx(0.35 - math.hypot(0.03, 0.02))
+    said = larger(a, b, ("a", "b")).numbers.replace("\u00a0", " ")
+    assert said == "a 60.0 % [57.0, 63.0], b 50.0 % [46.0, 54.0], difference 10.0 % [5.0, 15.0], unpaired"
 
 
-def test_verdicts_say_which_data_and_which_numbers() -> None:
-    found = {row["claim"]: row for row in verdict_rows(judge_claims(HOLDS["mlp-over-knn"], "writers"))}
+def test_verdicts_say_which_data_which_numbers_and_how_many_users_and_seeds() -> None:
+    rows = of_seeds(HOLDS["mlp-over-knn"], 3)
+    found = {row["claim"]: row for row in verdict_rows(judge_claims({"writers": rows}))}
     row = found["mlp-over-knn"]
     assert (row["member"], row["dataset"], row["result"]) == ("writers", "mnist_writers", "holds")
-    assert "80.0" in row["numbers"]
-    assert "[77.0, 83.0]" in row["numbers"]
+    assert "80.0" in row["numbers"] and "[77.0, 83.0]" in row["numbers"]
+    assert (row["n_users"], row["n_seeds"]) == (100, 3) and row["p"] < 0.001
+    assert found["matching"]["n_users"] is None
+
+
+@pytest.mark.parametrize(("seeds", "words"), [(1, "1 seed"), (2, "2 seeds")])
+def test_a_verdict_needs_three_seeds_and_shows_its_numbers_without(seeds: int, words: str) -> None:
+    rows = of_seeds(HOLDS["matching"], seeds)
+    found = {verdict.claim: verdict for verdict in judge_claims({"m": rows})}["matching"]
+    assert (found.state, found.result) == ("undecided", f"undecided ({words}; a verdict needs 3)")
+    assert "90.0" in found.numbers and found.p is None and found.basis == f"n 100, {words}"
+
+
+def test_all_reports_of_a_table_are_corrected_together() -> None:
+    rows = of_seeds([analysis_row("prior-examples", 0.05, prior_examples=1, half=0.025)], 3)  # p = .02
+
+    def p_of(reports: int) -> float | None:
+        verdicts = judge_claims({str(report): rows for report in range(reports)})
+        return next(verdict.p for verdict in verdicts if verdict.claim == "one-example")
+
+    alone = p_of(1)
+    assert alone == pytest.approx(0.0193, abs=0.001)
+    assert p_of(3) == pytest.approx(3 * alone)
+    one, many = (judge_claims({str(n): rows for n in range(size)})[3].state for size in (1, 3))
+    assert (one, many) == ("holds", "undecided")
+
+
+def test_above_chance_is_decided_by_the_permutation_test_where_there_is_one() -> None:
+    (row,) = HOLDS["one-example"]
+    assert state_of("one-example", [{**row, "p_chance": 1e-4}]) == "holds"
+    assert state_of("one-example", [{**row, "p_chance": 0.2}]) == "undecided", "clumps explain the excess"
+    assert state_of("one-example", [{**row, "p_chance": None}]) == "holds", "by the interval"
+    (row,) = UNDECIDED["one-example"]
+    assert state_of("one-example", [{**row, "p_chance": 1e-4}]) == "holds"
+    assert "p without a link 0.0001" in above({**row, "p_chance": 1e-4}, "x").numbers
+    assert above({**row, "p_chance": 1e-4}, "x", 0.2) == above(row, "x", 0.2), "a limit is not chance"
 
 
 def test_the_synthetic_report_with_every_analysis_leaves_little_untested() -> None:
-    states = {verdict.claim: verdict.state for verdict in judge_claims(all_analyses(), "m")}
+    states = {verdict.claim: verdict.state for verdict in judge_claims({"m": all_analyses()})}
     measured = {"one-example", "one-update", "every-layer", "later-layers", "epochs", "matching", "matching-unseen",
                 "open-world", "mtl-attribute", "mtl-identity", "update-over-example", "sets-over-update"}  # fmt: skip
     assert {name for name, state in states.items() if state != "untested"} == measured

@@ -34,6 +34,7 @@ from fedprint.attacks.adversary.shadow_validation import (
     whole_priors,
     with_sums,
 )
+from fedprint.attacks.choices import NUISANCE_ROUNDS, NUISANCE_SETS, NUISANCE_USERS, TRUST
 from fedprint.attacks.denoise import Denoise
 from fedprint.attacks.problem import NO_MODE, Problem, Validation, attack_problem
 from fedprint.attacks.reidentification.reidentify import tune
@@ -56,16 +57,6 @@ is noisy where users are few.
 """
 NAIVE = "as naive"
 """One more mix of the adaptive adversary: the devices and settings of the naive one, for the same answers."""
-
-TRUST = 4
-"""A mix's weight is this power of its AP in shadow validation (docs/adr/0007)."""
-
-NUISANCE_ROUNDS, NUISANCE_SETS, NUISANCE_USERS = 2, 40, 100
-"""Shadow devices that hold background data alone: from how many global models they train, and how many there are.
-
-Where the background has clusters there is one for each cluster. Otherwise there are at most ``NUISANCE_USERS``, each
-with the data of one background user, or, where these users are few, ``NUISANCE_SETS`` with random examples.
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +155,15 @@ class AttackTable:
             anonymous=len(view.anonymous_rows),
             options=len(questions.options),
         )
+
+    def spare(self) -> Ints:
+        """Return the rows of the shadow devices of every second global model, for each kind: half of the effort."""
+        rounds, rows = self.shadows.updates.sent.rounds, []
+        for kind in (CLEAN, DEFENDED):
+            of_kind = self.shadows.rows((kind,))
+            _, position = np.unique(rounds[of_kind], return_inverse=True)
+            rows.append(of_kind[position % 2 == 1])
+        return np.concatenate(rows)
 
     def problem(self, kinds: Sequence[int]) -> Problem:
         """Return the problem that learns from these kinds of devices."""

@@ -27,6 +27,7 @@ from fedprint.attacks.adversary.shadow_validation import (
     validation_ap,
     validation_scores,
 )
+from fedprint.attacks.choices import LIKELIEST, MODE_ROUNDS, VALIDATION_MODES, WORSE
 from fedprint.attacks.features import layer_groups
 from fedprint.attacks.problem import NO_MODE, Modes, Problem, Validation
 from fedprint.attacks.reidentification.reidentify import Tuned, averaged, scores_of, tune
@@ -40,15 +41,6 @@ from fedprint.types import Doubles, Examples, Ints, Questions, Scores
 
 Train = Callable[[DevicePlan], ShadowTable]
 
-LIKELIEST, ROUNDS, VALIDATION_MODES = 6, 4, 20
-"""Users who are trained in each mode, from how many global models, and the number of modes in shadow validation.
-
-On two points of albums-plane (mm-aug 1 and 4; AP 46 and 26 % without), 6 users from 4 models had 54 and 38 %, 12 from 2
-had 49 and 41, 12 from 4 had 53 and 48, and all 24 from 4 had 51 and 46. Six, for the cost:
-100 writers draw some 60 modes.
-"""
-WORSE = 1.0
-"""If shadow validation shows a loss above this many standard errors, the models by mode do not answer alone."""
 NAME = "by mode"
 
 
@@ -65,7 +57,7 @@ def devices_by_mode(defences: Sequence[object], users: int, validation_rounds: i
     if not (clusters := _clusters(defences)):
         return 0, 0
     drawn, each = math.ceil(clusters * (1 - (1 - 1 / clusters) ** users)), min(LIKELIEST, users)
-    return min(clusters, VALIDATION_MODES) * each * validation_rounds, drawn * each * ROUNDS
+    return min(clusters, VALIDATION_MODES) * each * validation_rounds, drawn * each * MODE_ROUNDS
 
 
 def _clusters(defences: Sequence[object]) -> int:
@@ -121,7 +113,7 @@ def with_modes(
     scores = _answers(choice, tuned, [one.problem for one in choice.mixes], work, rng)
     modes = recognise_modes(clean.problem, devices.real.shadows.mode[clean.problem.nuisance], work)
     whole = {user.user_id: user.examples for user in view.prior_users}
-    turns = spread_rounds(view, 2 * ROUNDS)[1::2]
+    turns = spread_rounds(view, 2 * MODE_ROUNDS)[1::2]
     shadows = train(_plan(likeliest(scores, modes), whole, questions, turns, "whole"))
     mix = TrainingMix(name=NAME, problem=_with(clean.problem, shadows, modes), folds=by_mode, compared=tuple(folds))
     aps = {**choice.aps, NAME: float(np.nanmean(after))}

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fedprint.attacks.choices import KNOWN_MEANS
 from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.updates import OfTable
 from fedprint.store.sent import Sent
@@ -20,8 +21,6 @@ from fedprint.types import Floats, Ints
 
 LINKED = (1, 3, 10, 30, 100)
 """How many updates are linked: half of the devices or more must have sent so many."""
-KNOWN_MEANS = 2
-"""Into how many means the known updates of a user go."""
 
 
 def linked_parts(senders: Sequence[str], rounds: Sequence[int], k: int) -> Ints:

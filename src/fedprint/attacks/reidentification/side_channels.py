@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from scipy.special import log_softmax
 
+from fedprint.attacks.choices import COUNT_SPREAD, NORM_SPREAD
 from fedprint.attacks.problem import Problem, Validation
 from fedprint.attacks.reidentification.reidentify import best_temperature
 from fedprint.attacks.reidentification.ridge import Ridge
@@ -21,9 +22,6 @@ from fedprint.attacks.reidentification.workspace import Settings, Workspace
 from fedprint.component import Component
 from fedprint.store.sent import Sent
 from fedprint.types import Doubles, FedprintError, Ints, Scores
-
-COUNT_SPREAD, NORM_SPREAD = 0.05, 0.02
-"""Least standard deviation, from device to device of a user, of the logarithm of a count and of a norm."""
 
 
 class SideChannel(Component):

@@ -19,6 +19,7 @@ from fedprint.kinds.audit.config import Audited, AuditSetting, auditable, audite
 from fedprint.kinds.base import Request
 from fedprint.kinds.config_files import as_yaml
 from fedprint.kinds.federation.config import Experiment, ReportConfig, all_differ, check_experiment, names_differ
+from fedprint.kinds.federation.declared import Part, part_of
 from fedprint.kinds.federation.derived import Seeds, defended, file_settings, undefended
 from fedprint.lab.keys import digest_of
 from fedprint.tuning.space import filled, placeholders, settings_of
@@ -90,11 +91,12 @@ class PlanePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Plane:
-    """A plane ready to run; the first point has no defence."""
+    """A plane ready to run; the first point has no defence. ``users`` says whom it is about (configs/users.yaml)."""
 
     name: str
     settings: PlaneConfig
     points: tuple[PlanePoint, ...]
+    users: Part | None = None
 
     @property
     def config(self) -> Experiment:
@@ -156,6 +158,7 @@ def load_plane(request: Request) -> Plane:
             defences = [filled(defence, {STRENGTH: strength}) for defence in strategy.defences]
             made = defended(config, defences, f"{request.path.stem}: {strategy.name} at {strength:g}")
             points.append(PlanePoint(strategy=strategy.name, strength=float(strength), config=made, settings=named))
-    plane = Plane(name=request.name, settings=settings, points=tuple(points))
+    users = part_of(request.root, config.data)
+    plane = Plane(name=request.name, settings=settings, points=tuple(points), users=users)
     _ = plane.audits  # raises now for a point that cannot be audited, and not after all have trained
     return plane

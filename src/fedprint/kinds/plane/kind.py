@@ -192,4 +192,5 @@ def head_of(plane: Plane, entries: Sequence[Entry]) -> PlaneHead:
         utility_metric=plain.utility.metric,
         fast=plane.fast,
         config_hash=plane.config.digest(),
+        users=plane.users,
     )

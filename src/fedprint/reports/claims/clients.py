@@ -1,7 +1,6 @@
 """The spn paper's claims about the number of clients, each judged on one report by partition (papers.md 4.5).
 
-Differences are paired over the test images. A claim holds when every interval lies on its side; "order holds" when only
-the values do.
+Differences are paired over the test images.
 """
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.evidence import above, together
-from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, State, Verdict, count, verdict_on
+from fedprint.reports.claims.comparison import AllOf, Comparison, compared
+from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, Judged, Verdict, count, decide, together
 from fedprint.reports.numbers.clients import ALONE, ClientsHead, accuracy_of, gains, growth, points
 from fedprint.reports.wording import shown
 
@@ -26,11 +25,11 @@ DIRICHLET = "dirichlet"
 
 def judge_clients(head: ClientsHead, rows: Sequence[Row]) -> list[Verdict]:
     """Return a verdict per claim and partition, from ``rows`` of all seeds pooled."""
-    return [
-        verdict_on(claim, claim.judge(head, rows, partition), partition, head.dataset)
-        for claim in CLAIMS
+    return decide([
+        Judged(claim=one, finding=one.judge(head, rows, partition), member=partition, dataset=head.dataset)
+        for one in CLAIMS
         for partition in head.partitions
-    ]
+    ])  # fmt: skip
 
 
 def leads(better: str, *others: str) -> Judge:
@@ -44,12 +43,14 @@ def leads(better: str, *others: str) -> Judge:
 
 def _lead(head: ClientsHead, rows: Sequence[Row], partition: str, better: str, worse: str) -> Finding:
     differences = gains(rows, partition, better, worse)
-    finding = together(above(row, "", 0.0) for row in differences)
-    if finding.state == "untested":
+    if not differences:
         return UNTESTED
     missing = [str(n) for n in head.clients if n not in {int(row["clients"]) for row in differences}]
     lost = f"; no number at {', '.join(missing)} (diverged)" if missing else ""
-    return Finding(state=finding.state, numbers=f"{better} minus {worse}: {by_clients(differences)}{lost}")
+    return Finding(
+        test=AllOf(tuple(compared(row, 0.0) for row in differences)),
+        numbers=f"{better} minus {worse}: {by_clients(differences)}{lost}",
+    )
 
 
 def grows(better: str, worse: str) -> Judge:
@@ -60,13 +61,16 @@ def grows(better: str, worse: str) -> Judge:
         if row is None:
             return UNTESTED
         numbers = f"{better} minus {worse}: {points(row)} points more at {row['clients']} than at "
-        return Finding(state=above(row, "", 0.0).state, numbers=f"{numbers}{row['versus_clients']} clients")
+        return Finding(test=compared(row, 0.0), numbers=f"{numbers}{row['versus_clients']} clients")
 
     return judge
 
 
 def fail_at_many(*methods: str) -> Judge:
-    """Return the judge of "these methods fail to train at 100 clients": they diverge, or are not above chance."""
+    """Return the judge of "these methods fail to train at 100 clients".
+
+    They diverge, or are at most :data:`PAR` above chance.
+    """
 
     def judge(head: ClientsHead, rows: Sequence[Row], partition: str) -> Finding:
         known = [method for method in methods if method in head.methods]
@@ -74,25 +78,29 @@ def fail_at_many(*methods: str) -> Judge:
             return UNTESTED
         by_method = {method: accuracy_of(rows, partition, method, MANY) for method in known}
         parts = [f"{name} {'diverged' if row is None else shown(row)}" for name, row in by_method.items()]
-        chance = next((row["chance"] for row in by_method.values() if row is not None), None)
-        beside = "" if chance is None else f"; chance {100 * float(chance):.1f} %"
-        trained = [row for row in by_method.values() if row is not None and float(row["lo"]) > float(row["chance"])]
-        return Finding(state="fails" if trained else "holds", numbers=", ".join(parts) + beside)
+        trained = [row for row in by_method.values() if row is not None]
+        limits = [compared(row, float(row["chance"]) + PAR, above=False) for row in trained]
+        beside = f"; chance {100 * float(trained[0]['chance']):.1f} %" if trained else ""
+        return Finding(test=AllOf(tuple(limits) or (_diverged(head),)), numbers=", ".join(parts) + beside)
 
     return judge
 
 
+def _diverged(head: ClientsHead) -> Comparison:
+    """Return that no seed gave a model, which is no estimate."""
+    return Comparison(value=0.0, lo=0.0, hi=0.0, bound=PAR, above=False, n_users=0, n_seeds=len(head.seeds))
+
+
 def on_par(one: str, other: str) -> Judge:
-    """Return the judge of "both are equally accurate at 100 clients": the interval lies within :data:`PAR`."""
+    """Return the judge of "both are equally accurate at 100 clients": the difference lies within :data:`PAR`."""
 
     def judge(head: ClientsHead, rows: Sequence[Row], partition: str) -> Finding:
         differences = [row for row in gains(rows, partition, one, other) if int(row["clients"]) == MANY]
         if not differences:
             return UNTESTED
-        value, lo, hi = (float(differences[0][key]) for key in ("value", "lo", "hi"))
-        state: State = "holds" if lo >= -PAR and hi <= PAR else "unclear" if abs(value) <= PAR else "fails"
-        numbers = f"{one} minus {other}: {points(differences[0])} points; on par means within {100 * PAR:.0f}"
-        return Finding(state=state, numbers=numbers)
+        (row,) = differences
+        numbers = f"{one} minus {other}: {points(row)} points; on par means within {100 * PAR:.0f}"
+        return Finding(test=AllOf((compared(row, -PAR), compared(row, PAR, above=False))), numbers=numbers)
 
     return judge
 
@@ -142,9 +150,9 @@ def sentences(head: ClientsHead, rows: Sequence[Row], verdicts: Sequence[Verdict
         if compared:
             listed = ", ".join(f"{points(row)} {words} ({row['clients']} clients)" for words, row in compared.items())
             said.append(f"With the {partition} partition accuracy changes, in points, by {listed}.")
-    hold, order, fail = (count(verdicts, state) for state in ("holds", "unclear", "fails"))
+    hold, fail, undecided = (count(verdicts, state) for state in ("holds", "fails", "undecided"))
     said.append(
-        f"Of {hold + order + fail} verdicts on the papers' claims, one per claim and partition, {hold} hold, {order} "
-        f"hold in order only (the intervals overlap), and {fail} fail."
+        f"Of {hold + fail + undecided} verdicts on the papers' claims, one per claim and partition, {hold} hold, "
+        f"{fail} fail, and {undecided} are undecided."
     )
     return said

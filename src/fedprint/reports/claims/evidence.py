@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.verdict import UNTESTED, Finding, State, side
+from fedprint.reports.claims.comparison import compared
+from fedprint.reports.claims.verdict import UNTESTED, Finding
 from fedprint.reports.numbers.evaluations import CONTROL, final_analyses, final_rows, prior_rank
 from fedprint.reports.numbers.paired import PAIRED
-from fedprint.reports.wording import number, shown
+from fedprint.reports.wording import number, seed_count, shown
 
 Modality = Literal["image", "language", "stars"]
 
@@ -49,15 +50,23 @@ class Evidence:
         return None
 
     def larger(self, a: Row | None, b: Row | None, names: tuple[str, str]) -> Finding:
-        """Judge whether an attack's AP ``a`` exceeds ``b``, by their paired difference where it was measured."""
-        finding = larger(a, b, names)
-        if a is None or b is None or finding.state == "untested" or a["metric"] != "ap":
-            return finding
-        keys = {"prior": a["prior"], "versus_prior": b["prior"], "versus_attack": b["attack"], "attack": a["attack"]}
-        paired = self.of(PAIRED, "ap_difference", **keys)
-        if not paired:
-            return finding
-        return replace(above(paired[0], "difference", 0.0), numbers=f"{finding.numbers}, difference {shown(paired[0])}")
+        """Compare an attack's AP ``a`` with ``b``, by their paired difference where it was measured."""
+        if a is None or b is None or a["metric"] != "ap":
+            return larger(a, b, names)
+        paired = self._paired(a, b)
+        if paired is None:
+            return larger(a, b, names)
+        return _difference(a, b, names, f"difference {shown(paired)}", paired)
+
+    def _paired(self, a: Row, b: Row) -> Row | None:
+        """Return ``a - b``, paired user by user; it may have been measured the other way round."""
+        for sign, first, second in ((1, a, b), (-1, b, a)):
+            keys = {"prior": first["prior"], "attack": first["attack"]}
+            keys |= {"versus_prior": second["prior"], "versus_attack": second["attack"]}
+            for row in self.of(PAIRED, "ap_difference", **keys):
+                ends = ("lo", "hi") if sign > 0 else ("hi", "lo")
+                return {**row, "value": sign * row["value"], "lo": sign * row[ends[0]], "hi": sign * row[ends[1]]}
+        return None
 
     def later(self) -> str:
         """Return the prior that stands for "other data of the same user": chrono, else photoset."""
@@ -90,47 +99,51 @@ def mean_row(rows: Sequence[Row]) -> Row | None:
 
 
 def above(row: Row | None, what: str, level: float | None = None) -> Finding:
-    """Judge whether a number lies above its chance, or above ``level``."""
+    """Compare a number with its chance, which it should exceed, or with ``level``.
+
+    Where the row has the p of a permutation test, this decides whether the number lies above chance, and not the
+    formula for chance: updates of one device resemble one another (evaluation/shuffled.py).
+    """
     if row is None:
         return UNTESTED
     bound = row["chance"] if level is None else level
     if bound is None or row.get("value") is None:
         return UNTESTED
-    state = side([(row["value"] - bound, row["lo"] - bound)])
-    beside = "chance" if level is None else "limit"
-    return Finding(state=state, numbers=f"{what} {shown(row)}, {beside} {number(bound, row['unit'])}")
+    test = compared(row, bound)
+    beside, exact = "limit" if level is not None else "chance", row.get("p_chance")
+    if level is None and exact is not None:
+        test = replace(test, p_chance=exact)
+        beside = f"p without a link {exact:.2g}, chance"
+    return Finding(test=test, numbers=f"{what} {shown(row)}, {beside} {number(bound, row['unit'])}")
 
 
 def below(row: Row | None, what: str, level: float) -> Finding:
-    """Judge whether a number lies below ``level``."""
+    """Compare a number with ``level``, which should exceed it."""
     if row is None or row.get("value") is None:
         return UNTESTED
-    state: State = "holds" if row["hi"] <= level else "unclear" if row["value"] <= level else "fails"
-    return Finding(state=state, numbers=f"{what} {shown(row)}, limit {number(level, row['unit'])}")
+    numbers = f"{what} {shown(row)}, limit {number(level, row['unit'])}"
+    return Finding(test=compared(row, level, above=False), numbers=numbers)
 
 
 def larger(a: Row | None, b: Row | None, names: tuple[str, str]) -> Finding:
-    """Judge whether ``a`` exceeds ``b``: clearly when the interval of the difference excludes 0.
-
-    Square-and-add from both intervals (Newcombe 1998), as if independent; both are over the same users, so it is wider
-    than need be.
-    """
+    """Compare ``a`` with ``b``, which it should exceed, by their :func:`unpaired` difference."""
     if a is None or b is None or a.get("value") is None or b.get("value") is None:
         return UNTESTED
-    return Finding(state=side([difference(a, b)]), numbers=f"{names[0]} {shown(a)}, {names[1]} {shown(b)}")
+    gap = unpaired(a, b)
+    return _difference(a, b, names, f"difference {shown(gap)}, unpaired", gap)
 
 
-def difference(a: Row, b: Row) -> tuple[float, float]:
-    """Return ``a - b`` and the lower end of its interval."""
-    gap = a["value"] - b["value"]
-    return gap, gap - math.hypot(a["value"] - a["lo"], b["hi"] - b["value"])
+def _difference(a: Row, b: Row, names: tuple[str, str], words: str, gap: Row) -> Finding:
+    return Finding(test=compared(gap, 0.0), numbers=f"{names[0]} {shown(a)}, {names[1]} {shown(b)}, {words}")
 
 
-def together(findings: Iterable[Finding]) -> Finding:
-    """Return the weakest of the tested findings with everybody's numbers: all must hold."""
-    tested = [finding for finding in findings if finding.state != "untested"]
-    if not tested:
-        return UNTESTED
-    order: tuple[State, ...] = ("fails", "unclear", "holds")
-    state = min((finding.state for finding in tested), key=order.index)
-    return Finding(state=state, numbers="; ".join(finding.numbers for finding in tested))
+def unpaired(a: Row, b: Row, share: float = 1.0) -> Row:
+    """Return ``a - share * b`` as a row, from both intervals as if they were independent.
+
+    Square-and-add (Newcombe, Stat. Med. 1998, 17:873). Both are over the same users, so it is wider than need be.
+    """
+    gap = a["value"] - share * b["value"]
+    below = math.hypot(a["value"] - a["lo"], share * (b["hi"] - b["value"]))
+    above = math.hypot(a["hi"] - a["value"], share * (b["value"] - b["lo"]))
+    fewest = {"n_users": min(a["n_users"], b["n_users"]), "n_seeds": min(seed_count(a), seed_count(b))}
+    return {**a, "value": gap, "lo": gap - below, "hi": gap + above, "chance": 0.0, **fewest}

@@ -1,17 +1,20 @@
 """The papers' claims (papers.md 2.2 to 2.5 and 3), each judged on one report's measurements.
 
-A claim about an order holds only when the interval of the difference excludes 0, one about a limit when the interval
-lies on its side. Which attack a claim is judged on is fixed here, never the one that suits it.
+Which attack a claim is judged on is fixed here, never the one that suits it. Where a claim speaks of the best of
+several layers, every pair of them is compared: the best by its value would be chosen by its luck.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.evidence import Evidence, above, below, larger, mean_row, together
-from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, Verdict, verdict_on
+from fedprint.reports.claims.comparison import AllOf, AnyOf, compared
+from fedprint.reports.claims.evidence import Evidence, above, below, larger, mean_row, unpaired
+from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, Judged, Verdict, decide, together
 from fedprint.reports.numbers.order import strongest
+from fedprint.reports.wording import shown
 
 IID_LIMIT = 1.5
 """The papers' own control reached 1.5 times chance."""
@@ -24,11 +27,15 @@ PAPER_ATTACKS = ("mlp", "svm", "knn")
 Judge = Callable[[Evidence], Finding]
 
 
-def judge_claims(rows: Sequence[Row], member: str) -> tuple[Verdict, ...]:
-    """Judge every claim on one report's rows."""
+def judge_claims(reports: Mapping[str, Sequence[Row]]) -> list[Verdict]:
+    """Judge every claim on the rows of every report, which all stand in one table; ``reports`` maps names to rows."""
+    return decide([one for member, rows in reports.items() for one in _findings(member, rows)])
+
+
+def _findings(member: str, rows: Sequence[Row]) -> list[Judged]:
     evidence = Evidence(rows)
     dataset = str(rows[0]["dataset"]) if rows else ""
-    return tuple(verdict_on(claim, claim.judge(evidence), member, dataset) for claim in CLAIMS)
+    return [Judged(claim=one, finding=one.judge(evidence), member=member, dataset=dataset) for one in CLAIMS]
 
 
 # Priors ---------------------------------------------------------------------------------------------------------------
@@ -42,12 +49,8 @@ def prior_order(attack: str) -> Judge:
         random, other = evidence.attacked("random", attack), evidence.attacked(later, attack)
         if random is None or other is None:
             return UNTESTED
-        names = (f"{attack}: random", later)
-        finding = evidence.larger(random, other, names)
-        chance = above(other, later)
-        return Finding(
-            state=together([finding, chance]).state, numbers=f"{finding.numbers}, chance {100 * other['chance']:.1f}"
-        )
+        order = evidence.larger(random, other, (f"{attack}: random", later))
+        return together([order, above(other, later)])
 
     return judge
 
@@ -63,7 +66,7 @@ def iid_is_chance(evidence: Evidence) -> Finding:
     if row is None or not row.get("chance"):
         return UNTESTED
     finding = below(row, "iid", IID_LIMIT * row["chance"])
-    return Finding(state=finding.state, numbers=f"{finding.numbers} (1.5 times chance)")
+    return replace(finding, numbers=f"{finding.numbers} (1.5 times chance)")
 
 
 def one_example(evidence: Evidence) -> Finding:
@@ -136,30 +139,32 @@ def every_layer(evidence: Evidence) -> Finding:
 
 
 def later_layers(evidence: Evidence) -> Finding:
-    """Compare the best layer of the second half of the depth with the best of the first."""
-    findings = []
-    for prior, rows in _layers(evidence):
-        middle = len(rows) // 2
-        if middle:
-            early, late = (max(part, key=lambda row: float(row["value"])) for part in (rows[:middle], rows[middle:]))
-            findings.append(larger(late, early, (f"{prior}: {late['layer']}", str(early["layer"]))))
-    return together(findings)
+    """Compare the layers of the second half of the depth with those of the first: one of them should exceed all."""
+    parts = [(prior, rows[len(rows) // 2 :], rows[: len(rows) // 2]) for prior, rows in _layers(evidence)]
+    return together(_one_leads(prior, late, early) for prior, late, early in parts)
 
 
 def layer_leads(stem: str) -> Judge:
-    """Return a judge of whether the layers named ``stem...`` lead all others."""
+    """Return a judge of whether a layer named ``stem...`` leads all others."""
 
     def judge(evidence: Evidence) -> Finding:
         findings = []
         for prior, rows in _layers(evidence):
             named = [row for row in rows if str(row["layer"]).startswith(stem)]
             others = [row for row in rows if not str(row["layer"]).startswith(stem)]
-            best = max(named, key=lambda row: float(row["value"]), default=None)
-            names = (f"{prior}: {stem}", "")
-            findings += [larger(best, row, (names[0], str(row["layer"]))) for row in others]
+            findings.append(_one_leads(prior, named, others))
         return together(findings)
 
     return judge
+
+
+def _one_leads(prior: str, rows: Sequence[Row], others: Sequence[Row]) -> Finding:
+    """Compare every layer of ``rows`` with all ``others``, and say by how much the largest lies above the largest."""
+    if not rows or not others:
+        return UNTESTED
+    test = AnyOf(tuple(AllOf(tuple(compared(unpaired(row, one), 0.0) for one in others)) for row in rows))
+    best, second = (max(part, key=lambda row: float(row["value"])) for part in (rows, others))
+    return replace(larger(best, second, (f"{prior}: {best['layer']}", str(second["layer"]))), test=test)
 
 
 def epochs_alike(evidence: Evidence) -> Finding:
@@ -172,12 +177,12 @@ def epochs_alike(evidence: Evidence) -> Finding:
         near = mean_row([row for row in rows if distance[id(row)] == 0])
         far = mean_row([row for row in rows if bins > 1 and distance[id(row)] >= bins / 2])
         if near is not None and far is not None:
-            limit = EPOCH_KEPT * near["value"]
-            kept = far["value"] / near["value"] if near["value"] else 0.0
-            finding = above(far, f"{prior}: half of training apart", limit)
-            findings.append(
-                Finding(state=finding.state, numbers=f"{finding.numbers}; {100 * kept:.0f} % of the AP at no distance")
+            over = unpaired(far, near, EPOCH_KEPT)
+            numbers = (
+                f"{prior}: half of training apart {shown(far)}, at no distance {shown(near)}; above "
+                f"{100 * EPOCH_KEPT:.0f} % of that by {shown(over)}, unpaired"
             )
+            findings.append(Finding(test=compared(over, 0.0), numbers=numbers))
     return together(findings)
 
 
@@ -270,7 +275,7 @@ def update_beats_one(evidence: Evidence) -> Finding:
         finding = larger(update, one, (f"{prior}: update", "one example"))
         if update is not None and one is not None and one["value"]:
             ratio = f"{finding.numbers}, {update['value'] / one['value']:.1f} times"
-            findings.append(Finding(state=finding.state, numbers=ratio))
+            findings.append(replace(finding, numbers=ratio))
     return together(findings)
 
 

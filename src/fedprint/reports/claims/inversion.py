@@ -1,16 +1,14 @@
-"""The spn paper's conclusions, each judged on the rows of one report, adversary by adversary (papers.md 4.5, 5.1).
-
-A comparison holds when its interval lies on its side; "order holds" when only the values do.
-"""
+"""The spn paper's conclusions, each judged on the rows of one report, adversary by adversary (papers.md 4.5, 5.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fedprint.evaluation.inversion.capability import LEAKED
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.evidence import together
-from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, State, Verdict, by_claim, side, verdict_on
+from fedprint.reports.claims.comparison import AllOf, AnyOf, Comparison, compared
+from fedprint.reports.claims.evidence import mean_row, unpaired
+from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, Judged, Verdict, by_claim, decide, together
 from fedprint.reports.numbers.inversion import (
     ALIGNMENT,
     CUT,
@@ -32,6 +30,9 @@ Judge = Callable[[InversionHead, Sequence[Row], str], Finding]
 ALIKE = 0.05
 """Scores closer than this count as alike: less than half of what parts spn and the others in the published table."""
 
+DEFEATED = 0.05
+"""A share of images recovered beyond chance that still counts as none: no interval ends at chance itself."""
+
 OF_THE_PAPERS = ("spn-reconstruction", "spn-membership", "spn-tracing")
 """Conclusions about published scores, which are of the papers' attacker."""
 
@@ -44,16 +45,16 @@ def judge_inversion(head: InversionHead, rows: Sequence[Row]) -> list[Verdict]:
 
     What the papers' attacker found is judged beside (:data:`OF_THE_PAPERS`), as a member of its own.
     """
-    return [
-        verdict_on(
-            claim, claim.judge(part, own, adversary),
-            adversary if variant == MAIN else f"{adversary}, {variant}", head.dataset,
+    return decide([
+        Judged(
+            claim=claim, finding=claim.judge(part, own, adversary),
+            member=adversary if variant == MAIN else f"{adversary}, {variant}", dataset=head.dataset,
         )
         for claim in CONCLUSIONS
         for variant, part, own in views(head, rows)
         if variant == MAIN or (variant == PAPERS and claim.name in OF_THE_PAPERS)
         for adversary in part.adversaries
-    ]  # fmt: skip
+    ])  # fmt: skip
 
 
 def spn_leads(metric: str, reading: Mapping[str, str] | None = None) -> Judge:
@@ -71,31 +72,26 @@ def spn_leads(metric: str, reading: Mapping[str, str] | None = None) -> Judge:
             if "spn" not in caps or len(caps) < 3:
                 continue
             others = {name: row for name, row in caps.items() if name in DEFENCES and name != "spn"}
-            best = max(others.values(), key=lambda row: float(row["value"]))
             place = {"attack": attack, "attack_batch": batch, "adversary": adversary, **keys}
             shown = ", ".join(f"{name} {ranged(row)}" for name, row in {"spn": caps["spn"], **others}.items())
-            state = side(_leads(rows, place, caps["spn"], best))
-            findings.append(Finding(state=state, numbers=f"batch {batch}: {shown}"))
+            gaps = _leads(rows, place, caps["spn"], others.values())
+            findings.append(Finding(test=AllOf(tuple(gaps)), numbers=f"batch {batch}: {shown}") if gaps else UNTESTED)
         return together(findings)
 
     return judge
 
 
-def _leads(rows: Sequence[Row], place: Mapping[str, object], spn: Row, best: Row) -> list[tuple[float, float]]:
-    """Return value and lower end of how far spn leads: paired where images allow, else from both intervals."""
+def _leads(rows: Sequence[Row], place: Mapping[str, object], spn: Row, others: Iterable[Row]) -> list[Comparison]:
+    """Compare spn with every other: paired where images allow, else from both intervals."""
     if spn["metric"] == "cap_reconstruction":
-        paired = rows_where(rows, metric="cap_difference", defence="spn", variant=MAIN, **place)
-        return [(row["value"], row["lo"]) for row in paired]
-    return [_apart(spn, best)]
-
-
-def _apart(a: Row, b: Row) -> tuple[float, float]:
-    """Return ``a - b`` and its lower end, as if both intervals erred at once."""
-    return a["value"] - b["value"], a["lo"] - b["hi"]
+        gaps = rows_where(rows, metric="cap_difference", defence="spn", variant=MAIN, **place)
+    else:
+        gaps = [unpaired(spn, other) for other in others]
+    return [compared(gap, 0.0) for gap in gaps]
 
 
 def labels_leak(names: Sequence[str], *, safe: bool) -> Judge:
-    """Return the judge of "labels of these mechanisms are (not) recovered" from single images."""
+    """Return the judge of "most labels of these mechanisms are (not, where ``safe``) recovered" from single images."""
 
     def judge(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
         attack = head.attacks[0][0]
@@ -106,12 +102,8 @@ def labels_leak(names: Sequence[str], *, safe: bool) -> Judge:
         lowest = min(accuracies, key=lambda row: float(row["value"]))
         highest = max(accuracies, key=lambda row: float(row["value"]))
         shown = f"{len(accuracies)} settings, from {percent(lowest)} to {percent(highest)}; chance {percent_of(lowest)}"
-        state: State
-        if safe:  # the mechanism hides labels: no setting where most are recovered
-            state = "fails" if highest["lo"] > 0.5 else "holds" if highest["hi"] < 0.5 else "unclear"
-        else:
-            state = "holds" if lowest["lo"] > 0.5 else "fails" if lowest["hi"] < 0.5 else "unclear"
-        return Finding(state=state, numbers=shown)
+        most = tuple(compared(row, 0.5, above=not safe) for row in accuracies)
+        return Finding(test=AllOf(most), numbers=shown)
 
     return judge
 
@@ -128,8 +120,8 @@ def labels_by_batch(head: InversionHead, rows: Sequence[Row], adversary: str) ->
         return UNTESTED
     pairs = [(ends[0][name], ends[1][name]) for name in names]
     shown = "; ".join(f"{name} {ranged(a)} to {ranged(b)}" for name, (a, b) in zip(names, pairs, strict=True))
-    state = side(_apart(b, a) for a, b in pairs)
-    return Finding(state=state, numbers=f"CAP from batch {min(batches)} to {max(batches)}: {shown}")
+    rises = AllOf(tuple(compared(unpaired(b, a), 0.0) for a, b in pairs))
+    return Finding(test=rises, numbers=f"CAP from batch {min(batches)} to {max(batches)}, unpaired: {shown}")
 
 
 def percent_of(row: Row) -> str:
@@ -140,22 +132,22 @@ def percent_of(row: Row) -> str:
 def green_is_safe(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
     """Judge "a perturbation larger than the gradient defeats every reconstruction", over all attacks.
 
-    It fails where more images come out than a mean test image happens to be close to, by the end of the interval.
+    No more images may come out than a mean test image happens to be close to, within :data:`DEFEATED`.
     """
     successes = rows_where(rows, metric="reconstruction_success", region="green", adversary=adversary)
     if not successes:
         return UNTESTED
     above = [row for row in successes if row["value"] > (row["chance"] or 0)]
     images = sum(int(row["n_questions"]) for row in successes)
+    safe = AllOf(tuple(compared(row, float(row["chance"] or 0) + DEFEATED, above=False) for row in successes))
     if not above:
-        return Finding(state="holds", numbers=f"of {images} images no more recovered to below 0.2 than by chance")
+        return Finding(test=safe, numbers=f"of {images} images no more recovered to below 0.2 than by chance")
     parts = [
         f"{row['attack']}, batch {row['attack_batch']}, {row['defence']}: {percent(row)} of {row['n_questions']} "
         f"images, chance {percent_of(row)}"
         for row in above
     ]
-    state: State = "fails" if any(row["lo"] > (row["chance"] or 0) for row in above) else "unclear"
-    return Finding(state=state, numbers="recovered to below 0.2: " + "; ".join(parts))
+    return Finding(test=safe, numbers="recovered to below 0.2: " + "; ".join(parts))
 
 
 def green_costs(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
@@ -174,18 +166,20 @@ def green_costs(head: InversionHead, rows: Sequence[Row], adversary: str) -> Fin
             if not r.get("region")
         ]
         if row["defence"] in ("dp", "ppdl_0.05", "ppdl_0.3") and ratios and ratios[0]["value"] < 1:
-            lost.append((*_apart(plain[0], row), row))
+            lost.append((row, unpaired(plain[0], row)))
     if not lost:
         return UNTESTED
-    state = side((value - drop, low - drop) for value, low, _ in lost)
     shown = "; ".join(
-        f"{row['defence']} at {row['strength']:g} loses {100 * value:.1f} points" for value, _, row in lost
+        f"{row['defence']} at {row['strength']:g} loses {ranged(gap, '.1f', 100.0)} points" for row, gap in lost
     )
-    return Finding(state=state, numbers=f"{shown} (published: more than {100 * drop:.0f})")
+    return Finding(
+        test=AllOf(tuple(compared(gap, drop) for _, gap in lost)),
+        numbers=f"{shown}, unpaired (published: more than {100 * drop:.0f})",
+    )
 
 
 def spn_keeps_accuracy(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
-    """Judge "spn keeps accuracy where dp and ppdl collapse": its worst strength against the worst of dp."""
+    """Judge "spn keeps accuracy where dp collapses": at every strength it exceeds dp at one and the same strength."""
     network = head.attacks[0][1]
     own = rows_where(rows, metric="accuracy", network=network, defence="spn", variant=MAIN)
     others = rows_where(rows, metric="accuracy", network=network, defence="dp", variant=MAIN)
@@ -195,8 +189,9 @@ def spn_keeps_accuracy(head: InversionHead, rows: Sequence[Row], adversary: str)
     if any(len(accuracies) < head.strengths.get(name, 0) for name, accuracies in (("spn", own), ("dp", others))):
         return UNTESTED  # the worst strength may be one that diverged
     worst, noisy = (min(accuracies, key=lambda row: float(row["value"])) for accuracies in (own, others))
-    shown = f"worst of spn {percent(worst)}, worst of dp {percent(noisy)}, no mechanism {percent(plain[0])}"
-    return Finding(state=side([_apart(worst, noisy)]), numbers=shown)
+    shown = f"worst of spn {percent(worst)}, worst of dp {percent(noisy)}, no mechanism {percent(plain[0])}; unpaired"
+    kept = AnyOf(tuple(AllOf(tuple(compared(unpaired(row, other), 0.0) for row in own)) for other in others))
+    return Finding(test=kept, numbers=shown)
 
 
 def more_bits(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
@@ -211,9 +206,9 @@ def more_bits(head: InversionHead, rows: Sequence[Row], adversary: str) -> Findi
         if beside is None or _bits(row) == _bits(beside):
             continue
         more = _bits(row) > _bits(beside)
-        gaps.append((row["value"], row["lo"]) if more else (-row["value"], -row["hi"]))
+        gaps.append(compared(row, 0.0, above=more))
         parts.append(f"{_bits(row)} bits: rMSE {ranged(row)} above that of {_bits(beside)} bits, {ranged(beside)}")
-    return Finding(state=side(gaps), numbers="; ".join(parts))
+    return Finding(test=AllOf(tuple(gaps)), numbers="; ".join(parts)) if gaps else UNTESTED
 
 
 def laplace_alike(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
@@ -223,9 +218,10 @@ def laplace_alike(head: InversionHead, rows: Sequence[Row], adversary: str) -> F
     if not differences:
         return UNTESTED
     (row,) = differences
-    inside, outside = -ALIKE < row["lo"] <= row["hi"] < ALIKE, row["lo"] > ALIKE or row["hi"] < -ALIKE
-    state: State = "holds" if inside else "fails" if outside else "unclear"
-    return Finding(state=state, numbers=f"CAP of Laplacian above Gaussian noise {ranged(row, '.3f')}, margin {ALIKE:g}")
+    return Finding(
+        test=AllOf((compared(row, -ALIKE), compared(row, ALIKE, above=False))),
+        numbers=f"CAP of Laplacian above Gaussian noise {ranged(row, '.3f')}, margin {ALIKE:g}",
+    )
 
 
 def tracing_by_participants(head: InversionHead, rows: Sequence[Row], adversary: str) -> Finding:
@@ -236,13 +232,13 @@ def tracing_by_participants(head: InversionHead, rows: Sequence[Row], adversary:
     counts = sorted({int(row["participants"]) for row in traced})
     if len(counts) < 2:
         return UNTESTED
-    means = []
-    for count in counts:
-        own = [row for row in traced if row["participants"] == count]
-        means.append({end: sum(float(row[end]) for row in own) / len(own) for end in ("value", "lo", "hi")})
-    shown = ", ".join(f"{n} participants {100 * m['value']:.0f} %" for n, m in zip(counts, means, strict=True))
-    state = side([_apart(means[0], means[-1])])
-    return Finding(state=state, numbers=f"traced among {shown} (dp, mean of strengths)")
+    means = [mean_row([row for row in traced if row["participants"] == count]) for count in counts]
+    known = [row for row in means if row is not None]
+    shown = ", ".join(f"{n} participants {percent(row)}" for n, row in zip(counts, known, strict=True))
+    return Finding(
+        test=compared(unpaired(known[0], known[-1]), 0.0),
+        numbers=f"traced among {shown} (dp, mean of strengths), unpaired",
+    )
 
 
 def _bits(row: Row) -> int:
@@ -329,10 +325,13 @@ def _conclusions(head: InversionHead, verdicts: Sequence[Verdict]) -> str:
     tested = [[verdict for verdict in group if verdict.state != "untested"] for _, group in by_claim(verdicts)]
     groups = [group for group in tested if group]
     hold, fail = (sum(all(v.state == state for v in group) for group in groups) for state in ("holds", "fails"))
-    said = f"Of the papers' {len(groups)} conclusions tested here {hold} hold and {fail} fail against every adversary."
+    said = (
+        f"Of the papers' {len(groups)} conclusions tested here {hold} hold and {fail} fail against every adversary; "
+        f"{sum(any(v.state == 'undecided' for v in group) for group in groups)} are undecided against one or more."
+    )
     lost = [group[0].text for group in groups if _lost(group, head.headline)]
     if lost:
-        said += f" These hold, at least in order, against a weaker adversary and fail against the {head.headline} one: "
+        said += f" These hold against a weaker adversary and fail against the {head.headline} one: "
         said += f"{'; '.join(lost)}."
     return said
 
@@ -365,4 +364,4 @@ def _members(head: InversionHead, rows: Sequence[Row]) -> list[str]:
 
 def _lost(group: Sequence[Verdict], last: str) -> bool:
     states = {verdict.member: verdict.state for verdict in group}
-    return states.get(last) == "fails" and any(state in ("holds", "unclear") for state in states.values())
+    return states.get(last) == "fails" and "holds" in states.values()

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fedprint.evaluation.rows import Row
-from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, State, Verdict, side, verdict_on
+from fedprint.reports.claims.comparison import AllOf, AnyOf, Comparison, Test, compared
+from fedprint.reports.claims.evidence import unpaired
+from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, Judged, Verdict, decide
 from fedprint.reports.numbers.plane import Entry, measured
 from fedprint.reports.wording import percent, ranged
 
@@ -19,6 +21,8 @@ ROUNDING = 0.02
 """How far from (1 + alpha) the examples of devices may be: each adds a whole number of them."""
 LITTLE, MUCH = 0.5, 0.75
 """Read "much utility for little privacy" as: no strength takes half of the AP and leaves three quarters of utility."""
+NEARLY = 0.05
+"""An adversary that misses no more than this share of another's AP is not weaker: both often choose one attack."""
 
 NAIVE, ADAPTIVE = "naive", "adaptive"
 OURS = {"counter-aug": "rand-aug", "repeat-aug": "rand-aug", "one-bit-repeat": "one-bit-rand"}
@@ -64,10 +68,15 @@ def judge_plane(entries: Sequence[Entry], adversaries: Sequence[str], dataset: s
     asked = [(claim, adversary) for claim in claims for adversary in adversaries]
     if {NAIVE, ADAPTIVE} <= set(adversaries):
         asked.append((NEVER_WEAKER, ADAPTIVE))
-    return [
-        verdict_on(claim, claim.judge(Sweep(entries=entries, adversary=adversary)), adversary, dataset)
+    return decide([
+        Judged(
+            claim=claim,
+            finding=claim.judge(Sweep(entries=entries, adversary=adversary)),
+            member=adversary,
+            dataset=dataset,
+        )
         for claim, adversary in asked
-    ]
+    ])  # fmt: skip
 
 
 def cuts(strategy: str, strength: float, share: float) -> Judge:
@@ -81,12 +90,13 @@ def cuts(strategy: str, strength: float, share: float) -> Judge:
 
 
 def largest_cut(sweep: Sweep) -> Finding:
-    """Judge whether the strongest reduction by mm-aug reaches the published one."""
-    rows = [(row["value"], entry, row) for entry in sweep.of(MM_AUG) if (row := sweep.reduction(entry))]
+    """Judge whether some strength of mm-aug reaches the largest published reduction."""
+    rows = [(entry, row) for entry in sweep.of(MM_AUG) if (row := sweep.reduction(entry))]
     if not rows:
         return UNTESTED
-    _, entry, row = max(rows, key=lambda each: each[0])
-    return _at_least(row, MOST, entry.name)
+    best, largest = max(rows, key=lambda each: float(each[1]["value"]))
+    numbers = f"{best.name}: {_cut(largest)} of AP gone"
+    return Finding(test=AnyOf(tuple(compared(row, MOST) for _, row in rows)), numbers=numbers)
 
 
 def dominates(sweep: Sweep) -> Finding:
@@ -113,7 +123,7 @@ def less_at_equal_strength(own: str, control: str) -> Judge:
             f"{ranged(sweep.utility(other))} of {control}"
             for mine, other, row in known
         )
-        return Finding(state=side((row["value"], row["lo"]) for _, _, row in known), numbers=said)
+        return Finding(test=AllOf(tuple(compared(row, 0.0) for _, _, row in known)), numbers=said)
 
     return judge
 
@@ -129,55 +139,66 @@ def data_costs(sweep: Sweep) -> Finding:
     if not pairs:
         return UNTESTED
     said = "; ".join(f"{entry.name}: {factor:.2f} times the data" for entry, factor in pairs)
-    fits = all(abs(factor - 1 - float(entry.strength or 0)) < ROUNDING for entry, factor in pairs)
-    return Finding(state="holds" if fits else "fails", numbers=said)
+    off = [(entry, abs(factor - 1 - float(entry.strength or 0))) for entry, factor in pairs]
+    return Finding(test=AllOf(tuple(_counted(entry, value) for entry, value in off)), numbers=said)
+
+
+def _counted(entry: Entry, off: float) -> Comparison:
+    """Return by how much a count of examples is ``off``, which no drawing of users changes."""
+    users = min(point.utility.n_users for point in entry.points)
+    return Comparison(value=off, lo=off, hi=off, bound=ROUNDING, above=False, n_users=users, n_seeds=len(entry.points))
 
 
 def never_weaker(sweep: Sweep) -> Finding:
-    """Judge whether the adversary has at least the naive one's AP at every point, all seeds together.
-
-    It fails where one point's interval lies on the other side: of forty points as good as equal one does by chance.
-    """
+    """Judge whether the adversary has the naive one's AP at every point, but for :data:`NEARLY`."""
     known = [(entry, row) for entry in measured(sweep.entries) if (row := entry.missed(NAIVE, sweep.adversary))]
     if not known:
         return UNTESTED
     below = [(entry, row) for entry, row in known if row["value"] < 0]
-    clear = [entry for entry, row in below if row["hi"] < 0]
-    said = f"below it at {len(below)} of {len(known)} points, beyond the interval at {len(clear)}"
+    said = f"below it at {len(below)} of {len(known)} points"
     said += "".join(f"; {entry.name}: the naive one misses {_cut(row)} of its AP" for entry, row in below)
-    if below and not clear:
-        return Finding(state="unclear", numbers=said, result="weaker at some points, nowhere beyond chance")
-    return Finding(state="fails" if clear else "holds", numbers=said)
+    return Finding(test=AllOf(tuple(compared(row, -NEARLY) for _, row in known)), numbers=said)
 
 
 NEVER_WEAKER: Claim[Judge] = Claim(
     "adaptive-never-weaker",
-    "the adaptive adversary is never weaker than the naive one",
+    "the adaptive adversary is never weaker than the naive one (by more than 5 % of its own AP)",
     OWN_SOURCE,
     never_weaker,
 )
 
 
 def _all_beaten(sweep: Sweep, strategy: str, others: Sequence[str]) -> Finding:
-    """Judge whether every point of ``others`` has one of ``strategy`` with no more AP and no less utility.
+    """Judge whether every point of ``others`` has one of ``strategy`` with less AP and more utility.
 
-    It holds when all are dominated and for each one interval (of AP or of utility) parts the two.
+    Both differences are paired over users where the points have values per user.
     """
     rivals, own = sweep.of(*others), sweep.of(strategy)
     if not own or not rivals:
         return UNTESTED
-    beaten = {entry.name: [_beats(sweep, mine, entry) for mine in own] for entry in rivals}
-    free = [name for name, verdicts in beaten.items() if "clear" not in verdicts and "order" not in verdicts]
-    blurred = [name for name, verdicts in beaten.items() if "clear" not in verdicts and name not in free]
-    said = f"{len(beaten) - len(free)} of {len(beaten)} other points have one of {strategy} at least as good in both"
+    pairs = {rival.name: [_beats(sweep, mine, rival) for mine in own] for rival in rivals}
+    free = [name for name, tests in pairs.items() if not any(all(map(_as_said, test.parts)) for test in tests)]
+    said = f"{len(pairs) - len(free)} of {len(pairs)} other points have one of {strategy} with less AP and more utility"
     said += f"; not {', '.join(free)}" if free else ""
-    return Finding(state="fails" if free else "unclear" if blurred else "holds", numbers=said)
+    return Finding(test=AllOf(tuple(AnyOf(tuple(tests)) for tests in pairs.values())), numbers=said)
+
+
+def _beats(sweep: Sweep, mine: Entry, other: Entry) -> AllOf:
+    """Compare AP and utility of two points: the first should have less AP and lose no utility to the other."""
+    more = mine.more_than(other, sweep.adversary)
+    more = more or unpaired(mine.attack(sweep.adversary), other.attack(sweep.adversary))
+    lost = mine.lost(other) or unpaired(sweep.utility(other), sweep.utility(mine))
+    return AllOf((compared(more, 0.0, above=False), compared(lost, 0.0, above=False)))
+
+
+def _as_said(test: Test) -> bool:
+    """Return whether the number of a comparison itself lies on the side that the claim says."""
+    return isinstance(test, Comparison) and (test.value > test.bound) == test.above
 
 
 def noise_loses(sweep: Sweep) -> Finding:
     """Judge whether no strength of noise or dp takes half of the AP and leaves three quarters of the utility."""
-    pairs = [(entry, sweep.reduction(entry), sweep.utility(entry)) for entry in sweep.of(*NOISES)]
-    known = [(entry, cut, utility) for entry, cut, utility in pairs if cut]
+    known = _cuts_and_utilities(sweep, *NOISES)
     if not known:
         return UNTESTED
     both = [
@@ -185,23 +206,34 @@ def noise_loses(sweep: Sweep) -> Finding:
         for entry, cut, utility in known
         if cut["value"] > LITTLE and utility["value"] > MUCH
     ]
-    surely_not = all(cut["hi"] < LITTLE or utility["hi"] < MUCH for _, cut, utility in known)
-    state: State = "fails" if both else "holds" if surely_not else "unclear"
-    return Finding(state=state, numbers="; ".join(both) or f"none of {len(known)} points does both")
+    return Finding(test=_not_both(known), numbers="; ".join(both) or f"none of {len(known)} points does both")
 
 
 def replacement_costs(sweep: Sweep) -> Finding:
-    """Judge whether bkg-repl, where it takes half of the AP, leaves less than three quarters of the utility."""
-    rows = [
-        (entry, sweep.utility(entry))
-        for entry in sweep.of("bkg-repl")
-        if (cut := sweep.reduction(entry)) and cut["value"] > LITTLE
-    ]
-    if not rows:
+    """Judge whether bkg-repl takes half of the AP somewhere, and nowhere with three quarters of the utility left."""
+    known = _cuts_and_utilities(sweep, "bkg-repl")
+    if not known:
         return UNTESTED
-    kept = [row for _, row in rows if row["value"] >= MUCH]
-    state: State = "fails" if kept else "holds" if all(row["hi"] < MUCH for _, row in rows) else "unclear"
-    return Finding(state=state, numbers="; ".join(f"{entry.name}: utility {ranged(row)}" for entry, row in rows))
+    protects = AnyOf(tuple(compared(cut, LITTLE) for _, cut, _ in known))
+    numbers = "; ".join(
+        f"{entry.name}: {_cut(cut)} of AP gone at utility {ranged(utility)}" for entry, cut, utility in known
+    )
+    return Finding(test=AllOf((protects, _not_both(known))), numbers=numbers)
+
+
+def _cuts_and_utilities(sweep: Sweep, *strategies: str) -> list[tuple[Entry, Row, Row]]:
+    pairs = [(entry, sweep.reduction(entry), sweep.utility(entry)) for entry in sweep.of(*strategies)]
+    return [(entry, cut, utility) for entry, cut, utility in pairs if cut]
+
+
+def _not_both(known: Sequence[tuple[Entry, Row, Row]]) -> AllOf:
+    """Compare every point: it takes less than half of the AP, or leaves less than three quarters of the utility."""
+    return AllOf(
+        tuple(
+            AnyOf((compared(cut, LITTLE, above=False), compared(utility, MUCH, above=False)))
+            for _, cut, utility in known
+        )
+    )
 
 
 def exceeds_one(sweep: Sweep) -> Finding:
@@ -209,8 +241,9 @@ def exceeds_one(sweep: Sweep) -> Finding:
     rows = [(entry, sweep.utility(entry)) for entry in sweep.of(MM_AUG)]
     if not rows:
         return UNTESTED
-    entry, row = max(rows, key=lambda each: each[1]["value"])
-    return Finding(state=side([(row["value"] - 1, row["lo"] - 1)]), numbers=f"{entry.name}: utility {ranged(row)}")
+    entry, best = max(rows, key=lambda each: float(each[1]["value"]))
+    test = AnyOf(tuple(compared(row, 1.0) for _, row in rows))
+    return Finding(test=test, numbers=f"{entry.name}: utility {ranged(best)}")
 
 
 CLAIMS: tuple[Claim[Judge], ...] = (
@@ -230,23 +263,9 @@ CLAIMS: tuple[Claim[Judge], ...] = (
 )  # fmt: skip
 
 
-def _beats(sweep: Sweep, mine: Entry, other: Entry) -> str:
-    """Return ``no``, ``order`` (at least as good in both values), or ``clear`` (and one interval apart)."""
-    ap, ap2 = mine.over_chance(sweep.adversary), other.over_chance(sweep.adversary)
-    utility, utility2 = sweep.utility(mine), sweep.utility(other)
-    if ap["value"] > ap2["value"] or utility["value"] < utility2["value"]:
-        return "no"
-    return "clear" if ap["hi"] < ap2["lo"] or utility["lo"] > utility2["hi"] else "order"
-
-
 def _at_least(row: Row, share: float, name: str) -> Finding:
-    """Judge whether the row's value is at least ``share``; one that is less by chance, perhaps, is said to be so."""
-    numbers = f"{name}: {_cut(row)} of AP gone"
-    if row["value"] >= share:
-        state: State = "holds" if row["lo"] >= share else "unclear"
-        return Finding(state=state, numbers=numbers)
-    near = "fails, though the interval includes it" if row["hi"] >= share else ""
-    return Finding(state="fails", result=near, numbers=numbers)
+    """Judge whether the row's value is at least ``share``."""
+    return Finding(test=compared(row, share), numbers=f"{name}: {_cut(row)} of AP gone")
 
 
 def _cut(row: Row) -> str:

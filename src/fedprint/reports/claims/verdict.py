@@ -1,4 +1,8 @@
-"""Claims of the papers and the verdicts on them, as every page shows them and claims.json and claims.csv hold them."""
+"""Claims of the papers and the verdicts on them, as every page shows them and claims.json and claims.csv hold them.
+
+A verdict is holds, fails or undecided. All claims of a table are decided at once, so that one false verdict among them
+has a probability of at most :data:`~fedprint.evaluation.significance.ALPHA` (ADR 17).
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from fedprint.reports.wording import csv_text
+from fedprint.evaluation.significance import ALPHA, holm
+from fedprint.reports.claims.comparison import AllOf, Test, Weight, leaves, weigh
+from fedprint.reports.wording import csv_text, seeds
 
 J = TypeVar("J")
-State = Literal["holds", "unclear", "fails", "untested"]
+State = Literal["holds", "fails", "undecided", "untested"]
 
-STATES: Mapping[str, str] = {
+STATES: Mapping[State, str] = {
     "holds": "holds",
-    "unclear": "order holds, intervals overlap",
     "fails": "fails",
+    "undecided": "undecided",
     "untested": "not tested here",
 }
+
+LEAST_SEEDS = 3
+"""With fewer seeds a claim is undecided, whatever the numbers."""
 
 
 class Claim(NamedTuple, Generic[J]):
@@ -30,52 +39,110 @@ class Claim(NamedTuple, Generic[J]):
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """How one comparison came out, and its numbers in words; ``result`` where the state's own words do not fit it."""
+    """What a claim was compared with, None where there is nothing to compare, and the numbers in words."""
 
-    state: State
+    test: Test | None
     numbers: str
-    result: str = ""
 
 
-UNTESTED = Finding(state="untested", numbers="")
+UNTESTED = Finding(test=None, numbers="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A finding on a claim; ``member`` is who or what the claim is judged on."""
+
+    claim: Claim[Any]
+    finding: Finding
+    member: str
+    dataset: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A claim on one data set: ``state`` is a key of :data:`STATES`, ``numbers`` ours with their intervals."""
+    """A claim on one data set: ``state`` is a key of :data:`STATES`, ``numbers`` ours with their 95 % intervals.
+
+    ``n_users`` (of images: test images) and ``n_seeds`` are the fewest behind any of the numbers. ``p`` is Holm's
+    adjusted p over the claims of the table, None where the claim was not tested or has too few seeds.
+    """
 
     claim: str
     text: str
     source: str
     member: str
     dataset: str
-    state: str
+    state: State
     result: str
     numbers: str
+    n_users: int | None
+    n_seeds: int | None
+    p: float | None
+
+    @property
+    def basis(self) -> str:
+        """What the verdict rests on, in words: users (or test images), seeds and the adjusted p."""
+        if self.n_seeds is None:
+            return ""
+        adjusted = "" if self.p is None else f", adjusted p {self.p:.2g}"
+        return f"n {self.n_users}, {seeds(self.n_seeds)}{adjusted}"
 
 
-def side(gaps: Iterable[tuple[float, float]]) -> State:
-    """Return the state of "all are above 0" by (value, lower end of its interval): see :data:`STATES`."""
-    known = list(gaps)
-    if not known:
-        return "untested"
-    if all(low > 0 for _, low in known):
-        return "holds"
-    return "unclear" if all(value > 0 for value, _ in known) else "fails"
+def decide(judged: Sequence[Judged]) -> list[Verdict]:
+    """Return the verdicts on the claims of one table.
+
+    A claim holds or fails where its adjusted two-sided p is below ALPHA, which is to say that its interval, at the
+    level of Holm's correction, lies wholly on one side of the bound. Claims with fewer than :data:`LEAST_SEEDS` seeds
+    are undecided and do not count among the claims to correct for.
+    """
+    weights = [_weight(one.finding.test) for one in judged]
+    adjusted = iter(holm([weight.two_sided for weight in weights if weight]))
+    return [
+        _verdict(one, weight, next(adjusted) if weight else None) for one, weight in zip(judged, weights, strict=True)
+    ]
 
 
-def verdict_on(claim: Claim[Any], finding: Finding, member: str, dataset: str) -> Verdict:
-    """Return the verdict that a finding is on a claim; ``member`` is who or what the claim is judged on."""
+def together(findings: Iterable[Finding]) -> Finding:
+    """Return the tested findings as one, with everybody's numbers: all must hold."""
+    tests = [(finding.test, finding.numbers) for finding in findings if finding.test is not None]
+    if not tests:
+        return UNTESTED
+    return Finding(test=AllOf(tuple(test for test, _ in tests)), numbers="; ".join(numbers for _, numbers in tests))
+
+
+def _weight(test: Test | None) -> Weight | None:
+    return None if test is None or _fewest_seeds(test) < LEAST_SEEDS else weigh(test)
+
+
+def _fewest_seeds(test: Test) -> int:
+    return min(leaf.n_seeds for leaf in leaves(test))
+
+
+def _verdict(judged: Judged, weight: Weight | None, p: float | None) -> Verdict:
+    claim, test = judged.claim, judged.finding.test
+    fewest = None if test is None else _fewest_seeds(test)
+    state = _state(test, weight, p)
+    too_few = fewest is not None and fewest < LEAST_SEEDS
     return Verdict(
         claim=claim.name,
         text=claim.text,
         source=claim.source,
-        member=member,
-        dataset=dataset,
-        state=finding.state,
-        result=finding.result or STATES[finding.state],
-        numbers=finding.numbers,
+        member=judged.member,
+        dataset=judged.dataset,
+        state=state,
+        result=STATES[state] + (f" ({seeds(fewest or 0)}; a verdict needs {LEAST_SEEDS})" if too_few else ""),
+        numbers=judged.finding.numbers,
+        n_users=None if test is None else min(leaf.n_users for leaf in leaves(test)),
+        n_seeds=fewest,
+        p=p,
     )
+
+
+def _state(test: Test | None, weight: Weight | None, p: float | None) -> State:
+    if test is None:
+        return "untested"
+    if weight is None or p is None or p >= ALPHA:
+        return "undecided"
+    return "holds" if weight.holds < weight.fails else "fails"
 
 
 def verdict_rows(verdicts: Sequence[Verdict]) -> list[Mapping[str, Any]]:

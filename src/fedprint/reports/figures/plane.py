@@ -44,7 +44,7 @@ def plane(adversaries: Sequence[str], entries: Sequence[Entry]) -> Drawing:
     )
 
 
-def draw_linked(curves: Mapping[str, Sequence[tuple[int, Row]]], kept: float) -> Drawing:
+def draw_linked(curves: Mapping[str, Sequence[tuple[int, Row]]], kept: float, adversary: str) -> Drawing:
     """Draw AP over the number of linked updates, a line per point of the plane; the first is without a defence."""
     with style():
         figure = blank_figure(WIDTH, 4.2)
@@ -66,9 +66,9 @@ def draw_linked(curves: Mapping[str, Sequence[tuple[int, Row]]], kept: float) ->
             "linked",
             "What is left after many rounds",
             "Look at the right end: a defence that hides one update may hide nothing once 30 updates are linked.",
-            "AP of the better adversary with the attack chosen on prior data, by the number of a device's updates that "
-            f"it links: no defence, and each strategy's safest strength that keeps {100 * kept:.0f} % of the utility. "
-            "Bars: 95 % intervals over seeds and users.",
+            f"AP of the {adversary} adversary with the attack chosen on prior data, by the number of a device's "
+            f"updates that it links: no defence, and each strategy's safest strength that keeps {100 * kept:.0f} % of "
+            "the utility. Bars: 95 % intervals over seeds and users.",
         )
 
 

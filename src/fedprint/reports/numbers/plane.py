@@ -8,12 +8,15 @@ from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from fedprint.attacks.choices import HEADLINE
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.planes import (
     BEST,
     STRONGEST,
     attack_row,
+    difference_row,
     linked_row,
+    lost_row,
     normalised_row,
     number_of,
     private_rows,
@@ -27,6 +30,8 @@ from fedprint.reports.numbers.evaluations import CHOSEN
 from fedprint.reports.wording import MISSING
 
 NO_DEFENCE = "no defence"
+KEPT = (None, "linked", "effort")
+"""Analyses whose rows a sweep keeps beside those of no analysis."""
 POOLED_METRICS = ("ap", "ap_over_chance", "ap_over_prevalence", "top1", "top5", "tpr_1", "tpr_01")
 
 
@@ -104,6 +109,14 @@ class Entry:
         """Return the share of another entry's AP, of the same adversary, that is gone."""
         return reduction_row(self.points, other.by_seed, self.adversary(name), other.adversary(name))
 
+    def more_than(self, other: Entry, name: str) -> Row | None:
+        """Return how much more AP the same adversary has here than under another entry, paired over users."""
+        return difference_row(self.points, other.by_seed, self.adversary(name), other.adversary(name))
+
+    def lost(self, other: Entry) -> Row | None:
+        """Return how much less utility this has than another entry, paired over the test users."""
+        return lost_row(self.points, other.by_seed)
+
     def missed(self, weaker: str, stronger: str) -> Row | None:
         """Return the share of one adversary's AP that another misses, below 0 where that one has more.
 
@@ -156,17 +169,17 @@ def overhead(entry: Entry, plain: Entry) -> dict[str, float | None]:
 
 
 def headline(entry: Entry, plain: Entry) -> dict[str, float]:
-    """Return the few numbers of an entry that a tracking page compares; ``ap`` is of the best chosen attack."""
+    """Return the few numbers of an entry that a tracking page compares; ``ap`` is the headline's adversary's."""
     if not entry.points:
         return {}
-    attack, costs = entry.attack(BEST), overhead(entry, plain)
+    attack, costs = entry.attack(HEADLINE), overhead(entry, plain)
     names = sorted({number.adversary for point in entry.points for number in point.attacks})
     values = {
         "utility/normalised": entry.utility(plain)["value"],
         "attack/ap": attack["value"],
         "attack/ap_lo": attack["lo"],
         "attack/ap_hi": attack["hi"],
-        "attack/ap_over_chance": entry.over_chance(BEST)["value"],
+        "attack/ap_over_chance": entry.over_chance(HEADLINE)["value"],
         **{f"attack/ap_{name}": entry.attack(name)["value"] for name in names},
         "attack/ap_any_attack": entry.attack(STRONGEST)["value"],
         **{f"overhead/{name}": value for name, value in costs.items()},
@@ -183,7 +196,7 @@ def measurement_rows(experiment: str, entries: Sequence[Entry]) -> list[Row]:
     plain = entries[0]
     rows = [row for entry in measured(entries) for row in _rows(experiment, entry, plain)]
     chosen = [{**row, "attack": CHOSEN, "layers": None} for row in rows if row.get("selected")]
-    pooled = [row for row in chosen if row["metric"] in (*POOLED_METRICS, "ap_reduction")]
+    pooled = [row for row in chosen if row["metric"] in (*POOLED_METRICS, "ap_reduction", "ap_difference")]
     pooled += [row for row in rows if row.get("attack") is None and row["training"] == "federated"]
     return rows + [row for row in pool_seeds(pooled) if row["seed"] == POOLED]
 
@@ -192,7 +205,7 @@ def _rows(experiment: str, entry: Entry, plain: Entry) -> list[Row]:
     keys = {"experiment": experiment, "strategy": entry.label, "strength": entry.strength}
     rows: list[Row] = []
     for point in entry.points:
-        own = [{**row, **keys} for row in point.rows]
+        own = [{**row, **keys} for row in (*point.rows, *point.analyses) if row.get("analysis") in KEPT]
         utility = next(row for row in own if row["attack"] is None and row["training"] == "federated")
         derived = [{**utility, **_numbers(normalised_row([point], plain.by_seed))}]
         for number in (number for number in point.attacks if number.selected):
@@ -210,7 +223,7 @@ def _is_number(row: Row, adversary: str, view: str) -> bool:
 
 def _numbers(row: Row) -> dict[str, Any]:
     higher = METRICS[row["metric"]].higher_is_better
-    return {**{name: row[name] for name in NUMBERS}, "direction": f"{'higher' if higher else 'lower'} is better"}
+    return {**{name: row.get(name) for name in NUMBERS}, "direction": f"{'higher' if higher else 'lower'} is better"}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -132,7 +132,7 @@ def _order(line: Difference) -> tuple[Any, ...]:
 
 
 def _csv(lines: Sequence[Difference]) -> str:
-    names = ("value", "lo", "hi", "chance", "n_questions", "n_users")
+    names = ("value", "lo", "hi", "chance", "n_questions", "n_users", "n_seeds")
     table: list[list[Any]] = [
         [*_KEY, "unit", *(f"{name}_{side}" for side in "ab" for name in names), "difference", "lo", "hi"]
     ]

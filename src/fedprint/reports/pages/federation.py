@@ -94,7 +94,7 @@ def write_report(
         sentences=summary.verdict,
         drawings=draw_all(tables, utility, evaluated, summary.prior),
         sections=analysis_sections(rows, evaluated, {} if budgets is None else {"privacy": (budgets,)}),
-        verdicts=judge_claims(rows, experiment),
+        verdicts=judge_claims({experiment: rows}),
         rows=[*rows, *single_seed_rows(rows)],
         files={"config.yaml": config_text, "summary.json": _portable(summary)},
         values={

@@ -120,7 +120,7 @@ def environment() -> Environment:
         wording=wording,
         by_claim=by_claim,
         count=count,
-        state_classes={"holds": "good", "unclear": "", "fails": "bad", "untested": "muted"},
+        state_classes={"holds": "good", "undecided": "", "fails": "bad", "untested": "muted"},
     )
     env.globals["parts"] = env.get_template("parts.html").module
     return env

@@ -25,6 +25,11 @@ TEXTS: Mapping[str, tuple[str, str]] = {
         "What does a pseudonym that persists give away? The adversary averages the scores of so many updates of one "
         "device. Deployed federations ask a device 20 to 100 times.",
     ),
+    "effort": (
+        "Effort of the adversary",
+        "AP with all shadow devices minus AP with those of every other global model, user by user: what the last "
+        "doubling of the effort gained. Where that is a point or more, the AP is a lower bound.",
+    ),
     "prior-examples": ("Prior examples", "How much of a user's data must the adversary have?"),
     "training-updates": ("Training updates", "How many labelled updates must the adversary have seen?"),
     "adversaries": (

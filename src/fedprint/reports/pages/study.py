@@ -140,7 +140,7 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
         "largest of all configured attacks, and so an upper estimate. Intervals (95 %) are over seeds and users. "
         "“Below the ceiling”: the upper end of the interval is. "
         + ("Numbers are of confirmation users where a candidate reached them; the columns on development users show "
-           "how far theirs lie above." if head.confirmed else "No confirmation users are declared (configs/users.yaml)."),
+           "how far theirs lie above." if head.confirmed else "No confirmation users are declared."),
         labels=("strategy", "parameters"),
         heads=(
             "below the ceiling", "users", "view", "utility", linked_words(head.updates), *linked,
@@ -225,7 +225,7 @@ def _estimate(point: OperatingPoint, name: str, value: float | None, chance: flo
     metric = "normalised_utility" if name == "utility" else "ap"
     return Estimate(
         metric=metric, unit="fraction", value=value, lo=lo, hi=hi, chance=chance,
-        n_questions=len(point.seeds), n_users=point.n_users,
+        n_questions=len(point.seeds), n_users=point.n_users, n_seeds=len(point.seeds),
     )  # fmt: skip
 
 

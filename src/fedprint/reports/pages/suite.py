@@ -61,7 +61,7 @@ def write_suite(
     head = {"suite": suite, "title": title, "fast": fast, "failures": dict(failures)}
     head["members"] = [_headline(member) for member in members]
     rows = suite_rows(suite, members)
-    verdicts = [verdict for member in members for verdict in judge_claims(member.rows, member.name)]
+    verdicts = judge_claims({member.name: member.rows for member in members})
     budgets = client_dp_table({member.name: (member.rows, member.config_text) for member in members})
     page = Page(
         template="suite",

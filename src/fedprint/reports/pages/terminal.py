@@ -29,7 +29,7 @@ from fedprint.reports.wording import (
     with_unit,
 )
 
-NUMBERS = ("AP", "95 %", "chance", "×", "n", "users")
+NUMBERS = ("AP", "95 %", "chance", "×", "n", "users", "seeds")
 
 
 def summary_table(report_folder: Path) -> Table:
@@ -200,6 +200,7 @@ def _numbers(line: AttackLine, linkage: str) -> list[str]:
         with_unit(ratio.value, ratio.unit) if ratio else MISSING,
         str(ap.n_questions),
         str(ap.n_users),
+        str(ap.n_seeds),
     ]
 
 

@@ -164,7 +164,7 @@ def label(key: str, value: object) -> str:
 
 def table_csv(table: ResultTable) -> str:
     """Return the table as CSV: per number its value, interval, chance and counts; fractions stay in [0, 1]."""
-    parts = ("value", "lo", "hi", "chance", "n_questions", "n_users")
+    parts = ("value", "lo", "hi", "chance", "n_questions", "n_users", "n_seeds")
     lines: list[list[Any]] = [[*table.labels, *(f"{head}: {part}" for head in table.heads for part in parts)]]
     for line in table.lines:
         numbers = [

@@ -92,10 +92,14 @@ def _attack_as(
     parts = questions_by_links(index["pseudonym"].tolist(), index["round"].tolist())
     settled: dict[str, dict[str, Any]] = {}
     scores: dict[str, np.ndarray] = {}
+    half = _halved(choice, devices) if name == task.config.adversaries[-1] else None
     with meter(f"attack {task.item}: {name}", len(task.config.attacks)) as bar:
         for i, attack in enumerate(task.config.attacks):
             curves = Curves(send=task.send, name=f"{attack.name} {name}")
             settled[attack.name] = _run_attack(attack, task.seed, choice, exchanged, work, scores, curves, parts)
+            if half is not None and isinstance(attack, Ridge):
+                linked = parts["device"] if settled[attack.name]["linked_by"]["chosen"] == "scores" else ()
+                scores |= _half_scores(attack, task.seed, half, work, linked)
             bar.update(i + 1, attack.name)
     selectable = [attack.name for attack in task.config.attacks if attack.selectable]
     selected = min(selectable, key=lambda attack: (settled[attack]["log_loss"], attack))
@@ -189,6 +193,36 @@ def _run_attack(
         "layers": list(getattr(attack, "layers", None) or ()) or None,
         "linked_by": {"chosen": linking.by, "validation_ap": dict(linking.aps)},
     }
+
+
+def _halved(choice: Choice, devices: TrainedShadows) -> Choice | None:
+    """Return the choice with half of the shadow devices; None where nobody trained any off line.
+
+    Settings are chosen as with all. Devices that models by mode learn from are all there.
+    """
+    if devices.real is None or devices.recorded or not len(spare := devices.real.spare()):
+        return None
+    table = devices.real.updates
+    mixes = (replace(m, problem=m.problem.without(spare)) if m.problem.updates is table else m for m in choice.mixes)
+    return replace(choice, mixes=tuple(mixes))
+
+
+def _half_scores(
+    attack: Attack, seed: int, half: Choice, work: Workspace, linked: Sequence[Ints]
+) -> dict[str, np.ndarray]:
+    """Return the scores that half of the devices give, under ``<linkage>/<attack>.half``.
+
+    A device's updates, ``linked``, have the mean of their scores.
+    """
+    half = distinct(half, attack, work)
+    scored = []
+    for mix in half.mixes:
+        tuned = tune(attack, mix.folds, work, torch_rng(seed, "attack", attack.name, "tune"))
+        rng = torch_rng(seed, "attack", attack.name)
+        scored.append(ranked(scores_of(attack, mix.problem, tuned.settings, work, rng), tuned.temperature, rng).scores)
+    single = averaged(scored, half.weights)
+    several = linked_scores({"device": linked}, single, None)
+    return {f"{linkage}/{attack.name}.half": of for linkage, of in {"update": single, **several}.items()}
 
 
 def _write(

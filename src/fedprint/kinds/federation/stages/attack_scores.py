@@ -39,6 +39,10 @@ class AttackScores:
         """Return the scores (q, m) of an attack."""
         return self._scores[f"{linkage}/{attack}{'.shuffled' if shuffled else ''}"]
 
+    def half(self, linkage: str, attack: str) -> NDArray[Any] | None:
+        """Return the scores (q, m) of an attack that learnt from half of the shadow devices, None without any."""
+        return self._scores.get(f"{linkage}/{attack}.half")
+
     def linked(self, attack: str, k: int) -> NDArray[Any]:
         """Return the scores (g, m) of an attack on ``k`` linked updates at a time."""
         return self.of("update" if k == 1 else f"linked-{k}", attack)

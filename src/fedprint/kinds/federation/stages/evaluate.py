@@ -28,6 +28,7 @@ from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.stages.attack_scores import AttackScores
 from fedprint.kinds.federation.stages.evaluate_analyses import write_analyses
 from fedprint.kinds.federation.stages.evaluate_diversity import measure_diversity
+from fedprint.kinds.federation.stages.evaluate_effort import measure_effort
 from fedprint.kinds.federation.stages.evaluate_linked import measure_linked
 from fedprint.kinds.federation.stages.evaluate_strengths import measure_strengths
 from fedprint.lab.graph import Task
@@ -60,7 +61,8 @@ def run(task: Task) -> None:
     strengths = (replace(m, keys={**condition(task), **m.keys}) for m in measure_strengths(task, attack, scores))
     moved = (replace(m, keys={**condition(task), **m.keys}) for m in measure_diversity(task))
     linked = (replace(m, keys={**condition(task), **m.keys}) for m in measure_linked(task, attacks, all_scores))
-    added = [*strengths, *_privacy(task), *moved, *_adversaries(task, attacks, all_scores), *linked]
+    effort = (replace(m, keys={**condition(task), **m.keys}) for m in measure_effort(task, attack, scores))
+    added = [*strengths, *_privacy(task), *moved, *_adversaries(task, attacks, all_scores), *linked, *effort]
     write_analyses(
         task, meta, condition(task), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, added
     )
@@ -168,6 +170,7 @@ def _attacks(
                 seed_for(task.seed, "interval", name, linkage),
                 confidence=evaluation.confidence,
                 resamples=evaluation.resamples,
+                permutations=evaluation.permutations,
             )
             for measurement in measured:
                 yield replace(measurement, keys=keys)
@@ -234,9 +237,9 @@ def _adversaries(
         return
     for name, attack in attacks.items():
         keys = {"analysis": "adversaries", "recipe": attack["recipe"]}
-        for measurement in _attacks(task, name, attack, all_scores[name]):
-            if measurement.keys["selected"]:
-                yield replace(measurement, keys={**measurement.keys, **keys})
+        chosen = {**attack, "attacks": {attack["selected"]: attack["attacks"][attack["selected"]]}}
+        for measurement in _attacks(task, name, chosen, all_scores[name]):
+            yield replace(measurement, keys={**measurement.keys, **keys})
 
 
 def _ap_of_users(scores: AttackScores, attack: str, options: Sequence[int]) -> dict[str, float]:

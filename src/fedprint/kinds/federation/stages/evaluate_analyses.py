@@ -58,6 +58,7 @@ def _measure(task: Task, condition: Mapping[str, Any]) -> Iterator[Measurement]:
             seed=seed_for(task.seed, "interval", trial.questions, json.dumps(dict(trial.keys), sort_keys=True)),
             confidence=evaluation.confidence,
             resamples=evaluation.resamples,
+            permutations=evaluation.permutations,
         )
         keys = {**condition, "linkage": "update", "layers": None, "selected": None}
         if task.config.defences and trial.keys["analysis"] not in knowing:

@@ -15,7 +15,14 @@ from fedprint.reports.figures.plane import draw_plane
 from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead, readings
 from fedprint.reports.pages.html import Page, described, write_page
 from fedprint.reports.pages.plane.choices import choices_table
-from fedprint.reports.pages.plane.linked import linked_drawings, linked_table
+from fedprint.reports.pages.plane.linked import (
+    effort_table,
+    is_lower_bound,
+    linked_counts,
+    linked_drawings,
+    linked_row,
+    linked_table,
+)
 from fedprint.reports.pages.plane.privacy import (
     Reader,
     broken,
@@ -36,7 +43,10 @@ USEFUL = 0.9
 
 @dataclass(frozen=True, kw_only=True)
 class PlaneHead:
-    """What holds for every number of the page: the data, who is defended, what the adversary sees and knows."""
+    """What holds for every number of the page: the data, who is defended, what the adversary sees and knows.
+
+    ``users`` says whether they are for development, for confirmation or both; None where none are declared.
+    """
 
     name: str
     title: str
@@ -50,6 +60,12 @@ class PlaneHead:
     utility_metric: str
     fast: bool
     config_hash: str
+    users: str | None = None
+
+    @property
+    def headline(self) -> str:
+        """The adversary of the verdict and of figures with one curve each: the last, fixed in advance."""
+        return self.adversaries[-1]
 
     @property
     def readings(self) -> tuple[str, ...]:
@@ -72,14 +88,15 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
     optional = (
         privacy_table(entries) if has_membership(entries) else None,
         every,
-        linked_table(entries),
+        linked_table(entries, head.headline),
+        effort_table(entries),
         utility_table(entries),
         reductions,
         choices_table(entries),
         overhead_table(entries),
     )
     tables = [table for table in optional if table is not None]
-    drawings = [*draw_plane(head.adversaries, entries), *linked_drawings(entries)]
+    drawings = [*draw_plane(head.adversaries, entries), *linked_drawings(entries, head.headline)]
     drawings += draw_privacy(entries) if has_membership(entries) else []
     page = Page(
         template="plane",
@@ -219,20 +236,22 @@ def front_words(head: PlaneHead, entries: Sequence[Entry], adversary: str) -> st
 
 def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
     """Return the AP without a defence, the safest point, and what the papers' favourite, mm-aug at 0.5, changes."""
-    plain = entries[0]
-    base, seeds = plain.attack(BEST), len(plain.points)
+    plain, who = entries[0], head.headline
+    base, seeds = plain.attack(who), len(plain.points)
     said = [
         f"Without a defence an anonymous update of {head.dataset} identifies its sender with average precision "
-        f"{percent(base, '.1f')}; random guessing gets {with_unit(base['chance'], 'fraction')} "
-        f"({head.setting(plain.view(BEST))}; {seeds} {'seed' if seeds == 1 else 'seeds'})."
+        f"{percent(base, '.1f')}; random guessing gets {with_unit(base['chance'], 'fraction')}"
+        f"{_linked_words(plain, entries, who)} ({head.setting(plain.view(who))}; {base['n_users']} "
+        f"{_whom(head)}, {seeds} {'seed' if seeds == 1 else 'seeds'})."
     ]
     useful = [entry for entry in measured(entries) if entry.strategy and entry.utility(plain)["value"] >= USEFUL]
     if useful:
-        best = min(useful, key=lambda entry: float(entry.attack(BEST)["value"]))
+        best = min(useful, key=lambda entry: _hidden(entry, entries, who))
+        bound = ", a lower bound by its effort" if is_lower_bound(best) else ""
         said.append(
             f"Of the defences that keep {100 * USEFUL:.0f} % of the utility, {best.name} leaves the least: average "
-            f"precision {percent(best.attack(BEST), '.1f')} against the better of the adversaries, at utility "
-            f"{ranged(best.utility(plain))} of no defence (view {best.view(BEST)})."
+            f"precision {percent(best.attack(who), '.1f')}{_linked_words(best, entries, who)} against the {who} "
+            f"adversary{bound}, at utility {ranged(best.utility(plain))} of no defence (view {best.view(who)})."
         )
     for entry in measured(entries):
         if (entry.strategy, entry.strength) != ("mm-aug", 0.5):
@@ -245,6 +264,27 @@ def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
                 f"{ranged(entry.utility(plain))} of no defence."
             )
     return said
+
+
+def _whom(head: PlaneHead) -> str:
+    return {None: "users", "both": "development and confirmation users"}.get(head.users, f"{head.users} users")
+
+
+def _hidden(entry: Entry, entries: Sequence[Entry], who: str) -> float:
+    """Return the AP over the most linked updates that were measured, else of one update."""
+    counts = linked_counts(entries)
+    row = linked_row(entry, counts[-1], who) if counts else None
+    return float((row or entry.attack(who))["value"])
+
+
+def _linked_words(entry: Entry, entries: Sequence[Entry], who: str) -> str:
+    """Return the AP over the most linked updates, and the largest of any attack there, side channels among them."""
+    counts = linked_counts(entries)
+    rows = [linked_row(entry, counts[-1], name) for name in (who, None)] if counts else [None]
+    if any(row is None for row in rows) or counts[-1] == 1:
+        return ""
+    chosen, most = (percent(row, ".1f") for row in rows)
+    return f", and {chosen} over {counts[-1]} linked updates (any attack: {most})"
 
 
 def _change(cut: Row) -> str:
