@@ -53,6 +53,7 @@ ATTACKS: Mapping[str, str] = {
     "mlp-std": "one hidden layer, standardised",
     "mlp-tuned": "tuned MLP, several layers",
     "ridge": "ridge regression, closed form",
+    "ridge-means": "the same on means of linked updates",
     "count": "side channel: number of examples",
     "norm": "side channel: length of the update",
     "participation": "side channel: rounds that it took part in",
