@@ -15,7 +15,7 @@ from fedprint.kinds.federation.plan import costs_of_points
 from fedprint.kinds.federation.points import STAGE, log_point, point_head
 from fedprint.kinds.federation.tracked import data_use, parameters
 from fedprint.kinds.study.config import SEARCH, Study, load_study
-from fedprint.kinds.study.points import spread_jobs
+from fedprint.kinds.study.points import undefended_jobs
 from fedprint.kinds.study.report import publish
 from fedprint.kinds.study.search import Tuned, tune
 from fedprint.lab.graph import Job
@@ -42,9 +42,8 @@ class StudyKind(OnOneSource):
         return load_study(request)
 
     def jobs(self, config: Study) -> Sequence[Job]:
-        """Return the jobs that are known before the search: without a defence, and at the centre of each space."""
-        plain, centres = spread_jobs(config)
-        return [*plain, *(job for _, job in centres)]
+        """Return the jobs that are known before the search: without a defence."""
+        return undefended_jobs(config)
 
     def carry_out(self, config: Study, lab: Lab, out: Path) -> Findings:
         """Search, measure the best afresh and write one page about it; a killed study goes on."""
