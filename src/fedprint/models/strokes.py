@@ -23,7 +23,7 @@ def random_strokes(count: int, height: int, width: int, rng: Generator) -> Tenso
     middle = (torch.tensor([height, width]) - 1) / 2
     curves = (curves - curves.mean(1, keepdim=True)) * (_LENGTH * side / extent) + middle
     radii = side * (_PEN[0] + (_PEN[1] - _PEN[0]) * torch.rand(count, generator=rng))
-    blocks = zip(curves.split(_BLOCK), radii.split(_BLOCK), strict=True)
+    blocks = zip(torch.split(curves, _BLOCK), torch.split(radii, _BLOCK), strict=True)
     return torch.cat([_drawn(block, radius, height, width) for block, radius in blocks])
 
 
