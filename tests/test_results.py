@@ -143,6 +143,23 @@ def test_a_plane_sets_one_update_beside_all_of_a_device(project: Path) -> None:
     assert "noise 0.01 leaves the least: 25.0" in written(project, "lines tiny-plane")
 
 
+def test_a_study_says_which_strategy_keeps_below_the_ceiling(project: Path) -> None:
+    head = "strategy,parameters,feasible,users,n_users,n_seeds,updates,ap,utility,ap_lo,ap_hi,utility_lo,utility_hi"
+    points = project / "experiments" / "tiny-plane" / "plots" / "operating-points.csv"
+    points.parent.mkdir()
+    points.write_text(
+        f"{head},chance,ceiling\n"
+        "noise,sigma = 0.1,yes,confirmation,24,5,30,0.3,0.9,0.2,0.38,0.88,0.93,0.15,0.39\n"
+        "mm-aug,alpha = 6,no,development,24,5,30,0.6,1.1,0.5,0.7,1.0,1.2,0.15,0.39\n"
+    )
+    text = written(project, "lines tiny-plane")
+    assert (
+        "Result: noise (sigma = 0.1) keeps 90 % [88, 93] of the utility at AP 30 % [20, 38] over 30 linked updates; "
+        "no strength of mm-aug keeps below the ceiling. (`fedprint run tiny-plane`, 2026-01-02, ceiling 39.0 %, chance "
+        "15.0 %, 24 confirmation users, 5 fresh seeds"
+    ) in text
+
+
 def test_what_is_not_published_leaves_no_number(project: Path) -> None:
     (project / "experiments" / "draft").mkdir()
     (project / "experiments" / "draft" / "measurements.jsonl").write_text("{}\n")

@@ -19,7 +19,6 @@ STUDY: Mapping[str, Any] = {
     "ceiling": {"updates": 1, "times_chance": 5},
     "trials": 3,
     "seeds": [0, 1],
-    "margin_seeds": [0, 1, 2],
     "fresh_seeds": [10, 11],
     "strategies": [
         {"name": "noise", "defences": [{"name": "noise", "sigma": "$sigma"}],

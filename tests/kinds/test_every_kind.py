@@ -34,7 +34,7 @@ _NOISE = {"name": "noise", "defences": [{"name": "noise", "sigma": "$strength"}]
 EXAMPLES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "federation": ("experiments", TINY),
     "plane": ("experiments", {"report": {"title": "p"}, "experiment": "tiny", "seeds": [0], "strategies": [_NOISE]}),
-    "study": ("studies", {**STUDY, "trials": 2, "seeds": [0], "margin_seeds": [0, 1], "fresh_seeds": [10],
+    "study": ("studies", {**STUDY, "trials": 2, "seeds": [0], "fresh_seeds": [10],
                           "strategies": STUDY["strategies"][:1]}),
     "suite": ("experiments", {"report": {"title": "s"}, "members": [{"experiment": "tiny"}]}),
     "inversion": ("experiments", {**SMALL, "mechanisms": SMALL["mechanisms"][:2], "attacks": SMALL["attacks"][1:]}),

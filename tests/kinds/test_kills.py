@@ -66,6 +66,11 @@ def found(folder: Path) -> list[Any]:
     trials = json.loads((folder / "trials.json").read_text())["noise"]["trials"]
     told = ("values", "state", "utility", "attack_ap", "ceiling", "excess", "details")
     return [
-        [{name: value for name, value in point.items() if name != "trial"} for point in points],
+        [_but_the_trial(point) for point in points],
         [{name: trial[name] for name in told} for trial in trials],
     ]
+
+
+def _but_the_trial(point: dict[str, Any]) -> dict[str, Any]:
+    confirmed = point["confirmation"] and _but_the_trial(point["confirmation"])
+    return {name: value for name, value in point.items() if name != "trial"} | {"confirmation": confirmed}

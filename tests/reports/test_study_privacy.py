@@ -25,14 +25,14 @@ HEAD = StudyHead(
     name="demo", title="Demo", dataset="albums", prior="random", views=("local",), defended="everyone",
     learn_from="offline", adversaries=("naive",), ceiling="AP 100 %", ceiling_ap=1.0, utility_metric="accuracy",
     undefended_utility=0.8, undefended_linked_ap=0.8, updates=1, confirmed=False,
-    undefended_ap=0.8, seeds=(0, 1), margin_seeds=(0, 1, 2), fresh_seeds=(10, 11), search="", fast=False,
+    undefended_ap=0.8, seeds=(0, 1), fresh_seeds=(10, 11), search="", fast=False,
     config_hash="abc",
 )  # fmt: skip
 TRIALS = tuple(
     Finished(number=n, values={"z": 1.0}, state="complete", utility=0.7, attack_ap=0.2, ceiling=1.0, excess=-0.8)
     for n in range(4)
 )
-SEARCH = SearchResult(strategy="dp-fedavg", margin=0.0, trials=TRIALS)
+SEARCH = SearchResult(strategy="dp-fedavg", trials=TRIALS)
 
 
 def private(*epsilons: float) -> list[Point]:
@@ -58,14 +58,14 @@ def test_an_operating_point_carries_the_guarantee_of_its_federations() -> None:
 
 
 def test_the_search_is_priced_and_no_epsilon_covers_it() -> None:
-    note = search_note(made(private(7.9, 7.9)), seeds=2, margin_seeds=3)
+    note = search_note(made(private(7.9, 7.9)), seeds=2)
     assert note is not None
-    for words in ("up to 13 private federations", "4 trials of 2, 3 for the margin, 2 afresh",
-                  "epsilon 103 at delta 0.013",
+    for words in ("up to 10 private federations", "4 trials of 2, 2 afresh",
+                  "epsilon 79 at delta 0.01",
                   "does not cover the search", "the federations without a defence", "Liu and Talwar 2019",
                   "Papernot and Steinke 2022"):  # fmt: skip
         assert words in note, words
-    assert search_note(made([fake_point(0.2, 0.6, 10)]), seeds=2, margin_seeds=3) is None
+    assert search_note(made([fake_point(0.2, 0.6, 10)]), seeds=2) is None
 
 
 def test_page_and_json_show_the_guarantee_with_all_it_is_about(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_page_and_json_show_the_guarantee_with_all_it_is_about(tmp_path: Path) -
     assert entry["guarantee"] == SPENT and "Papernot and Steinke" in str(entry["search_privacy"])
     for words in ("epsilon 7.90 at delta 0.001 (prv, poisson sampling, add-remove, 30 rounds)",
                   "Privacy budget of the operating points", "7.900", "1,500", "the logged training loss",
-                  "up to 13 private federations",
+                  "up to 10 private federations",
                   "The search had settings of its own (data.held_out: 0.1)"):  # fmt: skip
         assert words in page, words
     plain, entry = written("plain", made([fake_point(0.2, 0.6, 10)]))

@@ -15,7 +15,8 @@ from report_cases import write_evaluations
 
 from fedprint.evaluation.rows import read_measurements
 from fedprint.reports.claims.federation import CLAIMS
-from fedprint.reports.figures.suite import draw_suite
+from fedprint.reports.figures.drawing import style
+from fedprint.reports.figures.suite import accuracy_by_epsilon, draw_suite
 from fedprint.reports.numbers.reference import published_row, published_utility
 from fedprint.reports.pages.federation import write_report
 from fedprint.reports.pages.suite import MemberReport, suite_rows, write_suite
@@ -133,6 +134,22 @@ def test_seeds_of_one_member_are_pooled_whatever_the_others_have(members: list[M
     assert counts == {"writers": 1000, "blog": 2000}
     (drawing,) = [drawing for drawing in draw_suite(suite_rows("both", members)) if drawing.name == "recognition"]
     assert [drawing.svg.decode().count(f">{name}<") for name in ("writers", "blog")] == [1, 1]
+
+
+def test_accuracy_is_drawn_over_epsilon_a_line_per_number_of_devices() -> None:
+    def row(users: int, epsilon: float) -> dict[str, Any]:
+        measured = {"value": 0.8, "lo": 0.7, "hi": 0.9, "chance": 0.1, "unit": "fraction", "confidence": 0.95}
+        what = {"metric": "accuracy", "training": "federated", "n_users": users, "n_questions": 50}
+        return {**what, **measured, "epsilon": epsilon, "delta": 1e-3}
+
+    rows = [row(50, 0.1), row(50, 1.0), row(50, 8.0), row(500, 1.0)]
+    with style():
+        drawing = accuracy_by_epsilon([*rows, {**row(700, 2.0), "training": "central"}])
+    assert drawing is not None and drawing.name == "accuracy-by-epsilon"
+    svg = drawing.svg.decode()
+    assert [svg.count(f">{users} devices<") for users in ("100", "1,000", "1,400")] == [1, 1, 0]
+    assert "delta 0.001" in drawing.caption
+    assert accuracy_by_epsilon(rows[1:]) is None  # two budgets make no curve
 
 
 def test_every_claim_has_a_verdict_per_member(made: Path) -> None:

@@ -33,8 +33,8 @@ def study_of(made: StudyPlan) -> optuna.Study:
 
 
 def test_the_search_ends_at_the_constrained_optimum(tmp_path: Path) -> None:
-    made = plan(tmp_path, 16, margin=0.05)
-    run_worker(made, Toy(ceiling=0.4))
+    made = plan(tmp_path, 16)
+    run_worker(made, Toy(ceiling=0.4, reach=0.05))
     trials = records(study_of(made))
     assert len(trials) == 16 and trials[0].values == {"sigma": 0.5}, "the first trial is the centre"
     best = ranked(trials)[0]
@@ -80,8 +80,8 @@ def test_where_nothing_is_feasible_the_nearest_comes_first(tmp_path: Path) -> No
 
 def test_the_constraint_is_set_on_every_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "FeasiblePruner", lambda: FeasiblePruner(least=1))
-    made = plan(tmp_path, 14, sampler="random", margin=0.01, steps=2)
-    run_worker(made, Toy(seeds=2, fails_above=0.9))
+    made = plan(tmp_path, 14, sampler="random", steps=2)
+    run_worker(made, Toy(seeds=2, reach=0.01, fails_above=0.9))
     trials = study_of(made).get_trials()
     recorded = {trial.number: trial for trial in records(study_of(made))}
     assert {trial.state for trial in recorded.values()} == {"complete", "pruned", "fail"}

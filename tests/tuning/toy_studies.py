@@ -26,6 +26,7 @@ class Toy:
     """
 
     ceiling: float = 0.4
+    reach: float = 0.0
     seconds: float = 0.0
     log: str | None = None
     seeds: int = 1
@@ -43,7 +44,13 @@ class Toy:
             raise FedprintError("training diverged")
         for _ in range(self.seeds):
             time.sleep(self.seconds)
-            yield Score(utility=1 - sigma**2, attack_ap=1 - sigma, ceiling=self.ceiling, details={"one": 1.0})
+            yield Score(
+                utility=1 - sigma**2,
+                attack_ap=1 - sigma,
+                upper=1 - sigma + self.reach,
+                ceiling=self.ceiling,
+                details={"one": 1.0},
+            )
 
     def _wait_for_another(self, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
@@ -61,7 +68,7 @@ def plan(folder: Path, trials: int, *, url: str | None = None, **settings: objec
         locks=folder / "locks",
         strategy=STRATEGY,
         budget=Budget(trials=trials),
-        **{"margin": 0.0, "seed": 0, **settings},  # type: ignore[arg-type]
+        **{"seed": 0, **settings},  # type: ignore[arg-type]
     )
 
 

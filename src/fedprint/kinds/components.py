@@ -29,7 +29,7 @@ from fedprint.analyses.participation.membership import Membership
 from fedprint.analyses.profile import Profile
 from fedprint.attacks.reidentification.mlp_tuned import MlpTuned
 from fedprint.attacks.reidentification.presets import Chance, Knn, Mlp, Svm, SvmHard
-from fedprint.attacks.reidentification.ridge import Ridge
+from fedprint.attacks.reidentification.ridge import Ridge, RidgeOfMeans
 from fedprint.attacks.reidentification.side_channels import Count, History, Norm, UpdateAndSideChannels
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_counts import CoarseCounts, SameSize
@@ -58,7 +58,18 @@ Defence = Annotated[
     Field(discriminator="name"),
 ]
 Attack = Annotated[
-    Chance | Knn | Svm | SvmHard | Mlp | MlpTuned | Ridge | Count | Norm | History | UpdateAndSideChannels,
+    Chance
+    | Knn
+    | Svm
+    | SvmHard
+    | Mlp
+    | MlpTuned
+    | Ridge
+    | RidgeOfMeans
+    | Count
+    | Norm
+    | History
+    | UpdateAndSideChannels,
     Field(discriminator="name"),
 ]
 Analysis = Annotated[

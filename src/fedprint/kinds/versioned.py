@@ -22,6 +22,7 @@ from fedprint.data.sources.registry import folder_names, label_of
 from fedprint.data.sources.texts import joint_sha256
 from fedprint.kinds.base import Findings, Kind, Request, Resolved
 from fedprint.kinds.federation.config import Experiment, check_experiment, load_experiment
+from fedprint.kinds.federation.declared import part_of
 from fedprint.kinds.federation.graph import FEDERATION
 from fedprint.kinds.federation.jobs import jobs_of
 from fedprint.kinds.federation.kind import PLOTS, FederationKind, findings_of
@@ -228,7 +229,8 @@ def run_stage(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]
         drop_others(evaluations)
         with lab_in(root, pool, tracker=None, jobs=1, keep=True, hardware=asked.hardware) as lab:
             done = [lab.one(job, title=name, want=()) for job in jobs_of(config)]
-            findings = findings_of(config, evaluations, root / "reports" / name, done)
+            users = part_of(root, config.data)
+            findings = findings_of(config, evaluations, root / "reports" / name, users, done)
         write_tracked(root, name, findings)
         conclude(root, kind, config, findings, root / "reports" / name)
         return

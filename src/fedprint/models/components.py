@@ -83,6 +83,20 @@ class OrientedGradients(Component):
     cells: int = Field(default=7, ge=2)
 
 
+class HandwritingGradients(Component):
+    """``handwriting-gradients``: as ``oriented-gradients``, for handwriting under much noise (models/handwriting.py).
+
+    Images are put upright by their own moments, and what the features share with those of random pen strokes is taken
+    off, so that it fills no clipping norm. No data are in them.
+    """
+
+    tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
+
+    name: Literal["handwriting-gradients"] = "handwriting-gradients"
+    orientations: int = Field(default=8, ge=2)
+    cells: int = Field(default=7, ge=2)
+
+
 class DlNet(Component):
     """``dlnet``: the network of deep leakage as spn runs it (spn, table 6), for images of any size.
 
@@ -159,7 +173,16 @@ class StarLstm(Component):
 
 
 Model = Annotated[
-    SmallCnn | FullyConnected | OrientedGradients | MobileNet | DlNet | AlexNet | Vgg16 | NextWordLstm | StarLstm,
+    SmallCnn
+    | FullyConnected
+    | OrientedGradients
+    | HandwritingGradients
+    | MobileNet
+    | DlNet
+    | AlexNet
+    | Vgg16
+    | NextWordLstm
+    | StarLstm,
     Field(discriminator="name"),
 ]
 

@@ -12,6 +12,7 @@ from fedprint.models.components import (
     AlexNet,
     DlNet,
     FullyConnected,
+    HandwritingGradients,
     MobileNet,
     Model,
     NextWordLstm,
@@ -22,6 +23,7 @@ from fedprint.models.components import (
 )
 from fedprint.models.convnets import ConvClassifier, MlpClassifier
 from fedprint.models.gradients import LinearClassifier, oriented_gradients
+from fedprint.models.handwriting import handwriting_gradients
 from fedprint.models.lstm import LanguageModel, StarRegressor
 from fedprint.models.mobilenet import MobileNetClassifier
 from fedprint.models.spn_networks import AlexNetClassifier, DlNetClassifier, Vgg16Classifier
@@ -35,7 +37,7 @@ def build_network(config: Model, shape: tuple[int, ...], classes: int, multi_lab
     match config:
         case FullyConnected():
             return MlpClassifier(math.prod(shape), classes, multi_label, config)
-        case OrientedGradients():
+        case OrientedGradients() | HandwritingGradients():
             return LinearClassifier(math.prod(shape), classes, multi_label)
         case NextWordLstm():
             return LanguageModel(classes, config)
@@ -60,6 +62,8 @@ def _image(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 def network_inputs(config: Component | None, x: Tensor) -> Tensor:
     """Return what the network of ``config`` reads of model inputs (n, ...): fixed features, or ``x`` itself."""
+    if isinstance(config, HandwritingGradients):
+        return handwriting_gradients(x, config.orientations, config.cells)
     if isinstance(config, OrientedGradients):
         return oriented_gradients(x, config.orientations, config.cells)
     return x

@@ -6,6 +6,7 @@ git holds ``experiments/<name>/`` and its ``dvc.lock`` names the same measuremen
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
 import re
@@ -41,12 +42,16 @@ _KNOWN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """An experiment as git holds it: the command that made it, the day of its commit, its measurements."""
+    """An experiment as git holds it: the command that made it, the day of its commit, its measurements.
+
+    ``operating`` are a study's operating points, none of other experiments.
+    """
 
     name: str
     command: str
     date: str
     rows: Sequence[Row]
+    operating: Sequence[Mapping[str, str]] = ()
 
     def where(self, **wanted: Any) -> list[Row]:
         """Return the rows with these values about all users."""
@@ -68,7 +73,7 @@ class Published:
         wanted = {"analysis": "effort", "metric": "ap_difference", "linkage": "device", "selected": True, **where}
         rows = [row for row in self.rows if all(row.get(key) == value for key, value in wanted.items())]
         single = [row for row in rows if row["seed"] != POOLED]
-        return over_seeds([{key: row[key] for key in (*NUMBERS, "seed")} for row in single]) if single else None
+        return over_seeds([{key: row.get(key) for key in (*NUMBERS, "seed")} for row in single]) if single else None
 
     def ap(self, **where: Any) -> list[Row]:
         """Return the AP of the attacker chosen on prior data: of one update, and of all updates of a device."""
@@ -111,7 +116,9 @@ def find_published(root: Path, name: str) -> Published | None:
     if recorded.get(str(path)) != hashlib.md5((root / path).read_bytes(), usedforsecurity=False).hexdigest():
         raise FedprintError(f"{path} is not what its dvc.lock names: publish '{name}' again")
     command = next(iter(stages.values()))["cmd"] if own.is_file() else f"fedprint run {name}"
-    return Published(name=name, command=command, date=date, rows=read_measurements(root / path))
+    points = root / path.with_name("plots") / "operating-points.csv"
+    operating = list(csv.DictReader(points.read_text(encoding="utf-8").splitlines())) if points.is_file() else []
+    return Published(name=name, command=command, date=date, rows=read_measurements(root / path), operating=operating)
 
 
 def _attacks(experiments: Sequence[Published]) -> str:
@@ -160,6 +167,33 @@ def _plane_line(one: Published) -> str:
     )
 
 
+def _study_line(one: Published) -> str:
+    found = sorted((point for point in one.operating if point["feasible"] == "yes"), key=lambda p: -float(p["utility"]))
+    none = [point["strategy"] for point in one.operating if point["feasible"] != "yes"]
+    said = [
+        f"{point['strategy']} ({point['parameters']}) keeps {_ends(point, 'utility')} of the utility at AP "
+        f"{_ends(point, 'ap')} over {point['updates']} linked updates"
+        for point in found
+    ]
+    said += [f"no strength of {' or '.join(none)} keeps below the ceiling"] if none else []
+    first = (found or list(one.operating))[0]
+    whom = f"{first['n_users']} {first['users']} users".replace("  ", " ")
+    return (
+        f"Result: {'; '.join(said)}. (`{one.command}`, {one.date}, ceiling {100 * float(first['ceiling']):.1f} %, "
+        f"chance {100 * float(first['chance']):.1f} %, {whom}, {first['n_seeds']} fresh seeds, 95 % intervals over "
+        "users and seeds.)"
+    )
+
+
+def _ends(point: Mapping[str, str], name: str) -> str:
+    value, lo, hi = (100 * float(point[key]) for key in (name, f"{name}_lo", f"{name}_hi"))
+    return f"{value:.0f} % [{lo:.0f}, {hi:.0f}]"
+
+
+def _result_line(one: Published) -> str:
+    return _study_line(one) if one.operating else _plane_line(one) if one.points() else _line(one)
+
+
 def _picture(experiments: Sequence[Published]) -> str:
     image = f"![Average precision of the chosen attacker, by what the adversary knows of a user's data]({PICTURE})"
     (one,) = experiments
@@ -201,7 +235,7 @@ def _against(row: Row) -> str:
 KINDS: Mapping[str, Callable[[Sequence[Published]], str]] = {
     "attacks": _attacks,
     "planes": lambda experiments: "\n\n".join(map(_plane, experiments)),
-    "lines": lambda experiments: "\n".join(_plane_line(one) if one.points() else _line(one) for one in experiments),
+    "lines": lambda experiments: "\n".join(map(_result_line, experiments)),
     "picture": _picture,
 }
 

@@ -53,6 +53,7 @@ ATTACKS: Mapping[str, str] = {
     "mlp-std": "one hidden layer, standardised",
     "mlp-tuned": "tuned MLP, several layers",
     "ridge": "ridge regression, closed form",
+    "ridge-means": "the same on means of linked updates",
     "count": "side channel: number of examples",
     "norm": "side channel: length of the update",
     "participation": "side channel: rounds that it took part in",
@@ -215,9 +216,13 @@ def above_chance(ap: Estimate, null: NoLink | None) -> bool:
     return ap.lo > ap.chance and (null is None or null.p_high < CLEAR)
 
 
+LOWER_BOUND = 0.01
+"""An AP that the last doubling of the adversary's effort raised by this much or more is a lower bound."""
+
+
 def verdict(dataset: str, prior: str, ap: Estimate, null: NoLink | None = None) -> str:
     """Return one sentence on single updates of the attacker that was chosen on prior data."""
-    about = f"({people(ap.n_users)}, {prior} prior; the attacker was chosen without seeing the answers)"
+    about = f"({people(ap.n_users)}, {seeds(ap.n_seeds)}, {prior} prior; the attacker was chosen before any answer)"
     if ap.value is None:
         return f"Whether an anonymous update of {dataset} identifies its sender could not be measured {about}."
     if above_chance(ap, null):
@@ -234,6 +239,20 @@ def verdict_pooled(ap: Estimate, null: NoLink | None = None) -> str:
     if above_chance(ap, null):
         return f"{subject} identify the sender with {_against(ap)}."
     return f"{subject} were not shown to identify the sender either: {_against(ap)}{_why_not(ap, null)}."
+
+
+def verdict_beyond(chosen: Estimate, largest: tuple[str, Estimate] | None, gain: Estimate | None) -> str:
+    """Return what the chosen attacker's AP does not say: the largest AP of another attack, and the want of effort.
+
+    ``gain`` is what the last doubling of the adversary's effort raised its AP by. Empty where there is neither.
+    """
+    said = []
+    if largest is not None and (largest[1].value or 0.0) > (chosen.value or 0.0):
+        most = f"Of all attacks {largest[0]} has the largest AP, {valued(largest[1])}"
+        said.append(f"{most}: an upper estimate, picked after the fact.")
+    if gain is not None and gain.value is not None and gain.value >= LOWER_BOUND:
+        said.append(f"Twice the effort off line raised it by {valued(gain)}, so it is a lower bound.")
+    return " ".join(said)
 
 
 def _against(ap: Estimate) -> str:

@@ -72,7 +72,6 @@ class OperatingPoint:
     data_factor: float
     trial: int | None
     measured: int
-    margin: float
     trials: Mapping[str, int]
     note: str
     guarantee: Guarantee | None = None
@@ -97,10 +96,9 @@ class OperatingPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """The trials of one strategy and their margin; ``importances`` of the parameters sum to 1."""
+    """The trials of one strategy; ``importances`` of the parameters sum to 1."""
 
     strategy: str
-    margin: float
     trials: tuple[Finished, ...]
     importances: Mapping[str, float] = field(default_factory=dict)
 
@@ -153,7 +151,6 @@ def operating_point(
         data_factor=sum(point.data_factor for point in points) / len(points),
         trial=trial.number,
         measured=1,
-        margin=search.margin,
         trials=search.counts,
         note=_note(feasible, trial.feasible),
         guarantee=guarantee_of(points),
@@ -196,7 +193,6 @@ def unmeasured_point(
         data_factor=1.0,
         trial=tried[0].number if tried else None,
         measured=len(tried),
-        margin=search.margin,
         trials=search.counts,
         note=f"Nothing could be measured: {_reason(search, tried)}",
     )

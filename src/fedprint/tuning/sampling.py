@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 SamplerName = Literal["auto", "gp", "tpe", "random"]
 LONG = 200
 """Trials beyond which a Gaussian process is slow and a tree-structured Parzen estimator takes over."""
-STARTUP = 8
-"""Random trials before a Gaussian process proposes; of few trials a third."""
+STARTUP = 4
+"""Trials before a Gaussian process proposes: the centre and random ones."""
 
 
 def make_sampler(name: SamplerName, trials: int, seed: int, position: int) -> BaseSampler:
@@ -39,7 +39,7 @@ def make_sampler(name: SamplerName, trials: int, seed: int, position: int) -> Ba
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         if chosen == "gp":
-            return GPSampler(seed=sampler_seed, n_startup_trials=min(STARTUP, max(trials // 3, 2)))
+            return GPSampler(seed=sampler_seed, n_startup_trials=STARTUP)
         return TPESampler(seed=sampler_seed, multivariate=True) if chosen == "tpe" else RandomSampler(seed=sampler_seed)
 
 

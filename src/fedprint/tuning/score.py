@@ -1,20 +1,14 @@
-"""The score of a trial, its margin below the ceiling, and which trial is measured again."""
+"""The score of a trial, and which trial is measured again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any, Protocol
-
-import numpy as np
-from scipy.special import expit, logit
 
 from fedprint.tuning.space import Values
 
 CONSTRAINT = "attack_ap"
-EDGE = 0.01
-"""APs are clipped to this distance from 0 and 1 before their logits are taken."""
 
 ROUNDS = "rounds"
 """In ``details`` under a privacy budget: the mean number of rounds that it allowed."""
@@ -24,18 +18,20 @@ ROUNDS = "rounds"
 class Score:
     """Means over the seeds so far: ``utility`` normalised, ``attack_ap`` and its ``ceiling`` as fractions.
 
-    The ceiling applies to ``attack_ap``, which is of single updates or of linked ones. ``details`` are further numbers
-    for readers (AP by adversary, utility before normalisation, ...).
+    ``upper`` is the upper end of the interval of ``attack_ap``, over users, and over seeds where there are several.
+    ``details`` are further numbers for readers (AP by adversary, utility before normalisation, ...).
     """
 
     utility: float
     attack_ap: float
+    upper: float
     ceiling: float
     details: Mapping[str, float]
 
-    def excess(self, margin: float) -> float:
-        """Return the constraint's value: feasible at 0 or below."""
-        return self.attack_ap + margin - self.ceiling
+    @property
+    def excess(self) -> float:
+        """The constraint's value: feasible at 0 or below."""
+        return self.upper - self.ceiling
 
 
 class Objective(Protocol):
@@ -47,8 +43,9 @@ class Objective(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """A finished trial as reports need it: ``excess`` is AP + margin - ceiling, ``error`` why it has no score.
+    """A finished trial as reports need it.
 
+    ``excess`` is the upper end of the interval of ``attack_ap`` less the ceiling, ``error`` why there is no score.
     ``retry_of`` is the number of the trial of a dead worker that this one repeats.
     """
 
@@ -65,20 +62,8 @@ class Finished:
 
     @property
     def feasible(self) -> bool:
-        """Whether it was measured to the end and stays below the ceiling, margin included."""
+        """Whether it was measured to the end and stays below the ceiling with its whole interval."""
         return self.state == "complete" and self.excess is not None and self.excess <= 0
-
-
-def margin_of(measured: Sequence[tuple[float, float]], ceiling: float) -> float:
-    """Return how far below the ceiling a trial's AP must lie for its interval to lie there too; all APs are fractions.
-
-    ``measured`` are an AP and the upper end of its interval, each over as many seeds as a result has. Their mean
-    distance, in logits, is taken off the ceiling: APs vary less the lower they are (LOG.md, Tuning). A result may have
-    worse luck than its trial, so it is measured again, and stronger trials after it.
-    """
-    values, ends = (logit(np.clip(column, EDGE, 1 - EDGE)) for column in zip(*measured, strict=True))
-    edge = min(ceiling, 1 - EDGE)
-    return float(edge - expit(logit(edge) - fmean((ends - values).tolist())))
 
 
 def ranked(trials: Sequence[Finished]) -> list[Finished]:

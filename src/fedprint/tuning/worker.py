@@ -61,7 +61,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """One study of one strategy: where it is kept (``url``, ``locks``), how it searches, and its ``margin``.
+    """One study of one strategy: where it is kept (``url``, ``locks``) and how it searches.
 
     ``steps`` is the number of scores of a whole trial; a trial is never stopped after its last one.
     """
@@ -71,7 +71,6 @@ class StudyPlan:
     locks: Path
     strategy: Strategy
     budget: Budget
-    margin: float
     seed: int
     sampler: SamplerName = "auto"
     steps: int = 1
@@ -189,7 +188,7 @@ def _measure(study: Study, task: Task, trial: Trial, on_trial: OnTrial) -> None:
         state = "fail"
         trial.set_user_attr(ERROR, str(error))
     trial.set_user_attr(STATE, state)
-    trial.set_constraint(CONSTRAINT, score.excess(task.plan.margin) if score and state != "fail" else BROKEN)
+    trial.set_constraint(CONSTRAINT, score.excess if score and state != "fail" else BROKEN)
     for name in _NUMBERS if score else ():
         trial.set_user_attr(name, getattr(score, name))
     if score is not None:

@@ -14,13 +14,15 @@ from fedprint.attacks.adversary.linking import Linking, link
 from fedprint.attacks.problem import NO_MODE, Modes
 from fedprint.attacks.reidentification.linked import KNOWN_MEANS, Means, averaged, averaged_validation, linked_parts
 from fedprint.attacks.reidentification.reidentify import tune
-from fedprint.attacks.reidentification.ridge import Ridge
+from fedprint.attacks.reidentification.ridge import Ridge, RidgeOfMeans
 from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.ranking import average_precision
 
 SENDERS = ["b", "a", "b", "a", "b", "a", "a", "c"]
 ROUNDS = [0, 3, 1, 2, 2, 1, 0, 5]
+
+RIDGE = Ridge()
 
 
 def test_parts_are_of_one_sender_in_order_of_time() -> None:
@@ -69,7 +71,7 @@ def test_the_averaged_problem_asks_for_parts_and_learns_from_means_of_users() ->
     assert fold.answers.tolist() == list(range(cases.USERS)) and len(fold.problem.ask) == cases.USERS
 
 
-def _found(signal: float, draw: float) -> tuple[Linking, np.ndarray]:
+def _found(signal: float, draw: float, attack: Ridge = RIDGE) -> tuple[Linking, np.ndarray]:
     """Link each user's asked updates; ``draw`` is noise that is drawn anew for every update."""
 
     def noisy(updates: MemoryUpdates, seed: int) -> MemoryUpdates:
@@ -86,11 +88,11 @@ def _found(signal: float, draw: float) -> tuple[Linking, np.ndarray]:
     folds = tuple(replace(f, problem=replace(f.problem, updates=made)) for f in cases.validation(signal))
     choice = Choice(mixes=(TrainingMix(name="clean", problem=problem, folds=folds),), weights=(1.0,), aps={})
     work, rng = Workspace(), torch.Generator().manual_seed(0)
-    tuned = [tune(Ridge(), folds, work, rng)]
+    tuned = [tune(attack, folds, work, rng)]
     users = cases.truth(len(problem.ask))
     parts = [np.flatnonzero(users == user) for user in range(cases.USERS)]
     exchanged = np.roll(np.arange(cases.USERS), 1)
-    return link(Ridge(), choice, tuned, parts, exchanged, work, rng), np.arange(cases.USERS)
+    return link(attack, choice, tuned, parts, exchanged, work, rng), np.arange(cases.USERS)
 
 
 def test_where_noise_is_drawn_anew_in_every_update_their_mean_tells_more() -> None:
@@ -105,6 +107,9 @@ def test_where_both_ways_do_as_well_scores_are_averaged() -> None:
     linking, _ = _found(signal=3.0, draw=0.0)
     assert linking.by == "scores" and linking.scores is None
     assert linking.aps["scores"] == pytest.approx(1.0)
+    rival, users = _found(signal=3.0, draw=0.0, attack=RidgeOfMeans())
+    assert rival.by == "updates" and rival.scores is not None, "whatever is preferred"
+    assert average_precision(rival.scores, users).mean() > 0.9
 
 
 def test_devices_with_modes_are_joined_by_their_scores() -> None:

@@ -44,7 +44,7 @@ def _refused(values: Mapping[str, Any]) -> str:
         ({"federation": {"round": 3}}, ["federation.round", "3", "rounds, fraction, epochs"]),
         ({"report": None}, ["report", "dictionary", "None"]),
         ({"colour": "red"}, ["colour", "red", "name, data, split"]),
-        ({"data": {"biass": 1}}, ["data.biass", "got 1", "users, images, bias"]),
+        ({"data": {"biass": 1}}, ["data.biass", "got 1", "users, skip, images, bias"]),
         ({"attacks": [{"name": "knn", "kk": 3}]}, ["attacks.0.kk", "3", "name, layers, k"]),
         ({"attacks": [{"name": "knn-std", "kk": 3}]}, ["attacks.0.kk", "3", "name, layers, k"]),
         ({"federation": {"rounds": "many"}}, ["federation.rounds", "'many'", "integer"]),

@@ -172,8 +172,6 @@ def test_a_study_counts_its_strategies_at_the_middle_of_their_spaces() -> None:
     study = study_of(CHECKOUT, "mnist-writers")
     (plain, fresh), *strategies = study.points
     s = study.settings
-    assert plain == study.config and fresh == len(s.seeds) + len(s.fresh_seeds)
+    assert plain == study.config and fresh == len(s.seeds) + 2 * len(s.fresh_seeds), "on confirmation users too"
     assert len(strategies) == len(s.strategies) and all(config.defences for config, _ in strategies)
-    assert {number for _, number in strategies} == {
-        s.trials * len(s.seeds) + len(s.margin_seeds) + s.candidates * len(s.fresh_seeds)
-    }
+    assert {number for _, number in strategies} == {s.trials * len(s.seeds) + 2 * len(s.fresh_seeds)}

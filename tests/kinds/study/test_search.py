@@ -1,9 +1,8 @@
-"""Studies: scores of points, margins, fresh seeds and what becomes of candidates there."""
+"""Studies: scores of points, fresh seeds and what becomes of candidates there."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 import pytest
 from fake_lab import FakeLab
 from fake_points import CHANCE, fake_point
-from hypothesis import given
-from hypothesis import strategies as st
 from tiny_project import Project
 from tiny_study import STUDY, study_of, write_study
 
@@ -32,13 +29,13 @@ from fedprint.kinds.study.search import (
     Tuned,
     make_plans,
     measure_afresh,
-    measure_spread,
+    measure_undefended,
     tune,
 )
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import JobFailed
 from fedprint.tuning.result import SearchResult
-from fedprint.tuning.score import Finished, margin_of, next_candidate, ranked
+from fedprint.tuning.score import Finished, next_candidate, ranked
 from fedprint.types import FedprintError
 
 
@@ -62,24 +59,7 @@ def objective(study: Study, lab: FakeLab, undefended: Mapping[int, Point]) -> Po
     )  # fmt: skip
 
 
-# Plans and margins ----------------------------------------------------------------------------------------------------
-
-
-def test_a_margin_is_the_mean_distance_to_the_upper_end_in_logits() -> None:
-    measured = [(0.2, 0.3), (0.4, 0.5)]  # logits -1.3863, -.8473 and -.4055, 0: distances .5390 and .4055
-    below = (0.5389965 + 0.4054651) / 2
-    assert margin_of(measured, 0.5) == pytest.approx(0.5 - 1 / (1 + math.exp(below)), rel=1e-5)
-    assert margin_of([(0.3, 0.3)], 0.25) == pytest.approx(0)
-
-
-@given(value=st.floats(0, 1), reach=st.floats(0, 1), ceiling=st.floats(0.02, 3))
-def test_a_margin_is_at_most_the_ceiling(value: float, reach: float, ceiling: float) -> None:
-    assert -1e-9 <= margin_of([(value, min(1.0, value + reach))], ceiling) < ceiling
-
-
-def test_a_margin_is_wide_where_ap_varies_most() -> None:
-    narrow, wide = (margin_of([(0.5, 0.6)], ceiling) for ceiling in (0.1, 0.6))
-    assert 0 < narrow < 0.05 < wide
+# Plans and scores ----------------------------------------------------------------------------------------------------
 
 
 def test_a_storage_that_cannot_be_opened_is_told_before_any_point(home: Project, quick: FakeLab) -> None:
@@ -92,10 +72,8 @@ def test_a_storage_that_cannot_be_opened_is_told_before_any_point(home: Project,
 def test_trials_under_other_settings_or_code_never_mix(
     home: Project, quick: FakeLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    margins = {"noise": 0.1, "both": 0.1}
-
     def names(*words: str) -> list[str]:
-        return [plan.name for plan in make_plans(quick, study_of(home.root, assignments=words), margins)]
+        return [plan.name for plan in make_plans(quick, study_of(home.root, assignments=words))]
 
     base = names()
     assert base[0].startswith("demo noise ") and base == names("trials=50", "timeout_minutes=3")
@@ -106,40 +84,14 @@ def test_trials_under_other_settings_or_code_never_mix(
     code = study_config.source_digest
     touched = lambda sources: code(sources) + ("x" if "tuning" in sources else "")  # noqa: E731
     monkeypatch.setattr(study_config, "source_digest", touched)
-    assert not set(names()) & set(base), "another formula of the margin, say"
-
-
-def test_where_the_centre_diverges_the_undefended_spread_takes_its_place(home: Project, study: Study) -> None:
-    def some(job: Job) -> Point | FedprintError:
-        if "noise" in job.label:
-            return FedprintError("diverged")
-        return answer(job) if job.varies["strategy"] == "both" else fake_point(0.6 + job.seed / 100, 0.8, job.seed)
-
-    undefended, margins = measure_spread(study, Points(FakeLab(home.root, some)))
-    assert sorted(undefended) == [0, 1, 10, 11]
-
-    def of(values: list[float]) -> list[tuple[float, float]]:
-        return [(mean, upper_end(pair)) for pair in zip(values[::2], values[1::2], strict=True)
-                for mean in [sum(pair) / 2]]  # fmt: skip
-
-    # The seeds go in pairs, as a result has two; of three at the centre of `both` one is left over.
-    assert margins == {
-        "noise": pytest.approx(margin_of(of([0.6, 0.61, 0.7, 0.71]), 5 * CHANCE)),
-        "both": pytest.approx(margin_of([(0.2, 0.23)], 5 * CHANCE)),
-    }
-
-
-def upper_end(pair: tuple[float, float]) -> float:
-    """The half width is .03 within a seed, or Student's for two seeds where that is more."""
-    between = 12.7062 * abs(pair[0] - pair[1]) / 2
-    return sum(pair) / 2 + max(0.03, between)
+    assert not set(names()) & set(base), "another rule for what is feasible, say"
 
 
 def test_a_point_that_crashed_is_no_measurement(home: Project, study: Study) -> None:
     crashed = JobFailed("out of memory", stage="federate", exit_code=1, reason="out of memory")
     points = Points(FakeLab(home.root, lambda job: crashed))
     with pytest.raises(JobFailed, match="out of memory"):
-        measure_spread(study, points)
+        measure_undefended(study, points)
     with pytest.raises(CutShort, match="out of memory"):
         points.one(job_of(study, None, {}, 0), "trials")
 
@@ -150,6 +102,8 @@ def test_an_objective_yields_a_score_after_each_seed(study: Study, quick: FakeLa
     assert len(scores) == 2
     assert scores[1].utility == pytest.approx(0.75) and scores[1].attack_ap == pytest.approx(0.2)
     assert scores[1].ceiling == pytest.approx(5 * CHANCE)
+    assert [score.upper for score in scores] == [pytest.approx(0.23)] * 2, "over seeds there is no spread here"
+    assert scores[1].excess == pytest.approx(0.23 - 5 * CHANCE)
     numbers = {"ap_naive": 0.2, "utility_value": 0.6}
     assert scores[1].details == {name: pytest.approx(value) for name, value in numbers.items()}
 
@@ -179,16 +133,15 @@ def test_the_search_may_be_scored_on_other_data_than_its_result(home: Project, q
     """What is chosen by a test set must not be measured on it."""
     write_study(home, "demo", {**STUDY, "search": {"data": {"images": 20}}})
     study = study_of(home.root)
-    undefended, _ = measure_spread(study, Points(quick))
+    undefended = measure_undefended(study, Points(quick))
     list(objective(study, quick, undefended)({"sigma": 0.1}))
     measure_afresh(study, searches(trial(0, 0.9, -0.1)), undefended, Points(quick))
     images: dict[bool, set[int]] = {True: set(), False: set()}
     for job in quick.asked:
         images[study.is_fresh(job.seed)].add(job.config.data.images)  # type: ignore[attr-defined]
     assert images == {True: {30}, False: {20}}
-    margins = {"noise": 0.1, "both": 0.1}
     names = [
-        {plan.name for plan in make_plans(quick, study_of(home.root, assignments=words), margins)}
+        {plan.name for plan in make_plans(quick, study_of(home.root, assignments=words))}
         for words in ([], ["search.data.images=25"])
     ]
     assert not names[0] & names[1], "trials scored on other data never mix"
@@ -206,7 +159,7 @@ def trial(number: int, utility: float, excess: float) -> Finished:
 
 
 def searches(*trials: Finished) -> list[SearchResult]:
-    return [SearchResult(strategy="noise", margin=0.0, trials=trials)]
+    return [SearchResult(strategy="noise", trials=trials)]
 
 
 def afresh(study: Study, root: Path, aps: Mapping[float, float], *trials: Finished) -> Any:
@@ -227,7 +180,7 @@ def test_a_trial_in_mlflow_has_all_parameters_and_the_numbers_that_charts_compar
 ) -> None:
     from mlflow import MlflowClient
 
-    plan = make_plans(quick, study, {"noise": 0.0, "both": 0.0})[0]
+    plan = make_plans(quick, study)[0]
     failed = replace(trial(1, 0.5, 0.0), state="fail", error="diverged")
     measured = replace(trial(0, 0.5, 0.05), details={"ap_naive": 0.2, "utility_value": 0.4})
     for one in (measured, failed):
@@ -331,8 +284,6 @@ def test_a_ceiling_may_be_on_linked_updates(home: Project, quick: FakeLab) -> No
     found = afresh(study, home.root, {0.01: 0.27}, trial(0, 0.9, -0.1))
     assert not found.feasible and found.linked_ap == pytest.approx(1.2 * 0.27)
     assert (found.attack_ap, found.ceiling) == (pytest.approx(0.27), pytest.approx(0.3)), "of an update it is below"
-    _, margins = measure_spread(study, Points(quick))
-    assert margins["noise"] == pytest.approx(margin_of([(0.24, 0.27)], 6 * CHANCE))
 
 
 @pytest.mark.parametrize("threads", [1, 3])

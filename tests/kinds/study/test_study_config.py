@@ -37,7 +37,7 @@ def test_assignments_change_the_study_or_its_experiment(home: Project) -> None:
         ({"ceiling": {"updates": 7, "ap": 0.1}}, r"ceiling: .*7 linked updates is not measured; choose of \(1, 3"),
         ({"ceiling": {}}, "ceiling: .*either ap or times_chance"),
         ({"ceiling": {"ap": 0.1, "times_chance": 3}}, "either ap or times_chance"),
-        ({"fresh_seeds": [1, 10]}, r"fresh_seeds: \[1\] are not above 2, which is searched on"),
+        ({"fresh_seeds": [1, 10]}, r"fresh_seeds: \[1\] are not above 1, which is searched on"),
         ({"strategies": [STUDY["strategies"][0]] * 2}, "names must differ"),
         ({"strategies": [{**STUDY["strategies"][0], "space": {"sgma": {"low": 0, "high": 1}}}]},
          r"defences use \['sigma'\], space has \['sgma'\]"),
@@ -67,10 +67,7 @@ def test_one_strategy_is_searched_by_the_same_trials_as_among_others(home: Proje
 
     def plans(*only: str) -> dict[str, StudyPlan]:
         study = study_of(home.root, strategies=only)
-        return {
-            p.strategy.name: p
-            for p in make_plans(FakeLab(home.root, refuse), study, {noise["name"]: 0.1, "other": 0.1})
-        }
+        return {p.strategy.name: p for p in make_plans(FakeLab(home.root, refuse), study)}
 
     assert list(plans()) == [noise["name"], "other"]
     assert plans("other") == {"other": plans()["other"]}
@@ -95,8 +92,8 @@ def test_a_search_that_is_cut_short_shares_trials_and_has_a_report_of_its_own(
     assert [is_unchanged(asked) for asked in given] == [True, False, False]
     whole, cut = (load_study(asked) for asked in given[:2])
     assert (whole.settings.timeout_minutes, cut.settings.timeout_minutes) == (None, 30)
-    lab, margins = FakeLab(home.root, refuse), {"noise": 0.1, "both": 0.1}
-    assert make_plans(lab, whole, margins) == make_plans(lab, cut, margins)
+    lab = FakeLab(home.root, refuse)
+    assert make_plans(lab, whole) == make_plans(lab, cut)
 
 
 @pytest.mark.parametrize("words", ["defences=[{name: noise, sigma: 1}]", "defences.0.sigma=2", "analyses=[]"])
@@ -128,7 +125,7 @@ def test_the_page_of_a_study_does_not_hold_the_password_of_its_storage(home: Pro
     study = study_of(home.root)
     assert "storage: postgresql://u:***@host/x" in study.text()
     assert "secret" not in study.text()
-    plan = make_plans(FakeLab(home.root, refuse), study, {"noise": 0.1, "both": 0.1})[0]
+    plan = make_plans(FakeLab(home.root, refuse), study)[0]
     assert plan.url == "postgresql://u:secret@host/x", "workers still need it"
 
 

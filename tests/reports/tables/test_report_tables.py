@@ -11,7 +11,7 @@ import pytest
 from fedprint.reports.numbers.evaluations import all_rows, final_rows, read_evaluations
 from fedprint.reports.numbers.reference import comparable, published_row, published_utility, reference_table
 from fedprint.reports.tables.federation import attack_tables, judged_checks, link_lines, utility_lines
-from fedprint.reports.wording import Estimate, NoLink, number, verdict, verdict_pooled, with_unit
+from fedprint.reports.wording import Estimate, NoLink, number, verdict, verdict_beyond, verdict_pooled, with_unit
 from fedprint.types import FedprintError
 
 Write = Callable[..., list[Path]]
@@ -26,8 +26,19 @@ def test_verdict_names_precision_interval_guessing_users_and_prior():
     said = verdict("mnist_writers", "random", FOUND).replace("\u00a0", " ")
     assert said == (
         "An anonymous update of mnist_writers identifies its sender with average precision 83.6 % [79.0, 88.0]; random "
-        "guessing gets 1.7 % (100 users, random prior; the attacker was chosen without seeing the answers)."
+        "guessing gets 1.7 % (100 users, 1 seed, random prior; the attacker was chosen before any answer)."
     )
+
+
+def test_a_verdict_says_what_another_attack_or_more_effort_would_find():
+    most, gain = replace(FOUND, value=0.9), replace(FOUND, metric="ap_difference", value=0.03, lo=0.01, hi=0.05)
+    said = verdict_beyond(FOUND, ("count", most), gain).replace("\u00a0", " ")
+    assert said == (
+        "Of all attacks count has the largest AP, 90.0 % [79.0, 88.0]: an upper estimate, picked after the fact. "
+        "Twice the effort off line raised it by 3.0 % [1.0, 5.0], so it is a lower bound."
+    )
+    assert verdict_beyond(FOUND, ("ridge", FOUND), replace(gain, value=0.002)) == ""
+    assert verdict_beyond(FOUND, None, None) == ""
 
 
 def test_verdict_claims_nothing_when_the_interval_includes_chance():

@@ -25,6 +25,7 @@ from fedprint.attacks.reidentification.reidentify import (
 from fedprint.attacks.reidentification.reidentify import (
     averaged as averaged_scores,
 )
+from fedprint.attacks.reidentification.ridge import RidgeOfMeans
 from fedprint.attacks.reidentification.workspace import Attack, Workspace
 from fedprint.ranking import average_precision
 from fedprint.types import Ints, Scores
@@ -55,7 +56,8 @@ def link(
 ) -> Linking:
     """Choose a way on prior data, and score the means of ``parts`` (positions among the questions) if it is that.
 
-    ``tuned`` are the attack's settings for each of the choice's mixes. Where devices have modes scores are averaged.
+    ``tuned`` are the attack's settings for each of the choice's mixes. Where devices have modes scores are averaged;
+    ``ridge-means`` scores means elsewhere, whatever is preferred.
     """
     if any(mix.problem.modes is not None for mix in choice.mixes):
         return Linking(by="scores", aps={})
@@ -72,7 +74,7 @@ def link(
             for of_mix, how in zip(folds, settings, strict=True)
         ]),
     }  # fmt: skip
-    if aps["updates"] <= aps["scores"]:
+    if aps["updates"] <= aps["scores"] and not isinstance(attack, RidgeOfMeans):
         return Linking(by="scores", aps=aps)
     real, blind = [], []
     for mix, how in zip(choice.mixes, settings, strict=True):

@@ -59,6 +59,16 @@ class Ridge(Component):
         return ridge_scores(combined(problem, settings["blocks"], work), problem, settings["penalty"])
 
 
+class RidgeOfMeans(Ridge):
+    """``ridge-means``: ridge that scores the mean of linked updates, whatever shadow validation prefers.
+
+    It is there to be compared with ``ridge``, and is never selected.
+    """
+
+    selectable: ClassVar[bool] = False
+    name: Literal["ridge-means"] = "ridge-means"  # type: ignore[assignment]
+
+
 def combined(problem: Problem, blocks: Sequence[Block], work: Workspace) -> Floats:
     """Return the mean kernel (n, p) of the blocks."""
     first, *others = (work.kernel(problem, block) for block in blocks)

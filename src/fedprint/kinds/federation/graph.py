@@ -157,6 +157,7 @@ EVALUATE = Stage(
         f"{_HERE}stages/evaluate.py",
         f"{_HERE}stages/evaluate_analyses.py",
         f"{_HERE}stages/evaluate_diversity.py",
+        f"{_HERE}stages/evaluate_effort.py",
         f"{_HERE}stages/evaluate_linked.py",
         f"{_HERE}stages/evaluate_strengths.py",
         f"{_HERE}stages/attack_scores.py",

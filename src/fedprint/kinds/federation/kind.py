@@ -9,6 +9,7 @@ from fedprint.data.formats.files import read_json
 from fedprint.evaluation.rows import read_measurements
 from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Request
 from fedprint.kinds.federation.config import Experiment, load_experiment
+from fedprint.kinds.federation.declared import Part, part_of
 from fedprint.kinds.federation.jobs import jobs_of
 from fedprint.kinds.federation.plan import costs_of
 from fedprint.kinds.federation.tracked import data_use, head_of, log_federation
@@ -51,7 +52,8 @@ class FederationKind(OnOneSource):
         """Run every prior and seed and write one page about all of them; a failed job fails the experiment."""
         jobs = self.jobs(config)
         done = all_done([job.label for job in jobs], lab.run(jobs, title=config.name))
-        return findings_of(config, [one.outputs["evaluation"] for one in done], out, done)
+        users = part_of(lab.root, config.data)
+        return findings_of(config, [one.outputs["evaluation"] for one in done], out, users, done)
 
     def costs(self, config: Experiment, device: str) -> Costs:
         """Return the costs of federations and attacks, from a few real client updates."""
@@ -66,9 +68,11 @@ class FederationKind(OnOneSource):
         log_federation(config, done, run)
 
 
-def findings_of(config: Experiment, evaluations: Sequence[Path], out: Path, done: Sequence[Done] = ()) -> Findings:
+def findings_of(
+    config: Experiment, evaluations: Sequence[Path], out: Path, users: Part | None, done: Sequence[Done] = ()
+) -> Findings:
     """Write the report of evaluated priors and seeds, and return what is tracked and versioned of it."""
-    summary = write_page(config, evaluations, out)
+    summary = write_page(config, evaluations, out, users)
     details = read_json(evaluations[0] / "details.json")
     return Findings(
         metrics=headline(summary),
@@ -101,14 +105,15 @@ def _utility_plot(evaluations: Sequence[Path]) -> Drawn:
     return Drawn(plot=UTILITY, rows=rows)
 
 
-def write_page(config: Experiment, evaluations: Sequence[Path], out: Path) -> ReportSummary:
-    """Write the report of evaluated priors and seeds."""
+def write_page(config: Experiment, evaluations: Sequence[Path], out: Path, users: Part | None = None) -> ReportSummary:
+    """Write the report of evaluated priors and seeds; ``users`` says whom it is about."""
     return write_report(
         experiment=config.name,
         title=config.report.title,
         evaluations=evaluations,
         config_text=config.text(),
         out=out,
+        users=users,
     )
 
 

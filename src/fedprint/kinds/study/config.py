@@ -61,8 +61,7 @@ class StudyConfig(Component):
     """A study's file. Results depend on everything here but ``timeout_minutes`` and the storage.
 
     ``with`` changes the experiment, ``search`` changes it further for all seeds but the fresh ones: what trials are
-    scored on, where that must not be what the result is measured on. Every trial runs the ``seeds``; ``margin_seeds``
-    at the centre of a strategy's space tell how wide an interval is (:func:`fedprint.tuning.score.margin_of`). The
+    scored on, where that must not be what the result is measured on. Every trial runs the ``seeds``. The
     first candidate is measured on ``fresh_seeds``, each further one on as many seeds after these. ``storage`` is the
     path of a journal file or a database URL, by default work/studies/<file>.log, which variants share.
     """
@@ -77,7 +76,6 @@ class StudyConfig(Component):
     trials: int = Field(default=25, ge=1)
     timeout_minutes: float | None = Field(default=None, gt=0)
     seeds: Seeds = (0,)
-    margin_seeds: Seeds = (0, 1, 2, 3, 4)
     fresh_seeds: Seeds = (1000, 1001, 1002, 1003, 1004)
     sampler: SamplerName = "auto"
     seed: int = 0
@@ -85,7 +83,7 @@ class StudyConfig(Component):
 
     @model_validator(mode="after")
     def _fresh_is_fresh(self) -> StudyConfig:
-        searched = max(*self.seeds, *self.margin_seeds)
+        searched = max(self.seeds)
         if used := sorted(seed for seed in self.fresh_seeds if seed <= searched):
             raise ValueError(f"fresh_seeds: {used} are not above {searched}, which is searched on; choose higher ones")
         return self
@@ -116,7 +114,7 @@ class Study:
         """How many points there are at most: undefended ones, and of each strategy, at the middle of its space."""
         s = self.settings
         afresh = len(s.fresh_seeds) * (1 if self.confirmation is None else 2)
-        each = s.trials * len(s.seeds) + len(s.margin_seeds) + afresh
+        each = s.trials * len(s.seeds) + afresh
         middles = [self.defended(strategy, strategy.centre(), s.seeds[0]) for strategy in s.strategies]
         return [(self.config, len(s.seeds) + afresh), *((config, each) for config in middles)]
 
@@ -146,9 +144,9 @@ class Study:
     def trials_digest(self, strategy: Strategy, code: str) -> str:
         """Return 8 hex digits of all that a trial's values depend on; ``code`` identifies the data and a point's code.
 
-        The code of the search counts too: trials judged by different margins must not mix.
+        The code of the search counts too: trials judged in different ways must not mix.
         """
-        kept = self.settings.model_dump(mode="json", include={"prior", "ceiling", "seeds", "margin_seeds", "seed"})
+        kept = self.settings.model_dump(mode="json", include={"prior", "ceiling", "seeds", "seed"})
         kept |= {"fresh": len(self.settings.fresh_seeds), "sampler": self.settings.sampler, "code": code}
         kept["search"] = source_digest(SEARCH)
         searched = canonical(self.searched, self.settings.prior, self.settings.seeds[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from fedprint.data.formats.files import read_json
 from fedprint.data.formats.locate import data_root
@@ -14,13 +15,14 @@ from fedprint.kinds.federation.plan import costs_of_points
 from fedprint.kinds.federation.points import STAGE, log_point, point_head
 from fedprint.kinds.federation.tracked import data_use, parameters
 from fedprint.kinds.study.config import SEARCH, Study, load_study
-from fedprint.kinds.study.points import spread_jobs
+from fedprint.kinds.study.points import undefended_jobs
 from fedprint.kinds.study.report import publish
 from fedprint.kinds.study.search import Tuned, tune
 from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done, Lab
 from fedprint.lab.tracking.runs import DataUse, Point, Run, RunHead, open_run
 from fedprint.lab.versions.dvc_yaml import Plot
+from fedprint.tuning.result import OperatingPoint
 from fedprint.tuning.score import Finished
 from fedprint.tuning.worker import StudyPlan
 
@@ -40,9 +42,8 @@ class StudyKind(OnOneSource):
         return load_study(request)
 
     def jobs(self, config: Study) -> Sequence[Job]:
-        """Return the jobs that are known before the search: without a defence, and at the centre of each space."""
-        plain, centres = spread_jobs(config)
-        return [*plain, *(job for _, job in centres)]
+        """Return the jobs that are known before the search: without a defence."""
+        return undefended_jobs(config)
 
     def carry_out(self, config: Study, lab: Lab, out: Path) -> Findings:
         """Search, measure the best afresh and write one page about it; a killed study goes on."""
@@ -114,13 +115,31 @@ def _headline(tuned: Tuned) -> Iterator[tuple[str, float]]:
 
 
 def _operating_points(tuned: Tuned) -> Drawn:
-    """Return the operating points: AP and utility, on fresh seeds."""
-    shown = [point.confirmation or point for point in tuned.operating_points]
-    rows = [
-        {"strategy": point.strategy, "ap": point.linked_ap, "utility": point.utility, "ceiling": point.ceiling}
-        for point in shown
-        if point.utility is not None
-    ]
+    """Return the operating points with their intervals, of confirmation users where they have any."""
+    measured = [point for point in tuned.operating_points if point.utility is not None]
+    rows = [_row(point, tuned.study.confirmation is not None) for point in measured]
     title = "Utility, normalised to no defence, by the AP that the ceiling is about"
     plot = Plot(file="operating-points.csv", template="scatter", x="ap", y="utility", title=title)
     return Drawn(plot=plot, rows=rows)
+
+
+def _row(point: OperatingPoint, declared: bool) -> dict[str, Any]:
+    shown = point.confirmation or point
+    ends = {f"{name}_{end}": shown.intervals[key][i] for name, key in _ENDS for i, end in enumerate(("lo", "hi"))}
+    return {
+        "strategy": point.strategy,
+        "parameters": ", ".join(f"{name} = {value:g}" for name, value in point.parameters.items()),
+        "feasible": "yes" if point.feasible else "no",
+        "users": "" if not declared else "confirmation" if point.confirmation else "development",
+        "n_users": shown.n_users,
+        "n_seeds": len(shown.seeds),
+        "updates": shown.updates,
+        "ap": shown.linked_ap,
+        "utility": shown.utility,
+        **ends,
+        "chance": shown.linked_chance,
+        "ceiling": shown.ceiling,
+    }
+
+
+_ENDS = (("ap", "linked_ap"), ("utility", "utility"))

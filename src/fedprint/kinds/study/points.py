@@ -34,7 +34,7 @@ class Points:
     def run(self, jobs: Sequence[Job], title: str) -> list[Point | FedprintError]:
         """Return the points of several jobs, or why there are none; raises the error of one that crashed.
 
-        A margin or a choice from the remaining points would change with the next run.
+        A choice from the remaining points would change with the next run.
         """
         ended = self.lab.run(jobs, title=title) if jobs else []
         if crashed := next((one for one in ended if isinstance(one, JobFailed) and one.exit_code == 1), None):
@@ -66,12 +66,7 @@ def job_of(study: Study, strategy: Strategy | None, values: Values, seed: int, *
     return point_job(config, study.settings.prior, seed, label=f"{label} seed {seed}{whom}", varies=varies)
 
 
-def spread_jobs(study: Study) -> tuple[list[Job], list[tuple[str, Job]]]:
-    """Return the undefended jobs, seed by seed, and those at the centre of each strategy's space, with its name."""
+def undefended_jobs(study: Study) -> list[Job]:
+    """Return the jobs without a defence, seed by seed: those that are known before the search."""
     settings = study.settings
-    plain = [job_of(study, None, {}, seed) for seed in dict.fromkeys([*settings.seeds, *settings.fresh_seeds])]
-    return plain, [
-        (strategy.name, job_of(study, strategy, strategy.centre(), seed))
-        for strategy in settings.strategies
-        for seed in settings.margin_seeds
-    ]
+    return [job_of(study, None, {}, seed) for seed in dict.fromkeys([*settings.seeds, *settings.fresh_seeds])]

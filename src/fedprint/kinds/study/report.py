@@ -65,7 +65,6 @@ def head_of(tuned: Tuned) -> StudyHead:
         updates=settings.ceiling.updates,
         confirmed=study.confirmation is not None,
         seeds=settings.seeds,
-        margin_seeds=settings.margin_seeds,
         fresh_seeds=settings.fresh_seeds,
         search=", ".join(f"{key}: {value}" for key, value in flat(settings.search)),
         fast=study.config.fast,

@@ -16,13 +16,13 @@ from fedprint.evaluation.planes import strongest_row
 from fedprint.evaluation.tradeoff import AttackNumber, Point, normalised_utility
 from fedprint.kinds.federation.points import code_of_points
 from fedprint.kinds.study.config import Study
-from fedprint.kinds.study.points import CutShort, Points, job_of, spread_jobs
+from fedprint.kinds.study.points import CutShort, Points, job_of, undefended_jobs
 from fedprint.lab.graph import Job
 from fedprint.lab.keys import digest_of
 from fedprint.lab.progress import Board
 from fedprint.lab.runner import Done, Lab
 from fedprint.tuning.result import OperatingPoint, SearchResult, operating_point, unmeasured_point
-from fedprint.tuning.score import ROUNDS, Finished, Score, margin_of, next_candidate, ranked
+from fedprint.tuning.score import ROUNDS, Finished, Score, next_candidate, ranked
 from fedprint.tuning.space import Strategy, Values
 from fedprint.tuning.storage import open_storage, open_study
 from fedprint.tuning.worker import Budget, OnTrial, StudyPlan, Task, finished, records, recover, work
@@ -69,10 +69,13 @@ def score_of(study: Study, points: Sequence[Point], undefended: Mapping[int, Poi
     details = {f"ap_{name}": fmean(point.attack(name).value for point in points) for name in adversaries}
     if rounds := [count for point in points if (count := _rounds_of(point))]:
         details[ROUNDS] = fmean(rounds)
+    ceiling, attack = ceiling_of(study, points), strongest_row(points, study.settings.ceiling.updates)
+    assert attack is not None  # or there would be no ceiling
     return Score(
         utility=fmean(normalised_utility(point, undefended[point.seed]) for point in points),
-        attack_ap=fmean(judged(study, point).value for point in points),
-        ceiling=ceiling_of(study, points),
+        attack_ap=attack["value"],
+        upper=attack["hi"],
+        ceiling=ceiling,
         details={**details, "utility_value": fmean(p.utility.value for p in points)},
     )
 
@@ -110,9 +113,9 @@ def tune(study: Study, lab: Lab, on_trial: OnTrial = lambda plan, trial: None) -
     """
     open_storage(storage_url(lab.root, study))  # raises now rather than after minutes of work
     points = Points(lab)
-    undefended, margins = measure_spread(study, points)
+    undefended = measure_undefended(study, points)
     limit = (study.settings.timeout_minutes or 0) * 60
-    plans = make_plans(lab, study, margins, time.time() + limit if limit else float("inf"))
+    plans = make_plans(lab, study, time.time() + limit if limit else float("inf"))
     search(study, lab, plans, undefended, on_trial)
     searches = tuple(searched(plan) for plan in plans)
     operating_points = tuple(measure_afresh(study, searches, undefended, points))
@@ -125,35 +128,14 @@ def tune(study: Study, lab: Lab, on_trial: OnTrial = lambda plan, trial: None) -
     )
 
 
-def measure_spread(study: Study, points: Points) -> tuple[dict[int, Point], dict[str, float]]:
-    """Return the undefended points by seed, and each strategy's margin from the AP at its centre.
-
-    Its seeds are taken in groups as large as that of a result. Where the centre diverges on every seed, the undefended
-    AP takes its place.
-    """
-    plain, centres = spread_jobs(study)
-    measured = points.run([*plain, *(job for _, job in centres)], title=f"{study.name}: spread")
-    undefended = {job.seed: _known(point) for job, point in zip(plain, measured[: len(plain)], strict=True)}
-    repeats: dict[str, list[Point]] = {strategy.name: [] for strategy in study.settings.strategies}
-    for (name, _), point in zip(centres, measured[len(plain) :], strict=True):
-        if isinstance(point, Point):
-            repeats[name].append(point)
-    ceiling = ceiling_of(study, [*undefended.values()])
-    return undefended, {
-        name: margin_of(_intervals(study, points or [*undefended.values()]), ceiling)
-        for name, points in repeats.items()
-    }
+def measure_undefended(study: Study, points: Points) -> dict[int, Point]:
+    """Return the points without a defence, by seed."""
+    jobs = undefended_jobs(study)
+    measured = points.run(jobs, title=f"{study.name}: no defence")
+    return {job.seed: _known(point) for job, point in zip(jobs, measured, strict=True)}
 
 
-def _intervals(study: Study, points: Sequence[Point]) -> list[tuple[float, float]]:
-    """Return the judged AP and its interval's upper end over groups of seeds; what no group needs is left out."""
-    size = min(len(study.settings.fresh_seeds), len(points))
-    groups = [points[start : start + size] for start in range(0, len(points) - size + 1, size)]
-    rows = [strongest_row(group, study.settings.ceiling.updates) for group in groups]
-    return [(row["value"], row["hi"]) for row in rows if row is not None]
-
-
-def make_plans(lab: Lab, study: Study, margins: Mapping[str, float], deadline: float = float("inf")) -> list[StudyPlan]:
+def make_plans(lab: Lab, study: Study, deadline: float = float("inf")) -> list[StudyPlan]:
     """Return one plan per strategy; its name holds a hash, so that trials under other settings or code never mix."""
     settings = study.settings
     base = job_of(study, None, {}, settings.seeds[0])
@@ -165,7 +147,6 @@ def make_plans(lab: Lab, study: Study, margins: Mapping[str, float], deadline: f
             locks=lab.root / "work" / "studies" / ".locks",
             strategy=strategy,
             budget=Budget(trials=settings.trials, deadline=deadline),
-            margin=margins[strategy.name],
             seed=settings.seed,
             sampler=settings.sampler,
             steps=len(settings.seeds),
@@ -249,9 +230,7 @@ def searched(plan: StudyPlan) -> SearchResult:
     """Return a strategy's trials and how much each parameter mattered for utility."""
     recover(plan)
     study = open_study(plan.url, plan.name)
-    return SearchResult(
-        strategy=plan.strategy.name, margin=plan.margin, trials=tuple(records(study)), importances=_importances(plan)
-    )
+    return SearchResult(strategy=plan.strategy.name, trials=tuple(records(study)), importances=_importances(plan))
 
 
 def measure_afresh(

@@ -83,7 +83,7 @@ def history(searches: Sequence[SearchResult]) -> Drawing:
         "history",
         "History of the search",
         "Look at the end of a line: one that still rises means that more trials would help.",
-        "Every trial's utility, filled where it was feasible with the margin; the line: the best feasible one so far.",
+        "Every trial's utility, filled where it was feasible; the line: the best feasible one so far.",
     )
 
 

@@ -47,13 +47,15 @@ LAYERS = Curve(
     caption="Average precision from one layer alone, with the layer's number of parameters.",
 )
 PER_LINE = 4
+LEAST_BUDGETS = 3
+"""Fewer different epsilons make no curve."""
 
 
 def draw_suite(rows: Sequence[Row]) -> tuple[Drawing, ...]:
     """Return the figures that compare members; ``rows`` are all measurements with their ``member``."""
     main, analyses = _by_member(rows, final_rows), _by_member(rows, final_analyses)
     with style():
-        drawings = [recognition(main)]
+        drawings = [recognition(main), accuracy_by_epsilon(main)]
         for curve in (*CURVES, SEEN, LAYERS):
             drawings.append(member_curves([row for row in analyses if row["analysis"] == curve.analysis], curve))
     return tuple(drawing for drawing in drawings if drawing is not None)
@@ -83,6 +85,32 @@ def recognition(rows: Sequence[Row]) -> Drawing | None:
         "Look at the filled dots of a panel: how far right of the upright lines they lie is how much one update tells.",
         "Average precision of single updates with its 95 % interval over users; filled: the attacker chosen on prior "
         "data. The short upright line is chance.",
+    )
+
+
+def accuracy_by_epsilon(rows: Sequence[Row]) -> Drawing | None:
+    """Draw what accuracy members reach at their epsilon, a line per number of devices; None below three epsilons."""
+    rows = [row for row in rows if row["metric"] == "accuracy" and row["training"] == "federated"]
+    rows = [row for row in rows if row.get("epsilon") is not None and not row.get("analysis")]
+    budgets = sorted({float(row["epsilon"]) for row in rows})
+    if len(budgets) < LEAST_BUDGETS:
+        return None
+    figure = blank_figure(WIDTH, 3.2)
+    axes = figure.subplots()
+    for position, users in enumerate(sorted({int(row["n_users"]) for row in rows})):
+        here = [row for row in rows if row["n_users"] == users]
+        interval_line(axes, points_of(here, "epsilon"), f"{2 * users:,} devices", position)
+    chance_line(axes, points_of(rows, "epsilon"))
+    number_axis(axes, budgets, log=True)
+    axes.set_xlabel("epsilon of a device")
+    finish_panels(figure, [axes], "accuracy")
+    deltas = ", ".join(f"{delta:g}" for delta in sorted({float(row["delta"]) for row in rows}))
+    return finish(
+        figure,
+        "accuracy-by-epsilon",
+        "Accuracy by epsilon",
+        "Look at where a line bends: a smaller epsilon than that is paid for with accuracy.",
+        f"Test accuracy of the members at the epsilon that each spent, delta {deltas}. {reading(rows)}",
     )
 
 

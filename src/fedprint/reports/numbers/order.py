@@ -7,7 +7,19 @@ from collections.abc import Iterable, Sequence
 from fedprint.evaluation.rows import Row
 from fedprint.reports.numbers.evaluations import CONTROL
 
-ATTACK_ORDER = ("chance", "knn", "knn-std", "svm", "svm-hard", "svm-std", "mlp", "mlp-std", "mlp-tuned", "ridge")
+ATTACK_ORDER = (
+    "chance",
+    "knn",
+    "knn-std",
+    "svm",
+    "svm-hard",
+    "svm-std",
+    "mlp",
+    "mlp-std",
+    "mlp-tuned",
+    "ridge",
+    "ridge-means",
+)
 TRAINING_ORDER = ("federated", "centralised", "knn", "median", "chance")
 
 

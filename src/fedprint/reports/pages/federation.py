@@ -15,6 +15,7 @@ from fedprint.reports.numbers.evaluations import (
     CONTROL,
     Evaluation,
     all_rows,
+    final_analyses,
     final_rows,
     read_evaluations,
     read_samples,
@@ -57,6 +58,7 @@ class ReportSummary:
     seeds: tuple[int, ...]
     priors: tuple[str, ...]
     prior: str
+    users: str | None
     attack: str | None
     verdict: tuple[str, ...]
     update: Mapping[str, Estimate]
@@ -69,12 +71,19 @@ class ReportSummary:
 
 
 def write_report(
-    *, experiment: str, title: str, evaluations: Sequence[Path], config_text: str, out: Path
+    *,
+    experiment: str,
+    title: str,
+    evaluations: Sequence[Path],
+    config_text: str,
+    out: Path,
+    users: str | None = None,
 ) -> ReportSummary:
     """Write the report folder ``out``: index.html, measurements.jsonl and .csv, figures/, config.yaml, summary.json.
 
     ``evaluations`` are folders of the evaluate stage, one per prior and seed; ``config_text`` is the resolved config
-    (YAML). The folder appears as a whole or not at all and replaces an older one. Equal input gives equal bytes.
+    (YAML). ``users`` says whether its users are for development, for confirmation or both, if that is declared. The
+    folder appears as a whole or not at all and replaces an older one. Equal input gives equal bytes.
 
     Raises:
         FedprintError: no evaluation, or one that is missing a file or damaged.
@@ -85,7 +94,8 @@ def write_report(
     rows = [*all_rows(evaluated), *paired_rows(evaluated)]
     final = final_rows(rows)
     tables, utility = attack_tables(final, rows), utility_lines(final)
-    summary = _summary(experiment, title, evaluated, tables, utility, Path(out) / "index.html")
+    gains = [row for row in final_analyses(rows) if row["analysis"] == "effort" and row["selected"]]
+    summary = _summary(experiment, title, evaluated, tables, utility, gains, users, Path(out) / "index.html")
     budgets = client_dp_table({experiment: (rows, config_text)})
     headline = next(item for item in evaluated if item.prior == summary.prior)
     judged, checks = judged_checks(evaluated)
@@ -134,11 +144,14 @@ def _summary(
     evaluations: Sequence[Evaluation],
     tables: Sequence[AttackTable],
     utility: Sequence[UtilityLine],
+    gains: Sequence[Row],
+    users: str | None,
     page: Path,
 ) -> ReportSummary:
     dataset = str(evaluations[0].rows[0]["dataset"])
     prior = evaluations[0].prior
-    best = next((table.best for table in tables if table.prior == prior), None)
+    table = next((table for table in tables if table.prior == prior), None)
+    best = table.best if table else None
     numbers = best.by_linkage if best else {}
     judged, _ = judged_checks(evaluations)
     details = [item.details for item in evaluations]
@@ -152,8 +165,9 @@ def _summary(
         seeds=tuple(sorted({item.seed for item in evaluations})),
         priors=tuple(dict.fromkeys(item.prior for item in evaluations)),
         prior=prior,
+        users=users,
         attack=best.attack if best else None,
-        verdict=_sentences(dataset, prior, numbers, evaluations) if best and best.attack != "chance" else (UNATTACKED,),
+        verdict=_sentences(dataset, table, evaluations, gains),
         update=_headline(numbers.get("update", {})),
         device=_headline(numbers.get("device", {})),
         utility=_model_utility(utility, prior),
@@ -175,13 +189,30 @@ def _headline(numbers: Mapping[str, Estimate]) -> Mapping[str, Estimate]:
 
 
 def _sentences(
-    dataset: str, prior: str, numbers: Mapping[str, Mapping[str, Estimate]], evaluations: Sequence[Evaluation]
+    dataset: str, table: AttackTable | None, evaluations: Sequence[Evaluation], gains: Sequence[Row]
 ) -> tuple[str, ...]:
-    aps = {linkage: by_metric["ap"] for linkage, by_metric in numbers.items() if "ap" in by_metric}
-    nulls = {linkage: no_link(evaluations, prior, linkage) for linkage in aps}
-    single = (wording.verdict(dataset, prior, aps["update"], nulls["update"]),) if "update" in aps else ()
-    pooled = (wording.verdict_pooled(aps["device"], nulls["device"]),) if "device" in aps else ()
-    return single + pooled or (UNATTACKED,)
+    chosen = table.best if table else None
+    if table is None or chosen is None or chosen.attack == "chance":
+        return (UNATTACKED,)
+    sentences = []
+    for linkage, numbers in chosen.by_linkage.items():
+        if "ap" not in numbers:
+            continue
+        ap, null = numbers["ap"], no_link(evaluations, table.prior, linkage)
+        if linkage == "update":
+            said = wording.verdict(dataset, table.prior, ap, null)
+        else:
+            said = wording.verdict_pooled(ap, null)
+        raised = [row for row in gains if (row["prior"], row["linkage"]) == (table.prior, linkage)]
+        gain = wording.estimate(raised[0]) if raised else None
+        sentences.append(f"{said} {wording.verdict_beyond(ap, _largest(table, linkage), gain)}".rstrip())
+    return tuple(sentences) or (UNATTACKED,)
+
+
+def _largest(table: AttackTable, linkage: str) -> tuple[str, Estimate] | None:
+    """Return the attack with the largest AP and that AP."""
+    known = [(line.attack, line.by_linkage[linkage]["ap"]) for line in table.lines if linkage in line.by_linkage]
+    return max(known, key=lambda each: each[1].value or 0.0, default=None)
 
 
 def _setting(rows: Sequence[Row]) -> Mapping[str, tuple[str, ...]]:

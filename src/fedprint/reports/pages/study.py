@@ -41,7 +41,6 @@ class StudyHead:
     updates: int
     confirmed: bool
     seeds: tuple[int, ...]
-    margin_seeds: tuple[int, ...]
     fresh_seeds: tuple[int, ...]
     search: str
     fast: bool
@@ -63,7 +62,7 @@ def write_study(
     budgets = guarantees_table(points)
     tables = [points_table(head, points), *([] if budgets is None else [budgets])]
     tables += [table for table in (importances_table(searches), trials_table(searches)) if table.lines]
-    notes = [search_note(point, len(head.seeds), len(head.margin_seeds)) for point in points]
+    notes = [search_note(point, len(head.seeds)) for point in points]
     page = Page(
         template="study",
         sentences=[sentence(head, point) for point in best_first(points)],
@@ -125,7 +124,6 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
                 "yes" if point.feasible else "no",
                 *_numbers(point.confirmation or point, names, head.updates),
                 *(_difference(point) if head.confirmed else ()),
-                f"{100 * point.margin:.1f} points",
                 f"{point.data_factor:.2f}",
                 f"{point.measured} of {sum(point.trials.values())} trials",
             ),
@@ -146,7 +144,7 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
             "below the ceiling", "users", "view", "utility", linked_words(head.updates), *linked,
             *(f"AP of an update, {name}" for name in names), "ceiling",
             *(("utility, development", "AP, development") if head.confirmed else ()),
-            "margin", "data factor", "measured on fresh seeds",
+            "data factor", "measured on fresh seeds",
         ),
         lines=tuple(lines),
     )  # fmt: skip
@@ -210,9 +208,10 @@ def trials_table(searches: Sequence[SearchResult]) -> ResultTable:
     return ResultTable(
         name="trials",
         title="All trials of the search",
-        note="AP, the one that the ceiling is about, + margin - ceiling is the constraint: feasible at 0 or below.",
+        note="AP is the one that the ceiling is about. A trial is feasible where the upper end of its interval is at "
+        "most the ceiling.",
         labels=("strategy", "trial", "parameters"),
-        heads=("state", "utility", "AP", "AP + margin - ceiling"),
+        heads=("state", "utility", "AP", "upper end - ceiling"),
         lines=tuple(lines),
         folded=True,
     )
@@ -245,4 +244,4 @@ def _percent(value: float | None) -> str:
 
 def _trials(search: SearchResult) -> dict[str, Any]:
     trials = [{**vars(trial), "feasible": trial.feasible} for trial in search.trials]
-    return {"margin": search.margin, "importances": search.importances, "trials": trials}
+    return {"importances": search.importances, "trials": trials}

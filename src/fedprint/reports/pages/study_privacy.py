@@ -20,21 +20,21 @@ def guarantee_words(guarantee: Guarantee) -> str:
     return f"epsilon {guarantee.epsilon:.2f} at delta {guarantee.delta:g} ({where})"
 
 
-def search_note(point: OperatingPoint, seeds: int, margin_seeds: int) -> str | None:
+def search_note(point: OperatingPoint, seeds: int) -> str | None:
     """Say what the search for a point cost in privacy, None for a point without a guarantee.
 
-    ``seeds`` are those of a trial, ``margin_seeds`` those of the spread. The sum is by basic composition and as if all
+    ``seeds`` are those of a trial. The sum is by basic composition and as if all
     had the point's epsilon: what they spent together is accounted for nowhere.
     """
     if point.guarantee is None:
         return None
     epsilon, delta = point.guarantee.epsilon, point.guarantee.delta
     trials, afresh = sum(point.trials.values()), point.measured * len(point.seeds)
-    runs = trials * seeds + margin_seeds + afresh
+    runs = trials * seeds + afresh
     return (
         f"{point.strategy}: epsilon {epsilon:.2f} is that of one training with these settings. It does not cover "
-        f"the search: up to {runs} private federations on the same data ({trials} trials of {seeds}, {margin_seeds} "
-        f"for the margin, {afresh} afresh). If each spent as much, basic composition gives epsilon "
+        f"the search: up to {runs} private federations on the same data ({trials} trials of {seeds}, "
+        f"{afresh} afresh). If each spent as much, basic composition gives epsilon "
         f"{runs * epsilon:.0f} at delta {runs * delta:.2g} for all of them; the federations without a "
         f"defence, which utility is measured by, have none. {COULD_BE}"
     )

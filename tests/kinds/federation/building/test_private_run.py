@@ -21,6 +21,7 @@ from fedprint.cli.main import app
 from fedprint.data.dataset import Meta
 from fedprint.data.formats.files import read_json
 from fedprint.defences.on_update import DpFedAvg
+from fedprint.defences.points import ROLES
 from fedprint.defences.schedules import Constant
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.ledger import Entry, read_ledger
@@ -32,6 +33,7 @@ from fedprint.federation.privacy import (
     SECOND_UNPRICED,
     UTILITY,
     not_covered,
+    planned_events,
 )
 from fedprint.kinds.federation.building.federation import make_plan, store_identity
 from fedprint.kinds.federation.config import check_experiment
@@ -107,6 +109,24 @@ def test_the_budget_ends_shipped_experiments_after_the_published_rounds(name: st
     assert {config.federation.growth, config.federation.lr_schedule, config.defences[0].z_schedule} == {Constant()}, (
         "schedules stretch over the planned rounds: others would move with their number"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "epsilon", "delta", "rounds"),
+    [("client-dp-100-strict", 100, 1, 1e-3, 4),
+     ("client-dp-1000-strict", 1000, 0.25, 1e-5, 8),
+     ("client-dp-10000-strict", 10_000, 0.1, 1e-6, 8)],
+)  # fmt: skip
+def test_strict_experiments_spend_their_budget_and_no_more(
+    name: str, devices: int, epsilon: float, delta: float, rounds: int
+) -> None:
+    config = resolved(CHECKOUT, name)
+    plan, (defence,) = make_plan(config, devices, 0), config.defences
+    events = planned_events(defence, plan, devices, ROLES)
+    assert plan.rounds == plan.planned == rounds
+    spent = epsilon_of(accountant_named("pld"), Composition(events=events), delta)
+    assert 0.999 * epsilon < spent <= epsilon
+    assert config.data.held_out == 0
 
 
 def test_the_median_is_named_as_not_covered_and_a_bit_is_paid_for(project: Project) -> None:

@@ -97,7 +97,7 @@ def _attack_as(
         for i, attack in enumerate(task.config.attacks):
             curves = Curves(send=task.send, name=f"{attack.name} {name}")
             settled[attack.name] = _run_attack(attack, task.seed, choice, exchanged, work, scores, curves, parts)
-            if half is not None and isinstance(attack, Ridge):
+            if half is not None and isinstance(attack, Ridge) and attack.selectable:
                 linked = parts["device"] if settled[attack.name]["linked_by"]["chosen"] == "scores" else ()
                 scores |= _half_scores(attack, task.seed, half, work, linked)
             bar.update(i + 1, attack.name)

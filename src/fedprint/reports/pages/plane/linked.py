@@ -11,11 +11,10 @@ from fedprint.reports.figures.drawing import Drawing
 from fedprint.reports.figures.plane import draw_linked
 from fedprint.reports.numbers.plane import Entry, measured
 from fedprint.reports.tables.analyses import ResultTable, TableLine, cell
+from fedprint.reports.wording import LOWER_BOUND
 from fedprint.types import Linkage
 
 CHOSEN, ANY = "chosen", "any attack"
-SETTLED = 0.01
-"""An AP that the last doubling of the adversary's effort raised by this much or more is a lower bound."""
 LINKAGES: tuple[Linkage, ...] = ("update", "device")
 KEPT = 0.9
 """The figure shows each strategy's strongest strength that keeps this share of the utility."""
@@ -60,7 +59,7 @@ def effort_table(entries: Sequence[Entry]) -> ResultTable | None:
         name="effort",
         title="Every strength: what more effort would find",
         note="AP with all shadow devices minus AP with those of every other global model, paired over the users of "
-        f"each seed: the gain of the last doubling. From {100 * SETTLED:.0f} point on, the AP is a lower bound.",
+        f"each seed: the gain of the last doubling. From {100 * LOWER_BOUND:.0f} point on, the AP is a lower bound.",
         labels=("strategy", "strength"),
         heads=("gain, one update", "gain, all updates of a device", "so the AP is"),
         lines=tuple(lines),
@@ -83,7 +82,7 @@ def effort_row(entry: Entry, linkage: Linkage) -> Row | None:
 def is_lower_bound(entry: Entry) -> bool:
     """Return whether the last doubling gained a point or more, of one update or of all."""
     gains = [row["value"] for linkage in LINKAGES if (row := effort_row(entry, linkage)) is not None]
-    return any(gain >= SETTLED for gain in gains)
+    return any(gain >= LOWER_BOUND for gain in gains)
 
 
 def linked_drawings(entries: Sequence[Entry], headline: str) -> list[Drawing]:
