@@ -55,6 +55,15 @@ def test_the_noise_for_a_budget_and_the_rounds_for_a_noise(quick: None) -> None:
     assert both.sigmas == {} and both.sigma == 1.2
 
 
+def test_an_accountant_too_loose_for_a_small_epsilon_leaves_a_gap_and_not_an_error(quick: None) -> None:
+    strict = ["budget", "--clients", "1000", "--cohort", "1000", "--rounds", "8", "--delta", "1e-5"]
+    done = CliRunner().invoke(app, [*strict, "--epsilon", "0.25", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["sigma_for_epsilon"] == {"rdp": pytest.approx(41.2, abs=0.1)}
+    none = CliRunner().invoke(app, [*strict, "--epsilon", "0.0001"])
+    assert isinstance(none.exception, FedprintError) and "no sigma up to 1000" in str(none.exception)
+
+
 def test_the_table_says_what_its_numbers_are_numbers_of(quick: None) -> None:
     done = CliRunner().invoke(app, [*LINE, "--sigma", "1", "--epsilon", "8"], env={"COLUMNS": "160"})
     assert done.exit_code == 0, done.output

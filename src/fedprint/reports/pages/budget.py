@@ -13,6 +13,7 @@ from fedprint.accounting.accountants import Accountant, accountants_for, epsilon
 from fedprint.accounting.design import TUNING, rounds_for, sampled_gaussian, sigma_for
 from fedprint.accounting.events import SampledGaussian, Sampling, repeated
 from fedprint.reports.figures import drawing
+from fedprint.reports.wording import MISSING
 from fedprint.types import FedprintError
 
 if TYPE_CHECKING:
@@ -73,10 +74,7 @@ def answer(question: Question) -> Answer:
     if not able:
         raise FedprintError(f"{question.sampling} sampling needs {', '.join(absent)} of dp-accounting; install it")
     target = question.epsilon
-    if target is None or question.sigma is not None:
-        sigmas = {}
-    else:
-        sigmas = _each(able, lambda a: sigma_for(a, question.event, question.rounds, target, question.delta))
+    sigmas = {} if target is None or question.sigma is not None else _sigmas(able, question, target)
     sigma = question.sigma or next(iter(sigmas.values()))
     event, whole = question.event(sigma), repeated(question.event(sigma), question.rounds)
     return Answer(
@@ -91,6 +89,22 @@ def answer(question: Question) -> Answer:
 
 def _each(able: tuple[Accountant, ...], ask: Callable[[Accountant], T]) -> dict[str, T]:
     return {accountant.name: ask(accountant) for accountant in able}
+
+
+def _sigmas(able: tuple[Accountant, ...], question: Question, target: float) -> dict[str, float]:
+    """Return the noise that each accountant needs; those that need too much for any are left out.
+
+    A loose accountant has no answer for a small epsilon. Raises FedprintError where none has.
+    """
+    found, refused = {}, None
+    for accountant in able:
+        try:
+            found[accountant.name] = sigma_for(accountant, question.event, question.rounds, target, question.delta)
+        except FedprintError as error:
+            refused = error
+    if refused is not None and not found:
+        raise refused
+    return found
 
 
 def _check(question: Question) -> None:
@@ -156,7 +170,7 @@ def side_by_side(title: str, note: str, columns: Mapping[str, Mapping[str, str]]
 
     out = Table("accountant", *columns, title=title, caption=note)
     for name in next(iter(columns.values())):
-        out.add_row(name, *(column[name] for column in columns.values()))
+        out.add_row(name, *(column.get(name, MISSING) for column in columns.values()))
     return out
 
 
