@@ -1,9 +1,9 @@
 """What the adversaries fix in advance: one adversary for all published numbers (docs/adr/0018).
 
-All of it was chosen by results on development users (configs/users.yaml) of albums, mnist_writers and blog until
-2026-11-25. Nothing here may follow from a result on confirmation users: whoever changes a number says in ADR 18 on
-which development users, and runs the published planes again. What an attack chooses for itself, on shadow validation,
-is not here.
+ADR 7 and LOG.md have the results that it rests on, of albums, mnist_writers and blog until 2026-11-25. Nothing here
+may follow from a result on confirmation users (configs/users.yaml): whoever changes a number says in ADR 18 on which
+development users, and runs the published planes again. What an attack chooses for itself, on shadow validation, is not
+here.
 """
 
 from __future__ import annotations

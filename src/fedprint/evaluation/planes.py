@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from fedprint.evaluation.intervals import Interval, difference_interval, ratio_interval
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import POOLED, Row, pool_seeds
@@ -200,29 +202,37 @@ def _normalised(point: Point, undefended: Point) -> Row:
 
 def _reduction(point: Point, other: Point, adversary: str, against: str) -> Row | None:
     left, right = number_of(point, adversary), number_of(other, against)
-    users = sorted(set(left.by_user) & set(right.by_user))
-    if not users:
+    if not (both := _of_both(left, right)):
         return None
-    # without the key, which changes with the code: equal points have equal intervals
-    about = (point.dataset, point.prior, point.defence, point.defence_params)
-    rng = numpy_rng(point.seed, "interval", "ap_reduction", *map(str, about), adversary)
-    kept = ratio_interval(
-        [left.by_user[user] for user in users], [right.by_user[user] for user in users], rng, bounds=None
-    )
-    numbers = {"value": 1 - kept.value, "lo": 1 - kept.hi, "hi": 1 - kept.lo, "chance": 0.0}
-    return _numbers(point, {**numbers, "n_questions": left.n_questions, "n_users": len(users)}, "ap_reduction")
+    kept = ratio_interval(*both, _paired_rng(point, "ap_reduction", adversary), bounds=None)
+    return _paired(point, left, Interval(value=1 - kept.value, lo=1 - kept.hi, hi=1 - kept.lo), both, "ap_reduction")
 
 
 def _difference(point: Point, other: Point, adversary: str, against: str) -> Row | None:
     left, right = number_of(point, adversary), number_of(other, against)
-    users = sorted(set(left.by_user) & set(right.by_user))
-    if not users:
+    if not (both := _of_both(left, right)):
         return None
+    gap = difference_interval(*both, _paired_rng(point, "ap_difference", adversary))
+    return _paired(point, left, gap, both, "ap_difference")
+
+
+def _of_both(left: AttackNumber, right: AttackNumber) -> tuple[list[float], list[float]] | None:
+    """Return both APs of every user who has two, None where nobody has."""
+    users = sorted(set(left.by_user) & set(right.by_user))
+    return ([left.by_user[user] for user in users], [right.by_user[user] for user in users]) if users else None
+
+
+def _paired_rng(point: Point, metric: str, adversary: str) -> np.random.Generator:
+    """Return the generator of a paired interval: not by the key, which changes with the code."""
     about = (point.dataset, point.prior, point.defence, point.defence_params)
-    rng = numpy_rng(point.seed, "interval", "ap_difference", *map(str, about), adversary)
-    gap = difference_interval([left.by_user[user] for user in users], [right.by_user[user] for user in users], rng)
-    numbers = {"value": gap.value, "lo": gap.lo, "hi": gap.hi, "chance": 0.0}
-    return _numbers(point, {**numbers, "n_questions": left.n_questions, "n_users": len(users)}, "ap_difference")
+    return numpy_rng(point.seed, "interval", metric, *map(str, about), adversary)
+
+
+def _paired(
+    point: Point, number: AttackNumber, interval: Interval, both: tuple[list[float], list[float]], metric: str
+) -> Row:
+    ends = {"value": interval.value, "lo": interval.lo, "hi": interval.hi, "chance": 0.0}
+    return _numbers(point, {**ends, "n_questions": number.n_questions, "n_users": len(both[0])}, metric)
 
 
 def _numbers(point: Point, values: Mapping[str, Any], metric: str) -> Row:

@@ -22,7 +22,7 @@ from fedprint.data.sources.registry import folder_names, label_of
 from fedprint.data.sources.texts import joint_sha256
 from fedprint.kinds.base import Findings, Kind, Request, Resolved
 from fedprint.kinds.federation.config import Experiment, check_experiment, load_experiment
-from fedprint.kinds.federation.declared import part_of
+from fedprint.kinds.federation.declared import FILE, part_of
 from fedprint.kinds.federation.graph import FEDERATION
 from fedprint.kinds.federation.jobs import jobs_of
 from fedprint.kinds.federation.kind import PLOTS, FederationKind, findings_of
@@ -61,7 +61,7 @@ def pipeline_of(config: Experiment) -> Pipeline:
         experiment=config.name,
         graph=FEDERATION,
         data=(label_of(config.data),),
-        configs=("configs/defaults.yaml", f"configs/experiments/{config.name}.yaml"),
+        configs=("configs/defaults.yaml", f"configs/experiments/{config.name}.yaml", FILE),
         reported=("evaluation",),
         unversioned=("overhead",),
         report_code=_PAGE,

@@ -24,6 +24,7 @@ from fedprint.evaluation.rows import NUMBERS, POOLED, Row, read_measurements
 from fedprint.lab.project import find_root
 from fedprint.reports.figures.drawing import INK, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import blank_figure
+from fedprint.reports.numbers.evaluations import of_headline
 from fedprint.reports.numbers.plane import NO_DEFENCE
 from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, people, shown, with_unit
 from fedprint.types import FedprintError
@@ -61,8 +62,7 @@ class Published:
     def number(self, *, most: bool = False, **wanted: Any) -> Row:
         """Return a number over seeds: that of the adaptive adversary where there is one, or the largest of the rows."""
         every = self.where(**wanted)
-        fixed = [] if most else [row for row in every if row["adversary"] == HEADLINE]
-        rows = sorted(fixed or every, key=lambda row: float(row["value"]))
+        rows = sorted(every if most else of_headline(every), key=lambda row: float(row["value"]))
         by_seed = {row["seed"]: row for row in rows if row["seed"] != POOLED}
         if not by_seed:
             raise FedprintError(f"experiments/{self.name}/measurements.jsonl has no row with {wanted}")

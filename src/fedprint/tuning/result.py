@@ -210,5 +210,5 @@ def _note(feasible: bool, promised: bool) -> str:
     if feasible:
         return "Keeps below the ceiling with its whole interval."
     if promised:
-        return "Breaks the ceiling on fresh seeds, as every candidate of the search did: this one breaks it least."
+        return "Breaks the ceiling on fresh seeds, like every candidate that was measured: this one breaks it least."
     return "No trial was feasible: this is the one nearest to the ceiling."

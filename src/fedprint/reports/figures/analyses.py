@@ -27,6 +27,7 @@ from fedprint.reports.figures.panels import (
     shared_legend,
     span_of_levels,
 )
+from fedprint.reports.numbers.evaluations import of_headline
 from fedprint.reports.numbers.order import prior_title
 from fedprint.reports.wording import people
 
@@ -115,8 +116,7 @@ def _drawn(rows: Sequence[Row]) -> Sequence[Row]:
     """
     if not any(row["analysis"] == "linked" for row in rows):
         return rows
-    knowing = [row for row in rows if row["adversary"] == "adaptive"] or rows
-    return [row for row in knowing if row["selected"] or row["attack"] in SIDE_CHANNELS]
+    return [row for row in of_headline(rows) if row["selected"] or row["attack"] in SIDE_CHANNELS]
 
 
 def ap_curve(rows: Sequence[Row], curve: Curve) -> Drawing | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fedprint.attacks.choices import HEADLINE
 from fedprint.evaluation.rows import COLUMNS, GUARANTEE, POOLED, Row, pool_seeds, read_measurements
 from fedprint.types import FedprintError, Floats, Ints
 
@@ -174,8 +175,8 @@ def of_one_seed(row: Row) -> bool:
 
 
 def of_headline(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of the adversary that knows most: of the adaptive one where there is any."""
-    return [row for row in rows if row.get("adversary") == "adaptive"] or list(rows)
+    """Return the rows of the adversary of headlines where there are any, else all."""
+    return [row for row in rows if row.get("adversary") == HEADLINE] or list(rows)
 
 
 def final_analyses(rows: Sequence[Row]) -> list[Row]:

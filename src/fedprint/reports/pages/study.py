@@ -224,7 +224,7 @@ def _estimate(point: OperatingPoint, name: str, value: float | None, chance: flo
     metric = "normalised_utility" if name == "utility" else "ap"
     return Estimate(
         metric=metric, unit="fraction", value=value, lo=lo, hi=hi, chance=chance,
-        n_questions=len(point.seeds), n_users=point.n_users, n_seeds=len(point.seeds),
+        n_questions=point.n_users, n_users=point.n_users, n_seeds=len(point.seeds),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,9 @@ from fedprint.attacks.adversary.adversaries import (
 from fedprint.attacks.adversary.linking import Linking, link
 from fedprint.attacks.adversary.modes import have_modes, with_modes
 from fedprint.attacks.adversary.shadow_validation import DevicePlan, ShadowTable, train_plan
+from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentification.linked import LINKED, linked_parts
-from fedprint.attacks.reidentification.reidentify import averaged, exchanged_scores, ranked, scores_of, tune
+from fedprint.attacks.reidentification.reidentify import Tuned, averaged, exchanged_scores, ranked, scores_of, tune
 from fedprint.attacks.reidentification.ridge import Ridge
 from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.attacks.view import AttackerView
@@ -40,6 +41,9 @@ from fedprint.lab.progress import meter
 from fedprint.models.curves import Curves
 from fedprint.rng import numpy_rng, torch_rng
 from fedprint.types import AdversaryName, Ints, Questions
+
+Halve = Callable[[Problem], Problem]
+"""Returns the problem that half of the effort would learn from."""
 
 
 def run(task: Task) -> None:
@@ -92,14 +96,11 @@ def _attack_as(
     parts = questions_by_links(index["pseudonym"].tolist(), index["round"].tolist())
     settled: dict[str, dict[str, Any]] = {}
     scores: dict[str, np.ndarray] = {}
-    half = _halved(choice, devices) if name == task.config.adversaries[-1] else None
+    halve = _halving(devices) if name == task.config.adversaries[-1] else None
     with meter(f"attack {task.item}: {name}", len(task.config.attacks)) as bar:
         for i, attack in enumerate(task.config.attacks):
             curves = Curves(send=task.send, name=f"{attack.name} {name}")
-            settled[attack.name] = _run_attack(attack, task.seed, choice, exchanged, work, scores, curves, parts)
-            if half is not None and isinstance(attack, Ridge) and attack.selectable:
-                linked = parts["device"] if settled[attack.name]["linked_by"]["chosen"] == "scores" else ()
-                scores |= _half_scores(attack, task.seed, half, work, linked)
+            settled[attack.name] = _run_attack(attack, task.seed, choice, exchanged, work, scores, curves, parts, halve)
             bar.update(i + 1, attack.name)
     selectable = [attack.name for attack in task.config.attacks if attack.selectable]
     selected = min(selectable, key=lambda attack: (settled[attack]["log_loss"], attack))
@@ -152,10 +153,12 @@ def _run_attack(
     scores: dict[str, np.ndarray],
     curves: Curves,
     parts: Mapping[str, Sequence[Ints]],
+    halve: Halve | None,
 ) -> dict[str, Any]:
     """Fill ``scores`` under ``update/<attack>`` and ``update/<attack>.shuffled``; return what was chosen.
 
-    ``curves`` take the losses of the fits that are reported. Linked updates, by ``parts``, are there too.
+    ``curves`` take the losses of the fits that are reported. Linked updates, by ``parts``, are there too, and for ridge
+    the scores from problems that ``halve`` returns.
 
     Of several training mixes the log-loss is the weighted mean, each on its own validation problems, and settings are
     those of the mix with the largest weight.
@@ -183,6 +186,9 @@ def _run_attack(
     for ending, of_means in (("", linking.scores), (".shuffled", linking.blind)):
         single = scores[f"update/{attack.name}{ending}"]
         scores |= {f"{k}/{attack.name}{ending}": of_k for k, of_k in linked_scores(parts, single, of_means).items()}
+    if halve is not None and isinstance(attack, Ridge) and attack.selectable:
+        linked = parts["device"] if linking.by == "scores" else ()
+        scores |= _half_scores(attack, seed, choice, tuned, halve, work, linked)
     # times are for the eye: in a file they would make equal runs differ
     print(f"{attack.name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
     first = tuned[int(np.argmax(choice.weights))]
@@ -195,32 +201,36 @@ def _run_attack(
     }
 
 
-def _halved(choice: Choice, devices: TrainedShadows) -> Choice | None:
-    """Return the choice with half of the shadow devices; None where nobody trained any off line.
+def _halving(devices: TrainedShadows) -> Halve | None:
+    """Return what takes half of the shadow devices from a problem; None where nobody trained any off line.
 
-    Settings are chosen as with all. Devices that models by mode learn from are all there.
+    It leaves the problem of models by mode as it is.
     """
     if devices.real is None or devices.recorded or not len(spare := devices.real.spare()):
         return None
     table = devices.real.updates
-    mixes = (replace(m, problem=m.problem.without(spare)) if m.problem.updates is table else m for m in choice.mixes)
-    return replace(choice, mixes=tuple(mixes))
+    return lambda problem: problem.without(spare) if problem.updates is table else problem
 
 
 def _half_scores(
-    attack: Attack, seed: int, half: Choice, work: Workspace, linked: Sequence[Ints]
+    attack: Attack,
+    seed: int,
+    choice: Choice,
+    tuned: Sequence[Tuned],
+    halve: Halve,
+    work: Workspace,
+    linked: Sequence[Ints],
 ) -> dict[str, np.ndarray]:
-    """Return the scores that half of the devices give, under ``<linkage>/<attack>.half``.
+    """Return the scores that half of the devices give, with all settings as before, under ``<linkage>/<attack>.half``.
 
     A device's updates, ``linked``, have the mean of their scores.
     """
-    half = distinct(half, attack, work)
     scored = []
-    for mix in half.mixes:
-        tuned = tune(attack, mix.folds, work, torch_rng(seed, "attack", attack.name, "tune"))
+    for mix, setting in zip(choice.mixes, tuned, strict=True):
         rng = torch_rng(seed, "attack", attack.name)
-        scored.append(ranked(scores_of(attack, mix.problem, tuned.settings, work, rng), tuned.temperature, rng).scores)
-    single = averaged(scored, half.weights)
+        found = scores_of(attack, halve(mix.problem), setting.settings, work, rng)
+        scored.append(ranked(found, setting.temperature, rng).scores)
+    single = averaged(scored, choice.weights)
     several = linked_scores({"device": linked}, single, None)
     return {f"{linkage}/{attack.name}.half": of for linkage, of in {"update": single, **several}.items()}
 
