@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from itertools import product
 from statistics import fmean
 
-from fedprint.evaluation.tradeoff import Point
+from fedprint.evaluation.tradeoffs.tradeoff import Point
 from fedprint.kinds.federation.jobs import point_job
 from fedprint.kinds.federation.points import points_of
 from fedprint.kinds.laboratory import laboratory

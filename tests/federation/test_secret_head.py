@@ -26,7 +26,7 @@ from fedprint.federation.client_state import ClientFiles
 from fedprint.federation.cohorts import FederationPlan, largest_cohort
 from fedprint.federation.ledger import Ledger
 from fedprint.federation.rounds import federate
-from fedprint.federation.standalone import train_alone
+from fedprint.federation.unrecorded import train_alone
 from fedprint.kinds.federation.config import check_experiment
 from fedprint.models.dual_head import SECRET, DualHead
 from fedprint.rng import seed_for, torch_rng

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedprint.data.formats.files import write_json
-from fedprint.evaluation.tradeoff import Point, point_json
+from fedprint.evaluation.tradeoffs.tradeoff import Point, point_json
 from fedprint.lab.graph import Job
 from fedprint.lab.progress import Board
 from fedprint.lab.runner import Done, Lab

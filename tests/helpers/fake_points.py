@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedprint.evaluation.rows import COLUMNS
-from fedprint.evaluation.tradeoff import Point, point_of
+from fedprint.evaluation.tradeoffs.tradeoff import Point, point_of
 
 CHANCE = 0.05
 

@@ -11,9 +11,9 @@ from torch.nn import functional
 from fedprint.models.base import FedModule, initialise, quiet_trainer
 from fedprint.models.batches import ShuffledBatches
 from fedprint.models.components import NextWordLstm, SmallCnn
+from fedprint.models.kernels.next_word import LinearCrossEntropy
 from fedprint.models.lstm import Lstm
 from fedprint.models.networks import build_network
-from fedprint.models.next_word import LinearCrossEntropy
 from fedprint.rng import torch_rng
 from fedprint.types import Examples
 

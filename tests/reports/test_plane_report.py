@@ -10,7 +10,7 @@ import pytest
 from fake_points import fake_point
 
 from fedprint.evaluation.rows import COLUMNS, POOLED, read_measurements
-from fedprint.evaluation.tradeoff import Point
+from fedprint.evaluation.tradeoffs.tradeoff import Point
 from fedprint.reports.claims.plane import judge_plane
 from fedprint.reports.figures.plane import COLOURS, look
 from fedprint.reports.numbers.plane import Entry, front, measured, overhead

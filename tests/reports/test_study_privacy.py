@@ -10,7 +10,7 @@ from pathlib import Path
 from fake_points import fake_point
 
 from fedprint.evaluation.rows import GUARANTEE
-from fedprint.evaluation.tradeoff import Point
+from fedprint.evaluation.tradeoffs.tradeoff import Point
 from fedprint.reports.pages.study import StudyHead, write_study
 from fedprint.reports.pages.study_privacy import guarantees_table, search_note
 from fedprint.tuning.result import OperatingPoint, SearchResult, guarantee_of, operating_point

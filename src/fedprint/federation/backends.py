@@ -27,7 +27,7 @@ from fedprint.federation.spread import Executor, Spread
 from fedprint.lab.gpus import best_device
 from fedprint.lab.machine import cores
 from fedprint.models.base import FedModule
-from fedprint.models.dense import whole
+from fedprint.models.kernels.dense import whole
 from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, LocalTraining, Params, Precision
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedprint.models.dense import Gradient, Outer, whole
+from fedprint.models.kernels.dense import Gradient, Outer, whole
 from fedprint.types import FedprintError, LocalTraining
 
 MOMENTUM = 0.9

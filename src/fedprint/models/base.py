@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from fedprint.lab.gpus import gpu_count
-from fedprint.models.conv_gradients import ConvGradients
-from fedprint.models.dense import DenseGradients
+from fedprint.models.kernels.conv import ConvGradients
+from fedprint.models.kernels.dense import DenseGradients
 from fedprint.types import Examples
 
 if TYPE_CHECKING:

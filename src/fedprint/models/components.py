@@ -69,7 +69,7 @@ class FullyConnected(Component):
 
 
 class OrientedGradients(Component):
-    """``oriented-gradients``: a linear layer on hand-made features that need no data (models/gradients.py).
+    """``oriented-gradients``: a linear layer on hand-made features that need no data (models/features/gradients.py).
 
     Histograms of ``orientations`` signed directions in ``cells`` x ``cells`` cells: features of norm 1 that separate
     classes before any training. Under the noise of a guarantee they do better than learned ones (Tramer and Boneh
@@ -84,7 +84,7 @@ class OrientedGradients(Component):
 
 
 class HandwritingGradients(Component):
-    """``handwriting-gradients``: as ``oriented-gradients``, for handwriting under much noise (models/handwriting.py).
+    """``handwriting-gradients``: as ``oriented-gradients``, for noisy handwriting (models/features/handwriting.py).
 
     Images are put upright by their own moments, and what the features share with those of random pen strokes is taken
     off, so that it fills no clipping norm. No data are in them.

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from fedprint.models.base import FedModule
 from fedprint.models.components import FullyConnected, SmallCnn
-from fedprint.models.conv_gradients import ConvGradients
-from fedprint.models.dense import DenseGradients
+from fedprint.models.kernels.conv import ConvGradients
+from fedprint.models.kernels.dense import DenseGradients
 from fedprint.types import Examples
 
 

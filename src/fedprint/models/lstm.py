@@ -9,7 +9,7 @@ from torch.nn import functional
 from fedprint.data.dataset import IGNORED, PAD
 from fedprint.models.base import FedModule
 from fedprint.models.components import NextWordLstm, StarLstm
-from fedprint.models.next_word import LinearCrossEntropy
+from fedprint.models.kernels.next_word import LinearCrossEntropy
 from fedprint.types import Examples
 
 

@@ -22,8 +22,8 @@ from fedprint.models.components import (
     Vgg16,
 )
 from fedprint.models.convnets import ConvClassifier, MlpClassifier
-from fedprint.models.gradients import LinearClassifier, oriented_gradients
-from fedprint.models.handwriting import handwriting_gradients
+from fedprint.models.features.gradients import LinearClassifier, oriented_gradients
+from fedprint.models.features.handwriting import handwriting_gradients
 from fedprint.models.lstm import LanguageModel, StarRegressor
 from fedprint.models.mobilenet import MobileNetClassifier
 from fedprint.models.spn_networks import AlexNetClassifier, DlNetClassifier, Vgg16Classifier

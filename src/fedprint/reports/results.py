@@ -19,8 +19,8 @@ from typing import Any
 import yaml
 
 from fedprint.attacks.choices import HEADLINE
-from fedprint.evaluation.planes import over_seeds
 from fedprint.evaluation.rows import NUMBERS, POOLED, Row, read_measurements
+from fedprint.evaluation.tradeoffs.planes import over_seeds
 from fedprint.lab.project import find_root
 from fedprint.reports.figures.drawing import INK, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import blank_figure

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from fedprint.evaluation.planes import STRONGEST, attack_row, normalised_row, strongest_row
 from fedprint.evaluation.rows import GUARANTEE
-from fedprint.evaluation.tradeoff import Point
+from fedprint.evaluation.tradeoffs.planes import STRONGEST, attack_row, normalised_row, strongest_row
+from fedprint.evaluation.tradeoffs.tradeoff import Point
 from fedprint.tuning.score import Finished
 from fedprint.types import FedprintError
 

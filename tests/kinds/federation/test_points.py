@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tiny_project import TINY, Project, project_in
 
-from fedprint.evaluation.tradeoff import Point, UtilityNumber, normalised_utility, relative
+from fedprint.evaluation.tradeoffs.tradeoff import Point, UtilityNumber, normalised_utility, relative
 from fedprint.kinds import PRELOADED
 from fedprint.kinds.federation.config import Experiment, check_experiment
 from fedprint.kinds.federation.graph import POINT

@@ -13,7 +13,7 @@ from fake_points import fake_point
 from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.data.formats.files import read_json
-from fedprint.evaluation.tradeoff import Point
+from fedprint.evaluation.tradeoffs.tradeoff import Point
 from fedprint.kinds import driver
 from fedprint.kinds.config_files import read_yaml
 from fedprint.kinds.federation.config import load_experiment

@@ -15,7 +15,7 @@ from tiny_project import Project
 from tiny_study import STUDY, study_of, write_study
 
 from fedprint.evaluation.rows import read_measurements
-from fedprint.evaluation.tradeoff import Point
+from fedprint.evaluation.tradeoffs.tradeoff import Point
 from fedprint.kinds import driver
 from fedprint.kinds.requests import request_for
 from fedprint.kinds.study import config as study_config

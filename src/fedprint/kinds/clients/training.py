@@ -13,8 +13,7 @@ from fedprint.defences.points import defend_data
 from fedprint.federation.backends import default_block, fastest, open_backend, trial
 from fedprint.federation.client_state import ClientMemory
 from fedprint.federation.cohorts import FederationPlan
-from fedprint.federation.standalone import train_alone
-from fedprint.federation.together import train_together
+from fedprint.federation.unrecorded import train_alone, train_together
 from fedprint.kinds.clients.config import SweepSettings
 from fedprint.kinds.federation.building.federation import parameters_of
 from fedprint.kinds.images import network_of

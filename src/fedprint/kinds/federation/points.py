@@ -9,7 +9,7 @@ from fedprint.data.formats.files import read_json
 from fedprint.data.sources.registry import label_of
 from fedprint.defences.secure_aggregation import server_view
 from fedprint.evaluation.rows import read_measurements
-from fedprint.evaluation.tradeoff import Point, point_from_json
+from fedprint.evaluation.tradeoffs.tradeoff import Point, point_from_json
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.graph import POINT_WORK
 from fedprint.kinds.federation.tracked import analysis_points, by_round, data_use, log_updates, parameters

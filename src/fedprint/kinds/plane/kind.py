@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedprint.data.formats.files import read_json
-from fedprint.evaluation.planes import STRONGEST
 from fedprint.evaluation.rows import Row
-from fedprint.evaluation.tradeoff import Point
+from fedprint.evaluation.tradeoffs.planes import STRONGEST
+from fedprint.evaluation.tradeoffs.tradeoff import Point
 from fedprint.kinds.audit.graph import AUDIT_WORK, audit_job
 from fedprint.kinds.audit.kind import log_audit
 from fedprint.kinds.audit.results import audit_from, audit_row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fedprint.evaluation.tradeoff import Point
+from fedprint.evaluation.tradeoffs.tradeoff import Point
 from fedprint.kinds.federation.jobs import point_job
 from fedprint.kinds.federation.points import points_of, read_point
 from fedprint.kinds.study.config import Study

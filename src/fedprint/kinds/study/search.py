@@ -12,8 +12,8 @@ from statistics import fmean
 
 import torch
 
-from fedprint.evaluation.planes import strongest_row
-from fedprint.evaluation.tradeoff import AttackNumber, Point, normalised_utility
+from fedprint.evaluation.tradeoffs.planes import strongest_row
+from fedprint.evaluation.tradeoffs.tradeoff import AttackNumber, Point, normalised_utility
 from fedprint.kinds.federation.points import code_of_points
 from fedprint.kinds.study.config import Study
 from fedprint.kinds.study.points import CutShort, Points, job_of, undefended_jobs

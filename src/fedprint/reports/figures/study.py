@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedprint.evaluation.tradeoff import pareto_front
+from fedprint.evaluation.tradeoffs.tradeoff import pareto_front
 from fedprint.reports.figures.drawing import INK, MUTED, PAPER, Drawing, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import WIDTH, blank_figure, shared_legend
 from fedprint.tuning.result import OperatingPoint, SearchResult

@@ -10,7 +10,8 @@ from typing import Any
 
 from fedprint.attacks.choices import HEADLINE
 from fedprint.evaluation.metrics import METRICS
-from fedprint.evaluation.planes import (
+from fedprint.evaluation.rows import NUMBERS, POOLED, Row, pool_seeds
+from fedprint.evaluation.tradeoffs.planes import (
     BEST,
     STRONGEST,
     attack_row,
@@ -24,8 +25,7 @@ from fedprint.evaluation.planes import (
     reduction_row,
     worst_row,
 )
-from fedprint.evaluation.rows import NUMBERS, POOLED, Row, pool_seeds
-from fedprint.evaluation.tradeoff import Point, pareto_front
+from fedprint.evaluation.tradeoffs.tradeoff import Point, pareto_front
 from fedprint.reports.numbers.evaluations import CHOSEN
 from fedprint.reports.wording import MISSING
 

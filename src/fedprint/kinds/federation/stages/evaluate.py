@@ -20,9 +20,9 @@ from fedprint.evaluation.chance import expected_top_k
 from fedprint.evaluation.measure import ap_by_round, ap_by_user, measure_reidentification
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import GUARANTEE, to_row
-from fedprint.evaluation.shares import Parts, jackknife_parts, mean_parts
 from fedprint.evaluation.shuffled import PermutationTest, permutation_test
 from fedprint.evaluation.statistics import mean_ap_statistic
+from fedprint.evaluation.tradeoffs.shares import Parts, jackknife_parts, mean_parts
 from fedprint.evaluation.utility import absolute_errors, hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.stages.attack_scores import AttackScores

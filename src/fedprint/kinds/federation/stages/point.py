@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fedprint.data.formats.files import read_json, write_json
 from fedprint.evaluation.rows import read_measurements
-from fedprint.evaluation.tradeoff import point_json, point_of
+from fedprint.evaluation.tradeoffs.tradeoff import point_json, point_of
 from fedprint.kinds.federation.stages import evaluate
 from fedprint.lab.graph import Task
 

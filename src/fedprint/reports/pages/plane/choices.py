@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedprint.evaluation.planes import over_seeds
 from fedprint.evaluation.rows import Row
+from fedprint.evaluation.tradeoffs.planes import over_seeds
 from fedprint.reports.numbers.evaluations import CHOSEN
 from fedprint.reports.numbers.plane import Entry, measured
 from fedprint.reports.tables.analyses import ResultTable, TableLine, cell

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedprint.evaluation.planes import over_seeds
 from fedprint.evaluation.rows import Row
-from fedprint.evaluation.tradeoff import Point
+from fedprint.evaluation.tradeoffs.planes import over_seeds
+from fedprint.evaluation.tradeoffs.tradeoff import Point
 from fedprint.reports.figures.drawing import Drawing
 from fedprint.reports.figures.plane import draw_linked
 from fedprint.reports.numbers.plane import Entry, measured

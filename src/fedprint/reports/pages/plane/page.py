@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedprint.evaluation.planes import BEST
 from fedprint.evaluation.rows import Row
+from fedprint.evaluation.tradeoffs.planes import BEST
 from fedprint.reports.claims.plane import ADAPTIVE, NAIVE, judge_plane
 from fedprint.reports.figures.plane import draw_plane
 from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead, readings

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fedprint.evaluation.planes import over_seeds
 from fedprint.evaluation.rows import POOLED, Row, pool_seeds
+from fedprint.evaluation.tradeoffs.planes import over_seeds
 from fedprint.reports.figures.drawing import MUTED, Drawing, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import WIDTH, blank_figure, shared_legend
 from fedprint.reports.numbers.evaluations import CHOSEN

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import Row
-from fedprint.evaluation.shares import Parts
+from fedprint.evaluation.tradeoffs.shares import Parts
 from fedprint.types import FedprintError, Linkage
 
 LINKAGE: Linkage = "update"
@@ -21,7 +21,7 @@ _NUMBERS = ("value", "lo", "hi", "chance", "n_questions", "n_users")
 class UtilityNumber:
     """The federated model's utility on the test set, with its interval over users and the level of random scores.
 
-    ``by_user`` is what each user's examples contribute (evaluation/shares.py).
+    ``by_user`` is what each user's examples contribute (evaluation/tradeoffs/shares.py).
     """
 
     metric: str

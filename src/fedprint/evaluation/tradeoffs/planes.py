@@ -14,8 +14,8 @@ import numpy as np
 from fedprint.evaluation.intervals import Interval, difference_interval, ratio_interval
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import POOLED, Row, pool_seeds
-from fedprint.evaluation.shares import PrivateShare, private_share, worst_users
-from fedprint.evaluation.tradeoff import AttackNumber, Point, relative
+from fedprint.evaluation.tradeoffs.shares import PrivateShare, private_share, worst_users
+from fedprint.evaluation.tradeoffs.tradeoff import AttackNumber, Point, relative
 from fedprint.rng import numpy_rng
 
 STRONGEST = "strongest"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedprint.models.convnets import ImageClassifier
-from fedprint.models.dense import DenseGradients
+from fedprint.models.kernels.dense import DenseGradients
 
 _BLOCK = 1024
 """Images at a time: the votes of one take ``orientations`` times its own memory."""

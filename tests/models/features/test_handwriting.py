@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from fedprint.models.components import HandwritingGradients
-from fedprint.models.gradients import oriented_gradients
-from fedprint.models.handwriting import handwriting_gradients, upright
+from fedprint.models.features.gradients import oriented_gradients
+from fedprint.models.features.handwriting import handwriting_gradients, upright
+from fedprint.models.features.strokes import random_strokes
 from fedprint.models.inputs import model_input
 from fedprint.models.networks import build_network
-from fedprint.models.strokes import random_strokes
 from fedprint.rng import torch_rng
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from fake_points import CHANCE, fake_point
 
-from fedprint.evaluation.planes import (
+from fedprint.evaluation.tradeoffs.planes import (
     STRONGEST,
     attack_row,
     difference_row,
@@ -17,7 +17,7 @@ from fedprint.evaluation.planes import (
     ratio_row,
     reduction_row,
 )
-from fedprint.evaluation.tradeoff import Point, UtilityNumber, pareto_front, point_from_json, point_json
+from fedprint.evaluation.tradeoffs.tradeoff import Point, UtilityNumber, pareto_front, point_from_json, point_json
 
 PLAIN = {seed: fake_point(0.8, 0.9, seed, defence="none") for seed in range(3)}
 

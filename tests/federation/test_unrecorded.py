@@ -12,7 +12,7 @@ from fedprint.defences.points import defend_data
 from fedprint.defences.secret_head import SecretHead
 from fedprint.federation.backends import make_backend
 from fedprint.federation.client_state import ClientFiles, ClientMemory
-from fedprint.federation.together import train_together
+from fedprint.federation.unrecorded import train_together
 from fedprint.models.dual_head import DualHead
 from fedprint.rng import torch_rng
 

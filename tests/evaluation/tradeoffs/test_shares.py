@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedprint.evaluation.shares import jackknife_parts, mean_parts, private_share, worst_users
 from fedprint.evaluation.statistics import mean_ap_statistic
+from fedprint.evaluation.tradeoffs.shares import jackknife_parts, mean_parts, private_share, worst_users
 from fedprint.rng import numpy_rng
 
 USERS = np.repeat(np.arange(40), 25)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedprint.models.gradients import oriented_gradients
-from fedprint.models.strokes import random_strokes
+from fedprint.models.features.gradients import oriented_gradients
+from fedprint.models.features.strokes import random_strokes
 from fedprint.rng import torch_rng
 
 _BLOCK = 1024

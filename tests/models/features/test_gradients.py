@@ -10,7 +10,7 @@ import torch
 from fedprint.data.examples import PooledExamples
 from fedprint.models import networks
 from fedprint.models.components import OrientedGradients, SmallCnn
-from fedprint.models.gradients import oriented_gradients
+from fedprint.models.features.gradients import oriented_gradients
 from fedprint.models.inputs import model_input, model_users
 from fedprint.models.networks import build_network
 from fedprint.rng import torch_rng
