@@ -34,7 +34,7 @@ class Lstm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (b, length, inputs) to the hidden states (b, length, hidden)."""
-        return self._stepwise(x) if self.for_vmap else self._fused(x)
+        return self._stepwise(x) if self.for_vmap or _lacks_fused_kernel(x) else self._fused(x)
 
     def _fused(self, x: Tensor) -> Tensor:
         zeros, bias = x.new_zeros(1, x.shape[0], self.hidden), self._shifted_bias()
@@ -71,6 +71,12 @@ class Lstm(nn.Module):
             return self.bias
         shift = self.bias.new_full((self.hidden,), self.forget_bias)
         return self.bias + functional.pad(shift, (self.hidden, 2 * self.hidden))
+
+
+def _lacks_fused_kernel(x: Tensor) -> bool:
+    """Whether products are rounded to bfloat16 on a processor without AVX-512: oneDNN has no fused LSTM for it."""
+    bf16 = x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    return bf16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 class LanguageModel(FedModule):
