@@ -39,11 +39,10 @@ def weighted_mean(updates: Iterable[Params], weights: Sequence[float], total: fl
     total = float(sum(weights)) if total is None else total
     mean: dict[str, Tensor] = {}
     for update, weight in zip(updates, weights, strict=True):
-        terms = dict(zip(update, torch._foreach_mul(list(update.values()), weight / total), strict=True))
-        if mean:
-            torch._foreach_add_(list(mean.values()), [terms[name] for name in mean])
+        if mean:  # one pass over each update, and no copy of it
+            torch._foreach_add_(list(mean.values()), [update[name] for name in mean], alpha=weight / total)
         else:
-            mean = terms
+            mean = dict(zip(update, torch._foreach_mul(list(update.values()), weight / total), strict=True))
     return mean
 
 

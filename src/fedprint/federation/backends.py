@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from queue import SimpleQueue
 from typing import Any
@@ -18,8 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
-from fedprint.data.examples import INPUTS, num_examples, take
+from fedprint.data.examples import num_examples, stack_rows, take
 from fedprint.federation.client import blocks, epochs, noise_rng, noised, train_client
 from fedprint.federation.local_optimisers import Stepper
 from fedprint.federation.precision import forward_in, products_in
@@ -121,26 +122,26 @@ class Vectorised:
         return list(blocks(jobs, self.block))
 
     def _run_block(self, jobs: list[ClientJob], params: Params, training: LocalTraining) -> list[ClientResult]:
-        data = _rows(jobs)
         like = next(iter(params.values()))
-        index, mask = _pad_schedules(jobs, training)
-        index, mask = index.to(like.device), mask.to(like)
         stacked = {name: p.expand(len(jobs), *p.shape).clone() for name, p in params.items()}
         stacked |= {name: torch.stack([job.private[name] for job in jobs]) for name in jobs[0].private}
         gradients_of = self._gradients(training.precision)
-        take, active = Stepper(training, list(stacked.values())), mask.amax(2)
+        step_on, parameters = Stepper(training, list(stacked.values())), list(stacked)
         rngs = [noise_rng(job) for job in jobs]
-        total = torch.zeros(len(jobs), dtype=torch.float64, device=index.device)
-        for step in range(index.shape[1]):
-            rows = index[:, step]
-            batch = {c: x.index_select(0, rows.flatten()).view(*rows.shape, *x.shape[1:]) for c, x in data.items()}
-            gradients, losses = gradients_of(stacked, batch, mask[:, step])
-            if training.noise:
-                shared = {name: whole(gradients[name]) for name in params}
-                gradients = {**gradients, **_noised_rows(shared, training.noise, rngs, active[:, step])}
-            take([gradients[n] for n in stacked], active[:, step])
-            total += losses
-        return _unstack(jobs, stacked, params, total / mask.any(2).sum(1))
+        total, steps = torch.zeros(len(jobs), dtype=torch.float64, device=like.device), torch.zeros(len(jobs))
+        for epoch in _epochs(jobs, training):
+            mask = epoch.mask.to(like)
+            active = mask.amax(2)
+            steps += epoch.mask.amax(2).sum(1)
+            for step in range(mask.shape[1]):
+                batch = {column: values[:, step] for column, values in epoch.batches.items()}
+                gradients, losses = gradients_of(stacked, batch, mask[:, step])
+                if training.noise:
+                    shared = {name: whole(gradients[name]) for name in params}
+                    gradients = {**gradients, **_noised_rows(shared, training.noise, rngs, active[:, step])}
+                step_on([gradients[name] for name in parameters], active[:, step])
+                total += losses
+        return _unstack(jobs, stacked, params, total / steps.to(total))
 
 
 def _stacked_gradients(model: FedModule, precision: Precision) -> Callable[..., Any]:
@@ -164,29 +165,27 @@ def _noised_rows(gradients: Params, sigma: float, rngs: Sequence[torch.Generator
     return {name: torch.stack(column) for name, column in zip(gradients, zip(*rows, strict=True), strict=True)}
 
 
-def _rows(jobs: Sequence[ClientJob]) -> dict[str, Tensor]:
-    """Return the examples of all jobs, one job after the other."""
-    names = [name for name in INPUTS if name in jobs[0].examples]
-    return {name: torch.cat([job.examples[name] for job in jobs]) for name in names}
+@dataclass(frozen=True, kw_only=True)
+class _Epoch:
+    """The batches of k clients, each column (k, steps, b, ...), and ``mask`` (k, steps, b), 1 for real examples."""
+
+    batches: Mapping[str, Tensor]
+    mask: Tensor
 
 
-def _pad_schedules(jobs: Sequence[ClientJob], training: LocalTraining) -> tuple[Tensor, Tensor]:
-    """Return rows of :func:`_rows` and mask, both (k, steps, batch).
-
-    Short batches and clients with fewer steps are masked out.
-    """
+def _epochs(jobs: Sequence[ClientJob], training: LocalTraining) -> Iterator[_Epoch]:
+    """Yield each epoch of the jobs. Short batches and clients with fewer steps are padded with their first example."""
     sizes = [num_examples(job.examples) for job in jobs]
     width = min(training.batch_size, max(sizes))
-    steps = [math.ceil(n / width) for n in sizes]
-    index = torch.zeros(len(jobs), training.epochs * max(steps), width, dtype=torch.long)
-    mask = torch.zeros(index.shape)
-    firsts = itertools.accumulate(sizes, initial=0)
-    for k, (job, n, first) in enumerate(zip(jobs, sizes, firsts, strict=False)):
-        for epoch, order in enumerate(epochs(n, training, job.seed)):
-            part = slice(epoch * steps[k], (epoch + 1) * steps[k])
-            index[k, part].view(-1)[:n] = first + order
-            mask[k, part].view(-1)[:n] = 1
-    return index, mask
+    steps = math.ceil(max(sizes) / width)
+    mask = torch.arange(steps * width).lt(torch.tensor(sizes).unsqueeze(1)).float().view(len(jobs), steps, width)
+    orders = [epochs(n, training, job.seed) for n, job in zip(sizes, jobs, strict=True)]
+    device = jobs[0].examples["y"].device
+    for epoch in range(training.epochs):
+        rows = pad_sequence([order[epoch] for order in orders], batch_first=True)
+        rows = functional.pad(rows, (0, steps * width - rows.shape[1])).to(device)
+        taken = stack_rows([job.examples for job in jobs], rows)
+        yield _Epoch(batches={name: x.view(*mask.shape, *x.shape[2:]) for name, x in taken.items()}, mask=mask)
 
 
 def _unstack(
