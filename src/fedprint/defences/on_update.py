@@ -124,8 +124,10 @@ class DpFedAvg(Defence):
 
         The earlier rounds' draws are made again from their seeds: there is nothing to keep, or to lose in a crash.
         """
+        if not isinstance(self.clip, float):
+            raise FedprintError(f"defences.{self.name}: bands need a clip that is a number, not {self.clip.name}")
         for weight, rng in zip(noise_weights(self.bands, len(rngs)), rngs, strict=True):
-            mean = self.model_copy(update={"z": self.z * weight}).on_server(mean, cohort_size, rng)
+            mean = _noisy(mean, weight * self.z * self.clip / cohort_size, rng)
         return mean
 
 

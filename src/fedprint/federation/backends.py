@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from queue import SimpleQueue
 from typing import Any
@@ -17,8 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
-from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 
 from fedprint.data.examples import num_examples, stack_rows, take
 from fedprint.federation.client import blocks, epochs, noise_rng, noised, train_client
@@ -128,20 +126,21 @@ class Vectorised:
         gradients_of = self._gradients(training.precision)
         step_on, parameters = Stepper(training, list(stacked.values())), list(stacked)
         rngs = [noise_rng(job) for job in jobs]
-        total, steps = torch.zeros(len(jobs), dtype=torch.float64, device=like.device), torch.zeros(len(jobs))
-        for epoch in _epochs(jobs, training):
-            mask = epoch.mask.to(like)
-            active = mask.amax(2)
-            steps += epoch.mask.amax(2).sum(1)
-            for step in range(mask.shape[1]):
-                batch = {column: values[:, step] for column, values in epoch.batches.items()}
-                gradients, losses = gradients_of(stacked, batch, mask[:, step])
+        total = torch.zeros(len(jobs), dtype=torch.float64, device=like.device)
+        index, mask = _pad_schedules(jobs, training)
+        active, reach = mask.amax(2).to(like), math.ceil(index.shape[1] / training.epochs)
+        for first in range(0, index.shape[1], reach):  # of an epoch at a time the examples are copied
+            part = slice(first, first + reach)
+            batches = _batches(jobs, index[:, part])
+            for step, here in enumerate(mask[:, part].to(like).unbind(1), first):
+                batch = {column: values[:, step - first] for column, values in batches.items()}
+                gradients, losses = gradients_of(stacked, batch, here)
                 if training.noise:
                     shared = {name: whole(gradients[name]) for name in params}
                     gradients = {**gradients, **_noised_rows(shared, training.noise, rngs, active[:, step])}
                 step_on([gradients[name] for name in parameters], active[:, step])
                 total += losses
-        return _unstack(jobs, stacked, params, total / steps.to(total))
+        return _unstack(jobs, stacked, params, total / active.sum(1))
 
 
 def _stacked_gradients(model: FedModule, precision: Precision) -> Callable[..., Any]:
@@ -165,27 +164,30 @@ def _noised_rows(gradients: Params, sigma: float, rngs: Sequence[torch.Generator
     return {name: torch.stack(column) for name, column in zip(gradients, zip(*rows, strict=True), strict=True)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Epoch:
-    """The batches of k clients, each column (k, steps, b, ...), and ``mask`` (k, steps, b), 1 for real examples."""
+def _pad_schedules(jobs: Sequence[ClientJob], training: LocalTraining) -> tuple[Tensor, Tensor]:
+    """Return each client's rows at every step, and a mask, 1 for rows that count: both (k, steps, batch).
 
-    batches: Mapping[str, Tensor]
-    mask: Tensor
-
-
-def _epochs(jobs: Sequence[ClientJob], training: LocalTraining) -> Iterator[_Epoch]:
-    """Yield each epoch of the jobs. Short batches and clients with fewer steps are padded with their first example."""
+    Short batches are padded with the client's first example. A client with fewer steps has its own without a pause, so
+    that no state of an optimiser changes between them.
+    """
     sizes = [num_examples(job.examples) for job in jobs]
     width = min(training.batch_size, max(sizes))
-    steps = math.ceil(max(sizes) / width)
-    mask = torch.arange(steps * width).lt(torch.tensor(sizes).unsqueeze(1)).float().view(len(jobs), steps, width)
-    orders = [epochs(n, training, job.seed) for n, job in zip(sizes, jobs, strict=True)]
-    device = jobs[0].examples["y"].device
-    for epoch in range(training.epochs):
-        rows = pad_sequence([order[epoch] for order in orders], batch_first=True)
-        rows = functional.pad(rows, (0, steps * width - rows.shape[1])).to(device)
-        taken = stack_rows([job.examples for job in jobs], rows)
-        yield _Epoch(batches={name: x.view(*mask.shape, *x.shape[2:]) for name, x in taken.items()}, mask=mask)
+    steps = [math.ceil(n / width) for n in sizes]
+    index = torch.zeros(len(jobs), training.epochs * max(steps), width, dtype=torch.long)
+    mask = torch.zeros(index.shape)
+    for k, (job, n) in enumerate(zip(jobs, sizes, strict=True)):
+        for epoch, order in enumerate(epochs(n, training, job.seed)):
+            part = slice(epoch * steps[k], (epoch + 1) * steps[k])
+            index[k, part].view(-1)[:n] = order
+            mask[k, part].view(-1)[:n] = 1
+    return index, mask
+
+
+def _batches(jobs: Sequence[ClientJob], index: Tensor) -> dict[str, Tensor]:
+    """Return the columns at the rows ``index`` (k, steps, batch) of the jobs: (k, steps, batch, ...)."""
+    rows = index.flatten(1).to(jobs[0].examples["y"].device)
+    taken = stack_rows([job.examples for job in jobs], rows)
+    return {name: values.view(*index.shape, *values.shape[2:]) for name, values in taken.items()}
 
 
 def _unstack(

@@ -156,6 +156,7 @@ EVALUATE = Stage(
     code=(
         f"{_HERE}stages/evaluate.py",
         f"{_HERE}stages/evaluating/analyses.py",
+        f"{_HERE}stages/evaluating/crowds.py",
         f"{_HERE}stages/evaluating/diversity.py",
         f"{_HERE}stages/evaluating/effort.py",
         f"{_HERE}stages/evaluating/linked.py",
