@@ -38,12 +38,15 @@ def weighted_mean(updates: Iterable[Params], weights: Sequence[float], total: fl
     """
     total = float(sum(weights)) if total is None else total
     mean: dict[str, Tensor] = {}
+    terms: dict[str, Tensor] = {}
     for update, weight in zip(updates, weights, strict=True):
-        terms = dict(zip(update, torch._foreach_mul(list(update.values()), weight / total), strict=True))
-        if mean:
-            torch._foreach_add_(list(mean.values()), [terms[name] for name in mean])
-        else:
-            mean = terms
+        if not mean:
+            mean = dict(zip(update, torch._foreach_mul(list(update.values()), weight / total), strict=True))
+            terms = {name: torch.empty_like(tensor) for name, tensor in mean.items()}
+            continue
+        for name, term in terms.items():  # in place; a fused multiply-add would round as memory happens to lie
+            torch.mul(update[name], weight / total, out=term)
+        torch._foreach_add_(list(mean.values()), list(terms.values()))
     return mean
 
 

@@ -22,7 +22,7 @@ def scene(job: Task) -> Scene:
     """Return what evaluate shows to analyses."""
     from fedprint.data.formats.files import read_json
     from fedprint.data.prepared import load_meta
-    from fedprint.kinds.federation.stages.evaluate_analyses import open_scene
+    from fedprint.kinds.federation.stages.evaluating.analyses import open_scene
 
     by_user = read_json(job.at("evaluation") / "details.json")["by_user"]["update"]
     return open_scene(job, load_meta(job.at("meta")), {row["user_id"]: row["ap"] for row in by_user})

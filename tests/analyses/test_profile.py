@@ -73,7 +73,7 @@ def test_the_exhibit_lists_devices_from_best_to_worst(
     tiny_run: Task, answered: tuple[list[Trial], dict[str, AnswerSet]]
 ) -> None:
     from fedprint.data.prepared import load_meta
-    from fedprint.kinds.federation.stages.evaluate_analyses import open_scene
+    from fedprint.kinds.federation.stages.evaluating.analyses import open_scene
 
     trials, answers = answered
     scene = open_scene(tiny_run, load_meta(tiny_run.at("meta")), {})

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedprint.data.examples import concat, equal, num_examples, take
+from fedprint.data.examples import PooledExamples, concat, equal, num_examples, stack_rows, take
 from fedprint.types import FedprintError
 
 ROWS = {"x": torch.arange(6).reshape(3, 2), "y": torch.tensor([0.0, 1.0, 2.0])}
@@ -30,3 +30,13 @@ def test_ragged_empty_or_mixed_examples_are_refused() -> None:
     ):
         with pytest.raises(FedprintError, match="examples:"):
             call()
+
+
+def test_stacked_rows_are_those_of_each_part_also_of_a_pool() -> None:
+    pool = {"x": torch.arange(20.0).view(10, 2), "y": torch.arange(10)}
+    parts = [PooledExamples(pool, torch.tensor([3, 1, 7]), {}), PooledExamples(pool, torch.tensor([0, 9]), {})]
+    rows = torch.tensor([[2, 0, 1], [1, 1, 0]])
+    stacked, plain = stack_rows(parts, rows), stack_rows([dict(part) for part in parts], rows)
+    assert stacked["y"].tolist() == plain["y"].tolist() == [[7, 3, 1], [9, 9, 0]]
+    assert stacked["x"].equal(pool["x"][stacked["y"]])
+    assert plain["x"].equal(stacked["x"])

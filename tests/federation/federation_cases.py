@@ -89,7 +89,7 @@ def plan(rounds: int = 3, cohort: int = 4, training: LocalTraining = TRAINING, s
 def layout(of: FederationPlan, params: Params, **changes: Any) -> StoreLayout:
     shapes = {name: tuple(tensor.shape) for name, tensor in params.items()}
     return StoreLayout(
-        rounds=of.rounds, cohort=of.cohort, shapes=shapes, kept=tuple(shapes), fingerprint="case", **changes
+        rounds=of.rounds, cohort=of.rows, shapes=shapes, kept=tuple(shapes), fingerprint="case", **changes
     )
 
 

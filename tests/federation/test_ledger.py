@@ -51,7 +51,7 @@ def test_what_was_spent_is_read_again_exactly(tmp_path: Path) -> None:
     assert read_ledger(tmp_path / "none", "run") == ()
     body = json.loads((tmp_path / "l").read_text().splitlines()[2])["body"]
     assert body == {"round": 2, "q": 0.25, "sigma": 1.5, "sampling": "poisson", "adjacency": "add-remove",
-                    "rule": "constant", "clip": 0.1 + 2 / 3}  # fmt: skip
+                    "rule": "constant", "clip": 0.1 + 2 / 3, "bands": 1}  # fmt: skip
 
 
 def test_it_is_on_the_disk_before_spend_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,13 @@ import torch
 from scipy import stats
 
 from fedprint.defences.clipping import MedianClip, QuantileClip
+from fedprint.defences.correlated import band
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.schedules import Linear
 from fedprint.federation.backends import make_backend
 from fedprint.federation.cohorts import FederationPlan, largest_cohort, sample_cohort
 from fedprint.federation.diagnostics import between_clients
+from fedprint.federation.privacy import noise_of_sums
 from fedprint.store.reader import UpdateStore
 from fedprint.store.writer import StoreWriter
 from fedprint.types import ClientJob, ClientResult, FedprintError, LocalTraining, Params
@@ -180,9 +182,22 @@ def test_momentum_by_hand() -> None:
     assert [float(p["w"][0]) for p in plain.globals] == pytest.approx([0, 1, 2, 3, 4])
 
 
-@pytest.mark.parametrize("rule", [0.05, QuantileClip(start=0.05)])
-def test_momentum_and_quantile_survive_a_resume_to_the_bit(tmp_path: Path, rule: Any) -> None:
-    of = replace(cases.plan(rounds=5, cohort=3), momentum=0.9, diagnostics=True)
+IN_GROUPS: dict[str, Any] = {"sampling": "poisson", "groups": 2}
+
+
+@pytest.mark.parametrize(
+    ("defence", "settings"),
+    [
+        (DpFedAvg(clip=0.05, z=0.1), {}),
+        (DpFedAvg(clip=QuantileClip(start=0.05), z=0.1), {}),
+        (DpFedAvg(clip=0.05, z=0.1, bands=2), IN_GROUPS),
+    ],
+)
+def test_momentum_quantile_and_correlated_noise_survive_a_resume_to_the_bit(
+    tmp_path: Path, defence: DpFedAvg, settings: dict[str, Any]
+) -> None:
+    of = replace(cases.plan(rounds=5, cohort=3), momentum=0.9, diagnostics=True, **settings)
+    of = replace(of, slots=largest_cohort(len(cases.devices()), of))
 
     def train(name: str, rounds: int) -> Any:
         net = cases.model("cnn")
@@ -190,7 +205,7 @@ def test_momentum_and_quantile_survive_a_resume_to_the_bit(tmp_path: Path, rule:
             if writer.next_round == 0:
                 writer.set_initial(cases.start(net))
             plan = replace(of, rounds=rounds, horizon=of.rounds)
-            cases.run(cases.devices(), make_backend("sequential", net), writer, plan, [DpFedAvg(clip=rule, z=0.1)])
+            cases.run(cases.devices(), make_backend("sequential", net), writer, plan, [defence])
             return writer.latest_params(), writer.metrics()
 
     whole = train("whole", 5)
@@ -199,6 +214,36 @@ def test_momentum_and_quantile_survive_a_resume_to_the_bit(tmp_path: Path, rule:
     parts = train("parts", 5)
     assert cases.distance(whole[0], parts[0]) == 0
     assert whole[1] == parts[1]
+
+
+# ---- correlated noise ----------------------------------------------------------------------------------------------
+
+
+def test_a_device_takes_part_in_the_rounds_of_its_group_alone() -> None:
+    plan = replace(poisson(40, 2, groups=5))
+    of_device: dict[str, set[int]] = {}
+    taken = 0
+    for t in range(plan.rounds):
+        cohort = sample_cohort(CROWD, plan, t)
+        taken += len(cohort)
+        for device in cohort:
+            of_device.setdefault(device.device_id, set()).add(t % 5)
+    assert all(len(groups) == 1 for groups in of_device.values())
+    assert len({group for groups in of_device.values() for group in groups}) == 5
+    assert stats.binomtest(taken, 40 * 4, 0.5).pvalue > 1e-4  # a rate of 2 * 5 / 20 in groups of 4
+
+
+def test_correlated_noise_has_the_covariance_of_its_factorisation() -> None:
+    bands, rounds, z = 3, 6, 2.0
+    nobody = {device.device_id: 0.0 for device in CROWD}
+    writer = run(poisson(rounds, 2, groups=bands), DpFedAvg(clip=1.0, z=z, bands=bands), size=40_000, values=nobody)
+    steps = np.stack([(b["w"] - a["w"]).numpy() for a, b in pairwise(writer.globals)]) * 2 / z
+    column = band(bands)
+    c = sum(column[j] * np.eye(rounds, k=-j) for j in range(bands))
+    inverse = np.linalg.inv(c) * np.linalg.norm(column)
+    assert np.cov(steps) == pytest.approx(inverse @ inverse.T, abs=0.1)
+    plan, defence = poisson(rounds, 2, groups=bands), DpFedAvg(clip=1.0, z=z, bands=bands)
+    assert noise_of_sums(defence, plan, ()) == pytest.approx(z * np.sqrt(np.diag(inverse @ inverse.T)))
 
 
 # ---- diagnostics ---------------------------------------------------------------------------------------------------

@@ -22,14 +22,15 @@ def audit(bound: float, promised: float | None) -> dict[str, Any]:
     holds = promised is None or bound <= promised
     return {
         "bound": bound, "confidence": 0.95, "rounds": 2, "q": [0.5, 0.5], "canaries": 20, "included": 11,
-        "guesses": 14, "correct": 12, "holds": holds, "verdict": "No sign." if holds else "BROKEN: a fault.",
+        "guesses": 14, "correct": 12, "tight": bound + 0.5, "accuracy": 0.75, "holds": holds,
+        "verdict": "No sign." if holds else "BROKEN: a fault.",
         "accounted": {"value": promised, "delta": 0.01, "accountant": "prv", "sampling": "poisson",
                       "adjacency": "zero-out", "not_covered": ["the choice of the settings"]},
     }  # fmt: skip
 
 
 def written(out: Path, *audits: dict[str, Any]) -> str:
-    write_audit(head=HEAD, audits=audits, rows=[ROW], config_text="seeds: [0, 3]\n", out=out)
+    write_audit(head=HEAD, audits=audits, pooled=1.5, rows=[ROW], config_text="seeds: [0, 3]\n", out=out)
     return (out / "index.html").read_text(encoding="utf-8")
 
 
@@ -38,6 +39,7 @@ def test_the_page_has_both_epsilons_of_every_seed(tmp_path: Path) -> None:
     assert "show an epsilon of at least 0.50 at delta 0.01, with confidence 95 % (the largest of 2 seeds)." in page
     assert "The epsilon accounted for is infinite." in page and page.count("<p>No sign.</p>") == 1
     assert "An &lt;audit&gt;" in page and "small settings" in page and "broken" not in page
+    assert "epsilon is at least 1.00, and 1.50 by the guesses of all 2 runs together." in page
     assert "7.99" in page and "14, 12 right" in page and "20 (11 took part)" in page
     assert {path.name for path in (tmp_path / "report").rglob("*") if path.is_file()} == {
         "index.html", "summary.json", "config.yaml", "measurements.jsonl", "measurements.csv", "audits.csv",

@@ -77,8 +77,7 @@ class DpAccountingPld:
         bound = OpacusRdp().epsilon(mechanisms, delta)
         if bound > _UNHELPFUL:
             return bound
-        library = load_dp_accounting()
-        return _composed(library, library.pld.PLDAccountant(), mechanisms, delta)
+        return float(privacy_losses(mechanisms).get_epsilon(delta))
 
 
 class DpAccountingRdp:
@@ -94,7 +93,7 @@ class DpAccountingRdp:
         replaced = any(event.adjacency == "replace-one" for event in mechanisms)
         relation = relations.REPLACE_ONE if replaced else relations.ADD_OR_REMOVE_ONE
         accountant = library.rdp.RdpAccountant(neighboring_relation=relation)
-        return _composed(library, accountant, mechanisms, delta)
+        return float(_composed(library, accountant, mechanisms).get_epsilon(delta))
 
 
 ACCOUNTANTS: Mapping[str, Accountant] = {
@@ -171,10 +170,20 @@ def load_dp_accounting() -> Any:
     return dp_accounting
 
 
-def _composed(library: Any, accountant: Any, mechanisms: Mapping[SampledGaussian, int], delta: float) -> float:
+def privacy_losses(mechanisms: Mapping[SampledGaussian, int], step: float = 1e-4) -> Any:
+    """Return dp-accounting's accountant of privacy losses after these mechanisms: ``get_delta``, ``get_epsilon``.
+
+    The losses of a round are rounded up to multiples of ``step``.
+    """
+    library = load_dp_accounting()
+    accountant = library.pld.PLDAccountant(value_discretization_interval=step)
+    return _composed(library, accountant, mechanisms)
+
+
+def _composed(library: Any, accountant: Any, mechanisms: Mapping[SampledGaussian, int]) -> Any:
     for event, times in mechanisms.items():
         accountant.compose(_translated(library, event), times)
-    return float(accountant.get_epsilon(delta))
+    return accountant
 
 
 def _translated(library: Any, event: SampledGaussian) -> Any:

@@ -49,9 +49,11 @@ class Epsilon:
     protects: Literal["device", "user"] = "device"
 
 
-def measured(accountant: Accountant, rounds: Sequence[Event], delta: float, not_covered: Sequence[str] = ()) -> Epsilon:
-    """Return the epsilon of these rounds at ``delta``."""
-    whole = Composition(events=tuple(rounds))
+def measured(
+    accountant: Accountant, rounds: Sequence[Event], delta: float, not_covered: Sequence[str] = (), bands: int = 1
+) -> Epsilon:
+    """Return the epsilon of these rounds at ``delta``; of every ``bands``-th of them where a device meets no other."""
+    whole = Composition(events=tuple(rounds[::bands]))
     kinds = {(event.sampling, event.adjacency) for event in counted(whole) or ()}
     sampling, adjacency = kinds.pop() if len(kinds) == 1 else (None, None)
     return Epsilon(
@@ -71,9 +73,9 @@ def sampled_gaussian(sampling: Sampling, q: float, sigma: float) -> SampledGauss
     return kind(q=q, sigma=sigma)
 
 
-def rounds_within(accountant: Accountant, rounds: Sequence[Event], epsilon: float, delta: float) -> int:
+def rounds_within(accountant: Accountant, rounds: Sequence[Event], epsilon: float, delta: float, bands: int = 1) -> int:
     """Return how many of the planned ``rounds``, from the first on, stay within (epsilon, delta)."""
-    return _most(lambda t: epsilon_of(accountant, Composition(events=tuple(rounds[:t])), delta) <= epsilon, len(rounds))
+    return _most(lambda t: measured(accountant, rounds[:t], delta, bands=bands).value <= epsilon, len(rounds))
 
 
 def rounds_for(accountant: Accountant, event: Event, epsilon: float, delta: float) -> int:

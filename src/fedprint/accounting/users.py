@@ -24,6 +24,7 @@ DEVICES = 2
 """Devices of a user: one for each half of the data (papers.md, section 1)."""
 
 FIXED_SIZE = "two devices of one user in samples of fixed size, which no accountant here can price"
+CORRELATED = "two devices of one user under noise correlated between rounds, which no accountant here can price"
 NOT_INSTALLED = "two devices of one user, which only the missing package dp-accounting can price"
 
 _STEP, _MOST_STEPS = 5e-3, 10_000
@@ -78,7 +79,7 @@ def epsilon_of_user(rounds: Mapping[UserRound, int], delta: float) -> float:
     return float(accountant.get_epsilon(delta))
 
 
-def of_user(device: Epsilon, rounds: Sequence[Event], not_covered: Sequence[str]) -> Epsilon:
+def of_user(device: Epsilon, rounds: Sequence[Event], not_covered: Sequence[str], bands: int = 1) -> Epsilon:
     """Return the epsilon after ``rounds`` of a user with :data:`DEVICES` devices, given the epsilon of one ``device``.
 
     Each device is sampled and clipped like any client. Infinite where the device's epsilon is, and where no accountant
@@ -88,7 +89,7 @@ def of_user(device: Epsilon, rounds: Sequence[Event], not_covered: Sequence[str]
     user = replace(device, protects="user", accountant=PLD, not_covered=tuple(not_covered))
     if mechanisms is None:
         return replace(user, value=math.inf)
-    if unpriced := _unpriced(mechanisms):
+    if unpriced := CORRELATED if bands > 1 else _unpriced(mechanisms):
         return replace(user, value=math.inf, accountant="none", not_covered=(unpriced, *not_covered))
     user_rounds = {UserRound(rates=(event.q,) * DEVICES, sigma=event.sigma): n for event, n in mechanisms.items()}
     return replace(user, value=epsilon_of_user(user_rounds, device.delta))

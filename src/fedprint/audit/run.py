@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,9 +12,10 @@ import numpy as np
 from fedprint import params as algebra
 from fedprint.accounting.accountants import Accountant
 from fedprint.accounting.design import Epsilon, measured, sampled_gaussian
-from fedprint.accounting.events import Infinite, SampledGaussian
+from fedprint.accounting.events import Infinite, SampledGaussian, Sampling
 from fedprint.audit.bound import epsilon_lower_bound
 from fedprint.audit.canaries import Canaries, WithCanaries, draw_canaries
+from fedprint.audit.family import of_one_run, of_several_runs
 from fedprint.audit.guesses import count_right, guess_coins, log_likelihood_ratio, with_estimated_noise
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.points import ROLES
@@ -40,7 +42,9 @@ class Setting:
 class Audit:
     """The result of an audit: with ``confidence``, epsilon at ``accounted.delta`` is at least ``bound``.
 
-    ``q`` is the least and the greatest sampling rate of its rounds.
+    ``q`` is the least and the greatest sampling rate of its rounds, ``claimed`` their q, sigma, sampling and number.
+    ``tight`` is the bound within the family of the claimed rounds (audit/family.py), None where their curve is not
+    known; ``accuracy`` is the share of canaries whose coin is guessed right where none is left out.
     """
 
     bound: float
@@ -52,11 +56,23 @@ class Audit:
     guesses: int
     correct: int
     accounted: Epsilon
+    claimed: tuple[tuple[float, float, Sampling, int], ...]
+    tight: float | None
+    accuracy: float
 
     @property
     def holds(self) -> bool:
         """Whether the bound is at most the accounted epsilon; if not, the mechanism breaks its guarantee."""
         return self.bound <= self.accounted.value
+
+
+def bound_of_runs(audits: Sequence[Audit]) -> float | None:
+    """Return the bound from all runs of one mechanism together; None of a single run, and where no curve is known."""
+    first = audits[0]
+    if len(audits) < 2 or any(one.claimed != first.claimed for one in audits):
+        return None
+    rounds = {sampled_gaussian(sampling, q, sigma): times for q, sigma, sampling, times in first.claimed}
+    return of_several_runs(rounds, first.accounted.delta, first.confidence, [one.accuracy for one in audits])
 
 
 class ReleasedModels:
@@ -136,6 +152,7 @@ def audit(
         "guesses": int(np.count_nonzero(guesses)),
         "correct": count_right(guesses, canaries.included),
     }
+    rounds = Counter(claimed)
     return Audit(
         bound=epsilon_lower_bound(setting.delta, setting.confidence, **counts),
         confidence=setting.confidence,
@@ -143,6 +160,9 @@ def audit(
         q=(min(event.q for event in claimed), max(event.q for event in claimed)),
         included=int(canaries.included.sum()),
         accounted=measured(accountant, claimed, setting.delta, not_covered(defence)),
+        claimed=tuple((event.q, event.sigma, event.sampling, times) for event, times in rounds.items()),
+        tight=of_one_run(rounds, setting.delta, setting.confidence, **counts),
+        accuracy=float(np.mean((scores > 0) == canaries.included)),
         **counts,
     )
 

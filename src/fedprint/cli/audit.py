@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 EPILOG = (
     "Examples: fedprint audit --clients 1000 --cohort 220 --rounds 54 --sigma 1.252 --delta 1e-5 | "
-    "fedprint audit client-dp-100 --canaries 200 --json"
+    "fedprint audit client-dp-100 --canaries 200 --json | fedprint audit client-dp-100-strict --runs 5"
 )
 
 
@@ -63,6 +63,10 @@ def audit(
     seed: Annotated[
         Optional[int], typer.Option("--seed", help="Seed of coins, canaries and training (default: 0).")
     ] = None,
+    runs: Annotated[
+        Optional[int],
+        typer.Option("--runs", min=1, help="Independent runs at consecutive seeds, which bound best together."),
+    ] = None,
     as_json: Json = False,
     fast: Fast = False,
     assign: Assignments = None,
@@ -78,6 +82,7 @@ def audit(
     """
     from rich.console import Console
 
+    from fedprint.audit.run import bound_of_runs
     from fedprint.kinds.audit import results
     from fedprint.kinds.audit.mechanism import Options, check_named
     from fedprint.reports.pages.budget import sampling_named
@@ -92,15 +97,15 @@ def audit(
             raise FedprintError(
                 "audit: --fast, --set, --name, --dry-run, --renew need an experiment; name one, or leave them out"
             )
-        audits = [_of_mechanism(options, {"canaries": canaries, "confidence": confidence, "seed": seed})]
+        given = {"canaries": canaries, "confidence": confidence}
+        audits = [_of_mechanism(options, {**given, "seed": one}) for one in _seeds(seed, runs) or (0,)]
     else:
         from fedprint.kinds.audit.config import audit_of
         from fedprint.lab.project import find_root
 
         check_named(experiment, options)
-        seeds = None if seed is None else (seed,)
-        given = {"canaries": canaries, "confidence": confidence, "delta": delta, "seeds": seeds}
-        request = audit_of(find_root(), experiment, given, fast=fast, assignments=assign or (), name=name)
+        asked = {"canaries": canaries, "confidence": confidence, "delta": delta, "seeds": _seeds(seed, runs)}
+        request = audit_of(find_root(), experiment, asked, fast=fast, assignments=assign or (), name=name)
         if dry_run:
             from fedprint.cli.run import show_costs
 
@@ -112,8 +117,18 @@ def audit(
     else:
         for one in audits:
             Console().print(results.table(one, f"audit of {experiment or 'the aggregation alone'}"))
+        if (together := bound_of_runs(audits)) is not None:
+            Console().print(
+                f"All {len(audits)} runs together: epsilon is at least {together:.3f} if only the noise may be less "
+                f"(confidence {100 * audits[0].confidence:g} %); {audits[0].accounted.value:.3f} is accounted for."
+            )
     if not all(one.holds for one in audits):
         raise typer.Exit(1)
+
+
+def _seeds(first: int | None, runs: int | None) -> tuple[int, ...] | None:
+    """Return the seeds asked for, None where nothing was."""
+    return None if first is None and runs is None else tuple(range(first or 0, (first or 0) + (runs or 1)))
 
 
 def _of_mechanism(options: Options, given: Mapping[str, Any]) -> Audit:

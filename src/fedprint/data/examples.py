@@ -66,6 +66,27 @@ def gathered(examples: Examples) -> dict[str, Tensor]:
     return dict(columns(examples, INPUTS))
 
 
+def stack_rows(parts: Sequence[Examples], rows: Tensor) -> dict[str, Tensor]:
+    """Return the columns that a model may read of k parts, (k, n, ...): those ``rows`` (k, n) of each part."""
+    k, n = rows.shape
+    stacked: dict[str, Tensor] = {}
+    for name in (name for name in INPUTS if name in parts[0]):
+        sources = [_source(part, name, index) for part, index in zip(parts, rows, strict=True)]
+        first = sources[0][0]
+        stacked[name] = torch.empty(k, n, *first.shape[1:], dtype=first.dtype, device=first.device)
+        for row, (column, index) in zip(stacked[name], sources, strict=True):
+            torch.index_select(column, 0, index, out=row)
+    return stacked
+
+
+def _source(examples: Examples, name: str, index: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a column and the rows of it that are the rows ``index`` of ``examples``: a pool is not copied first."""
+    if isinstance(examples, PooledExamples) and name not in examples.unshared:
+        column = examples.pool[name]
+        return column, examples.index[index.to(examples.index.device)].to(column.device)
+    return examples[name], index
+
+
 def pooled(parts: Sequence[Examples]) -> Sequence[PooledExamples] | None:
     """Return the parts if all of them are rows of one pool, else None."""
     with_pool = [part for part in parts if isinstance(part, PooledExamples)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 
 from fedprint.accounting.budget import Budget
 from fedprint.defences.clipping import MedianClip, QuantileClip
+from fedprint.defences.correlated import noise_weights
 from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.strength import Amount, Defence, single
 from fedprint.params import clip, flatten, norm, unflatten
@@ -86,12 +87,16 @@ class DpFedAvg(Defence):
     server sees every clipped update before it adds the noise: this protects a client against readers of the released
     models, not against the server. The guarantee needs every device of a cohort clipped (``defended: everyone``), and
     real noise: ours is a simulation from a seed. All users have the same strength, because S and z belong to the sum.
+
+    With ``bands`` above 1 the noise of a round takes back part of that of the rounds before (defences/correlated.py).
+    The devices then fall into as many groups, and a round samples from one group, in turn.
     """
 
     name: Literal["dp-fedavg"] = "dp-fedavg"
     clip: Annotated[float, Field(gt=0)] | MedianClip | QuantileClip = 50.0
     z: float = Field(ge=0)
     z_schedule: Schedule = Constant()
+    bands: int = Field(default=1, ge=1)
     budget: Budget | None = None
 
     def at(self, t: int, rounds: int, norm: float) -> Self:
@@ -113,6 +118,17 @@ class DpFedAvg(Defence):
         if not isinstance(self.clip, float):
             raise FedprintError(f"defences.{self.name}: {self.clip.name} has not set a clipping norm; call at() first")
         return _noisy(mean, self.z * self.clip / cohort_size, rng)
+
+    def on_server_correlated(self, mean: Params, cohort_size: int, rngs: Sequence[Generator]) -> Params:
+        """Return the mean plus a round's correlated noise; ``rngs`` are those of all rounds so far, the last first.
+
+        The earlier rounds' draws are made again from their seeds: there is nothing to keep, or to lose in a crash.
+        """
+        if not isinstance(self.clip, float):
+            raise FedprintError(f"defences.{self.name}: bands need a clip that is a number, not {self.clip.name}")
+        for weight, rng in zip(noise_weights(self.bands, len(rngs)), rngs, strict=True):
+            mean = _noisy(mean, weight * self.z * self.clip / cohort_size, rng)
+        return mean
 
 
 class TopK(UpdateDefenceBase):

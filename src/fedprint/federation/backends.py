@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import re
 import time
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
-from fedprint.data.examples import INPUTS, num_examples, take
+from fedprint.data.examples import num_examples, stack_rows, take
 from fedprint.federation.client import blocks, epochs, noise_rng, noised, train_client
 from fedprint.federation.local_optimisers import Stepper
 from fedprint.federation.precision import forward_in, products_in
@@ -121,26 +120,27 @@ class Vectorised:
         return list(blocks(jobs, self.block))
 
     def _run_block(self, jobs: list[ClientJob], params: Params, training: LocalTraining) -> list[ClientResult]:
-        data = _rows(jobs)
         like = next(iter(params.values()))
-        index, mask = _pad_schedules(jobs, training)
-        index, mask = index.to(like.device), mask.to(like)
         stacked = {name: p.expand(len(jobs), *p.shape).clone() for name, p in params.items()}
         stacked |= {name: torch.stack([job.private[name] for job in jobs]) for name in jobs[0].private}
         gradients_of = self._gradients(training.precision)
-        take, active = Stepper(training, list(stacked.values())), mask.amax(2)
+        step_on, parameters = Stepper(training, list(stacked.values())), list(stacked)
         rngs = [noise_rng(job) for job in jobs]
-        total = torch.zeros(len(jobs), dtype=torch.float64, device=index.device)
-        for step in range(index.shape[1]):
-            rows = index[:, step]
-            batch = {c: x.index_select(0, rows.flatten()).view(*rows.shape, *x.shape[1:]) for c, x in data.items()}
-            gradients, losses = gradients_of(stacked, batch, mask[:, step])
-            if training.noise:
-                shared = {name: whole(gradients[name]) for name in params}
-                gradients = {**gradients, **_noised_rows(shared, training.noise, rngs, active[:, step])}
-            take([gradients[n] for n in stacked], active[:, step])
-            total += losses
-        return _unstack(jobs, stacked, params, total / mask.any(2).sum(1))
+        total = torch.zeros(len(jobs), dtype=torch.float64, device=like.device)
+        index, mask = _pad_schedules(jobs, training)
+        active, reach = mask.amax(2).to(like), math.ceil(index.shape[1] / training.epochs)
+        for first in range(0, index.shape[1], reach):  # of an epoch at a time the examples are copied
+            part = slice(first, first + reach)
+            batches = _batches(jobs, index[:, part])
+            for step, here in enumerate(mask[:, part].to(like).unbind(1), first):
+                batch = {column: values[:, step - first] for column, values in batches.items()}
+                gradients, losses = gradients_of(stacked, batch, here)
+                if training.noise:
+                    shared = {name: whole(gradients[name]) for name in params}
+                    gradients = {**gradients, **_noised_rows(shared, training.noise, rngs, active[:, step])}
+                step_on([gradients[name] for name in parameters], active[:, step])
+                total += losses
+        return _unstack(jobs, stacked, params, total / active.sum(1))
 
 
 def _stacked_gradients(model: FedModule, precision: Precision) -> Callable[..., Any]:
@@ -164,29 +164,30 @@ def _noised_rows(gradients: Params, sigma: float, rngs: Sequence[torch.Generator
     return {name: torch.stack(column) for name, column in zip(gradients, zip(*rows, strict=True), strict=True)}
 
 
-def _rows(jobs: Sequence[ClientJob]) -> dict[str, Tensor]:
-    """Return the examples of all jobs, one job after the other."""
-    names = [name for name in INPUTS if name in jobs[0].examples]
-    return {name: torch.cat([job.examples[name] for job in jobs]) for name in names}
-
-
 def _pad_schedules(jobs: Sequence[ClientJob], training: LocalTraining) -> tuple[Tensor, Tensor]:
-    """Return rows of :func:`_rows` and mask, both (k, steps, batch).
+    """Return each client's rows at every step, and a mask, 1 for rows that count: both (k, steps, batch).
 
-    Short batches and clients with fewer steps are masked out.
+    Short batches are padded with the client's first example. A client with fewer steps has its own without a pause, so
+    that no state of an optimiser changes between them.
     """
     sizes = [num_examples(job.examples) for job in jobs]
     width = min(training.batch_size, max(sizes))
     steps = [math.ceil(n / width) for n in sizes]
     index = torch.zeros(len(jobs), training.epochs * max(steps), width, dtype=torch.long)
     mask = torch.zeros(index.shape)
-    firsts = itertools.accumulate(sizes, initial=0)
-    for k, (job, n, first) in enumerate(zip(jobs, sizes, firsts, strict=False)):
+    for k, (job, n) in enumerate(zip(jobs, sizes, strict=True)):
         for epoch, order in enumerate(epochs(n, training, job.seed)):
             part = slice(epoch * steps[k], (epoch + 1) * steps[k])
-            index[k, part].view(-1)[:n] = first + order
+            index[k, part].view(-1)[:n] = order
             mask[k, part].view(-1)[:n] = 1
     return index, mask
+
+
+def _batches(jobs: Sequence[ClientJob], index: Tensor) -> dict[str, Tensor]:
+    """Return the columns at the rows ``index`` (k, steps, batch) of the jobs: (k, steps, batch, ...)."""
+    rows = index.flatten(1).to(jobs[0].examples["y"].device)
+    taken = stack_rows([job.examples for job in jobs], rows)
+    return {name: values.view(*index.shape, *values.shape[2:]) for name, values in taken.items()}
 
 
 def _unstack(

@@ -21,12 +21,13 @@ class FederationPlan:
     """FedAvg's constants: T ``rounds``, ``cohort`` = M devices a round, local training, and the root seed.
 
     ``sampling`` fixed draws M devices without replacement; poisson takes each with probability M / K, so that M is the
-    expected number and a round may be empty. ``growth`` multiplies M over ``horizon`` planned rounds (0: ``rounds``),
-    of which a privacy budget may allow only the first ``rounds``; ``lr_schedule`` multiplies the clients' learning rate
-    over the same rounds. ``slots`` are the rows of a round in the store (0: M). ``momentum`` is the server's.
-    ``diagnostics`` records V_c and U_s of each round (papers.md, section 3). ``condition`` (settings, data, prior; or
-    an audit of them) makes the server's noise different in every run: if two runs of one seed had the same noise, it
-    would cancel in the difference of their released models.
+    expected number and a round may be empty. With several ``groups`` each device is in one of them at random, and round
+    t samples, at a rate as many times higher, from group t mod ``groups`` alone. ``growth`` multiplies M over
+    ``horizon`` planned rounds (0: ``rounds``), of which a privacy budget may allow only the first ``rounds``;
+    ``lr_schedule`` multiplies the clients' learning rate over the same rounds. ``slots`` are the rows of a round in the
+    store (0: M). ``momentum`` is the server's. ``diagnostics`` records V_c and U_s of each round (papers.md, section
+    3). ``condition`` (settings, data, prior; or an audit of them) makes the server's noise different in every run: if
+    two runs of one seed had the same noise, it would cancel in the difference of their released models.
     """
 
     rounds: int
@@ -35,6 +36,7 @@ class FederationPlan:
     seed: int
     aggregation: Aggregation = "fedavg"
     sampling: Sampling = "fixed"
+    groups: int = 1
     growth: Schedule = _CONSTANT
     lr_schedule: Schedule = _CONSTANT
     horizon: int = 0
@@ -50,6 +52,10 @@ class FederationPlan:
     def expected(self, t: int) -> int:
         """Return m_t, the planned number of devices of round ``t``."""
         return max(1, round(self.cohort * self.growth.factor(t, self.planned)))
+
+    def rate(self, t: int, devices: int) -> float:
+        """Return the sampling rate of round ``t`` among the devices whose turn it is."""
+        return self.expected(t) * self.groups / devices
 
     def training_at(self, t: int) -> LocalTraining:
         """Return the local training of round ``t``, at that round's learning rate."""
@@ -73,12 +79,32 @@ def cohort_size(devices: int, fraction: float) -> int:
     return size
 
 
-def check_cohort(size: int, devices: int) -> None:
-    """Raise FedprintError for a cohort larger than the population."""
+def check_cohort(size: int, devices: int, groups: int = 1) -> None:
+    """Raise FedprintError for a cohort larger than the population, or than one of its ``groups``."""
+    if groups > 1 and size * groups > devices:
+        raise FedprintError(
+            f"federation.fraction: with dp-fedavg's bands: {groups} a cohort of {size} comes from {devices // groups} "
+            f"of the {devices} devices; use at most {1 / groups:.3g}"
+        )
     if size > devices:
         raise FedprintError(
             f"federation.fraction: a cohort of {size} does not fit a population of {devices} devices; use at most 1.0"
         )
+
+
+def refused_correlated(sampling: Sampling, growth: Schedule, private: Sequence[DpFedAvg]) -> str | None:
+    """Return why these settings do not allow noise that is correlated between rounds, None where they do.
+
+    Its factorisation is of rounds with equal sensitivity and noise, and its price is that of secret samples.
+    """
+    for defence in private:
+        if defence.bands > 1 and sampling != "poisson":
+            return "federation.sampling: dp-fedavg with bands needs sampling: poisson"
+        if defence.bands > 1 and (defence.z_schedule != _CONSTANT or growth != _CONSTANT):
+            return "defences.dp-fedavg.bands: correlated noise is the same in all rounds; leave out the schedules"
+        if defence.bands > 1 and not isinstance(defence.clip, float):
+            return "defences.dp-fedavg.clip: correlated noise needs one norm for all rounds; give clip a number"
+    return None
 
 
 def refused_in_turn(
@@ -118,5 +144,8 @@ def _sample(devices: int, plan: FederationPlan, t: int) -> list[int]:
     order = torch.randperm(devices, generator=rng)
     if plan.sampling == "fixed":
         return order[:expected].tolist()
-    taken = torch.rand(devices, generator=rng, dtype=torch.float64) < expected / devices
+    taken = torch.rand(devices, generator=rng, dtype=torch.float64) < plan.rate(t, devices)
+    if plan.groups > 1:
+        group = torch.randperm(devices, generator=torch_rng(plan.seed, "groups")) % plan.groups
+        taken &= group[order] == t % plan.groups
     return order[taken].tolist()

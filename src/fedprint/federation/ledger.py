@@ -24,7 +24,10 @@ _REMEDY = "restore the file; without it the spent budget is unknown, so these cl
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What one round spends. ``sigma`` is the noise multiplier of everything that the round releases together."""
+    """What one round spends. ``sigma`` is the noise multiplier of everything that the round releases together.
+
+    A device's own epsilon is of every ``bands``-th line where the noise of so many rounds is correlated.
+    """
 
     round: int
     q: float
@@ -33,6 +36,7 @@ class Entry:
     adjacency: Adjacency
     rule: str
     clip: float
+    bands: int = 1
 
     @property
     def event(self) -> SampledGaussian:

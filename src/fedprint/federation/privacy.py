@@ -7,11 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fedprint.accounting.accountants import Accountant, accountant_named
 from fedprint.accounting.budget import Budget
 from fedprint.accounting.design import rounds_within, sampled_gaussian
 from fedprint.accounting.events import Event, Infinite, Sampling
 from fedprint.defences.clipping import MedianClip, QuantileClip
+from fedprint.defences.correlated import noise_weights
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.points import ROLES
 from fedprint.federation.cohorts import FederationPlan
@@ -53,7 +56,11 @@ def private_defence(defences: Collection[object]) -> DpFedAvg | None:
 def planned_events(
     defence: DpFedAvg | None, plan: FederationPlan, devices: int, roles: Collection[Role]
 ) -> tuple[Event, ...]:
-    """Return the event of every round of the plan; Infinite without noise, or where some devices are not clipped."""
+    """Return the event of every round of the plan; Infinite without noise, or where some devices are not clipped.
+
+    A device meets those of its own group: of correlated noise every ``bands``-th (:func:`fedprint.accounting.design.
+    measured`), and no other round holds its part (Choquette-Choo et al. 2023, arXiv:2306.08153, theorem 4).
+    """
     return tuple(_event(defence, plan, devices, roles, t) for t in range(plan.rounds))
 
 
@@ -62,8 +69,8 @@ def _event(defence: DpFedAvg | None, plan: FederationPlan, devices: int, roles: 
         return Infinite(reason="no noise")
     if not _all_clipped(roles):
         return Infinite(reason="devices of one role are not clipped")
-    expected = plan.expected(t)
-    return sampled_gaussian(plan.sampling, expected / devices, defence.multiplier(t, plan.planned, expected))
+    multiplier = defence.multiplier(t, plan.planned, plan.expected(t))
+    return sampled_gaussian(plan.sampling, plan.rate(t, devices), multiplier)
 
 
 def _all_clipped(roles: Collection[Role]) -> bool:
@@ -99,7 +106,9 @@ def noise_of_sums(defence: DpFedAvg | None, plan: FederationPlan, norms: Sequenc
         return ()
     clips = [defence.clip] * plan.rounds if isinstance(defence.clip, float) else norms
     settled = [defence.at(t, plan.planned, norm) for t, norm in enumerate(clips)]
-    draws = [plan.expected(t) if plan.aggregation == "round-robin" else 1 for t in range(len(clips))]
+    draws = [plan.expected(t) if plan.aggregation == "round-robin" else 1.0 for t in range(len(clips))]
+    if defence.bands > 1:
+        draws = np.cumsum(np.square(noise_weights(defence.bands, len(clips)))).tolist()
     return tuple(now.z * norm * math.sqrt(n) for now, norm, n in zip(settled, clips, draws, strict=True))
 
 
@@ -120,7 +129,8 @@ def rounds_allowed(defence: DpFedAvg | None, plan: FederationPlan, devices: int,
     for event in events[:1]:
         if isinstance(event, Infinite):
             raise FedprintError(f"defences.dp-fedavg.budget: epsilon is infinite ({event.reason}); leave budget out")
-    allowed = rounds_within(budget_accountant(budget, plan.sampling), events, budget.epsilon or 0.0, budget.delta)
+    accountant, target = budget_accountant(budget, plan.sampling), budget.epsilon or 0.0
+    allowed = rounds_within(accountant, events, target, budget.delta, defence.bands)
     if allowed == 0:
         raise FedprintError(
             f"defences.dp-fedavg.budget: epsilon {budget.epsilon} does not allow one round of {plan.expected(0)} of "
@@ -172,7 +182,7 @@ class Privacy:
         plan, rule = self._plan, self._defence.clip
         expected = plan.expected(t)
         sigma = self._defence.multiplier(t, plan.planned, expected) if self._hides else 0.0
-        event = sampled_gaussian(plan.sampling, expected / self._devices, sigma)
+        event = sampled_gaussian(plan.sampling, plan.rate(t, self._devices), sigma)
         entry = Entry(
             round=t,
             q=event.q,
@@ -181,5 +191,6 @@ class Privacy:
             adjacency=event.adjacency,
             rule="constant" if isinstance(rule, float) else rule.name,
             clip=norm,
+            bands=self._defence.bands,
         )
         return PrivateRound(defence=self._defence.at(t, plan.planned, norm), entry=entry, metrics=metrics)

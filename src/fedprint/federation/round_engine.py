@@ -160,7 +160,11 @@ class RoundEngine:
         mean = algebra.weighted_mean(sent, weights, total=float(expected) if secret else None)
         mean = mean or {name: torch.zeros_like(tensor) for name, tensor in like.items()}
         for position, defence in reversed(list(enumerate(defences))):
-            mean = dict(defence.on_server(mean, expected, plan.server_rng("defence", position, *path)))
+            if isinstance(defence, DpFedAvg) and defence.bands > 1:
+                rngs = [plan.server_rng("defence", position, s) for s in range(path[0], -1, -1)]
+                mean = dict(defence.on_server_correlated(mean, expected, rngs))
+            else:
+                mean = dict(defence.on_server(mean, expected, plan.server_rng("defence", position, *path)))
         return mean
 
 

@@ -142,7 +142,11 @@ def test_an_experiment_trains_with_canaries_among_its_devices_once(
     assert not first.done[0].known and again.done[0].known, "from the cache"
     (told,) = json.loads((project.root / "reports" / "audit-private" / "summary.json").read_text())["audits"]
     assert told["holds"] and (told["canaries"], told["rounds"]) == (40, 3)
-    assert first.metrics == {"epsilon_lower": told["bound"], "epsilon_accounted": told["accounted"]["value"]}
+    assert first.metrics == {
+        "epsilon_lower": told["bound"],
+        "epsilon_lower_tight": told["tight"],
+        "epsilon_accounted": told["accounted"]["value"],
+    }
     made = audit_from({name: value for name, value in told.items() if name not in ("holds", "verdict")})
     found = audit_row(config.config, "random", 0, made)
     assert set(COLUMNS) <= set(found)

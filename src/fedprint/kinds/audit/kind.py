@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedprint.audit.run import bound_of_runs
 from fedprint.data.formats.files import read_json
 from fedprint.kinds.audit.config import MARK, ExperimentAudit, load_audit
 from fedprint.kinds.audit.graph import audit_job
@@ -46,8 +47,12 @@ class AuditKind(OnOneSource):
         audits = [audit_from(read_json(one.outputs["audit"] / FILE)) for one in done]
         rows = [audit_row(config.config, config.prior, one.job.seed, f) for one, f in zip(done, audits, strict=True)]
         reported = [{**as_values(one), "holds": one.holds, "verdict": verdict(one)} for one in audits]
-        write_audit(head=_head(config), audits=reported, rows=rows, config_text=config.text(), out=out)
+        pooled = bound_of_runs(audits)
+        write_audit(head=_head(config), audits=reported, pooled=pooled, rows=rows, config_text=config.text(), out=out)
         metrics = {"epsilon_lower": max(one.bound for one in audits)}
+        tight = {"epsilon_lower_tight": max((one.tight for one in audits if one.tight is not None), default=None)}
+        tight["epsilon_lower_runs"] = pooled
+        metrics |= {name: value for name, value in tight.items() if value is not None}
         accounted = [one.accounted.value for one in audits if as_values(one)["accounted"]["value"] is not None]
         metrics |= {"epsilon_accounted": max(accounted)} if accounted else {}
         return Findings(
@@ -101,6 +106,7 @@ def log_audit(done: Done, run: Run) -> None:
     """Track both epsilons and what the bound rests on."""
     audit = audit_from(read_json(done.outputs["audit"] / FILE))
     numbers = {"epsilon_lower": audit.bound, "epsilon_accounted": audit.accounted.value}
+    numbers |= {} if audit.tight is None else {"epsilon_lower_tight": audit.tight}
     counts = {"rounds": audit.rounds, "canaries": audit.canaries, "guesses": audit.guesses, "correct": audit.correct}
     points = {**{f"privacy/{name}": value for name, value in numbers.items()}, **counts}
     run.log_metrics([(name, float(value), 0) for name, value in points.items()])

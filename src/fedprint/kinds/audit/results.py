@@ -49,7 +49,8 @@ def audit_from(values: Mapping[str, Any]) -> Audit:
     epsilon = values["accounted"]
     value = math.inf if epsilon["value"] is None else epsilon["value"]
     accounted = Epsilon(**{**epsilon, "value": value, "not_covered": tuple(epsilon["not_covered"])})
-    return Audit(**{**values, "q": tuple(values["q"]), "accounted": accounted})
+    claimed = tuple((q, sigma, sampling, times) for q, sigma, sampling, times in values["claimed"])
+    return Audit(**{**values, "q": tuple(values["q"]), "accounted": accounted, "claimed": claimed})
 
 
 def as_json(audits: Sequence[Audit]) -> str:
@@ -67,6 +68,7 @@ def table(audit: Audit, title: str) -> Table:
     by = f"{accounted.accountant}, {accounted.sampling}, {accounted.adjacency}"
     rows = {
         f"epsilon, at least (confidence {100 * audit.confidence:g} %)": f"{audit.bound:.3f}",
+        "... if only the noise may be less": "no curve known" if audit.tight is None else f"{audit.tight:.3f}",
         "epsilon accounted for": f"{accounted.value:.3f} at delta {accounted.delta:g} ({by})",
         "not covered by it": "; ".join(accounted.not_covered),
         "rounds": f"{audit.rounds}",

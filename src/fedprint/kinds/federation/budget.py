@@ -75,7 +75,8 @@ def price(config: Experiment) -> RunPrice:
     first = budget_accountant(budget, plan.sampling)
     order = (first, *(accountant for accountant in able if accountant.name != first.name))
     silent, done, target = not_covered(defence, plan) if defence else (), events[: plan.rounds], budget.epsilon
-    spent = {a.name: measured(a, done, budget.delta, silent) for a in order}
+    bands = defence.bands if defence else 1
+    spent = {a.name: measured(a, done, budget.delta, silent, bands) for a in order}
     return RunPrice(
         experiment=config.name,
         clients=clients,
@@ -85,8 +86,8 @@ def price(config: Experiment) -> RunPrice:
         sigmas=tuple(event.sigma for event in done if isinstance(event, SampledGaussian)),
         budget=budget,
         spent=spent,
-        of_user=of_a_user(spent[first.name], done),
-        allowed={a.name: rounds_within(a, events, target, budget.delta) for a in order} if target else {},
+        of_user=of_a_user(spent[first.name], done, bands),
+        allowed={a.name: rounds_within(a, events, target, budget.delta, bands) for a in order} if target else {},
         absent=absent,
     )
 

@@ -24,7 +24,7 @@ from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.secret_head import secret_head
 from fedprint.defences.secure_aggregation import secure_aggregation
-from fedprint.federation.cohorts import refused_in_turn
+from fedprint.federation.cohorts import refused_correlated, refused_in_turn
 from fedprint.kinds.base import Request
 from fedprint.kinds.components import Analysis, Attack, Defence
 from fedprint.kinds.config_files import (
@@ -284,7 +284,10 @@ class Experiment(Component):
         if private and private[0].z and on_update[-1] != private[0]:
             raise ValueError("defences: dp-fedavg goes last, as what follows it would undo its clipping")
         f = self.federation
-        if refused := refused_in_turn(f.aggregation, f.sampling, f.momentum, private):
+        if refused := (
+            refused_in_turn(f.aggregation, f.sampling, f.momentum, private)
+            or refused_correlated(f.sampling, f.growth, private)
+        ):
             raise ValueError(refused)
         counting = private[0].budget.accountant if private and private[0].budget else None
         if counting and (refused := refused_sampling(accountant_named(counting), f.sampling)):

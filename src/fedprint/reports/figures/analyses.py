@@ -87,6 +87,16 @@ CURVES = (
         "subsets of a size, and of their intervals).",
         log=False,
     ),
+    Curve(
+        analysis="crowds",
+        key="options",
+        title="What to expect among more users",
+        label="users",
+        look="Look at the far right for what is left among a million users, and at how well the prediction from a "
+        "quarter of the users meets what was measured with all.",
+        caption="Average precision from one update by the number of users: measured among random parts of them by an "
+        "adversary who learnt from all, and predicted from how often wrong scores are as high as right ones.",
+    ),
 )
 
 
@@ -112,8 +122,10 @@ def draw_rows(rows: Sequence[Row]) -> dict[str, tuple[Drawing, ...]]:
 def _drawn(rows: Sequence[Row]) -> Sequence[Row]:
     """Return, of many attacks by several adversaries, those that count: chosen ones and side channels, the last one's.
 
-    Other analyses have few attacks, all by one adversary.
+    Other analyses have few attacks, all by one adversary. Of crowds there is a line per kind of number.
     """
+    if any(row["analysis"] == "crowds" for row in rows):
+        return [{**row, "attack": row["number"]} for row in rows if row["linkage"] == "update"]
     if not any(row["analysis"] == "linked" for row in rows):
         return rows
     return [row for row in of_headline(rows) if row["selected"] or row["attack"] in SIDE_CHANNELS]

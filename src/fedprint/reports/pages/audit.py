@@ -28,33 +28,44 @@ class AuditHead:
 
 
 def write_audit(
-    *, head: AuditHead, audits: Sequence[Mapping[str, Any]], rows: Sequence[Row], config_text: str, out: Path
+    *,
+    head: AuditHead,
+    audits: Sequence[Mapping[str, Any]],
+    pooled: float | None,
+    rows: Sequence[Row],
+    config_text: str,
+    out: Path,
 ) -> None:
     """Write the folder ``out``: index.html, measurements, table, figure, config.yaml and summary.json.
 
     ``audits``, one for each seed, have the values of an Audit as JSON's types (an epsilon of None is infinite), and
-    ``holds`` and ``verdict``. The folder appears as a whole; equal input gives equal bytes.
+    ``holds`` and ``verdict``; ``pooled`` is the bound of all of them together, None where there is none. The folder
+    appears as a whole; equal input gives equal bytes.
     """
     page = Page(
         template="audit",
-        sentences=sentences(head, audits),
+        sentences=sentences(head, audits, pooled),
         drawings=[draw(head, audits)],
         tables=[audit_table(head, audits)],
         rows=rows,
-        files=described("audit", head, config_text, audits=list(audits)),
+        files=described("audit", head, config_text, audits=list(audits), pooled=pooled),
         values={"head": head, "broken": sum(not audit["holds"] for audit in audits)},
     )
     write_page(page, out)
 
 
-def sentences(head: AuditHead, audits: Sequence[Mapping[str, Any]]) -> list[str]:
+def sentences(head: AuditHead, audits: Sequence[Mapping[str, Any]], pooled: float | None) -> list[str]:
     """Return the largest bound beside what was accounted for in that seed, and what the bounds say about it."""
+    tight = [float(audit["tight"]) for audit in audits if audit["tight"] is not None]
+    within = f"If the mechanism is the claimed one but for its noise, epsilon is at least {max(tight, default=0):.2f}"
+    together = "" if pooled is None else f", and {pooled:.2f} by the guesses of all {len(audits)} runs together"
     worst = max(audits, key=lambda audit: float(audit["bound"]))
     seeds = f" (the largest of {len(audits)} seeds)" if len(audits) > 1 else ""
     return [
         f"The released models of {head.dataset} show an epsilon of at least {worst['bound']:.2f} at delta "
         f"{worst['accounted']['delta']:g}, with confidence {100 * worst['confidence']:g} %{seeds}. The epsilon "
         f"accounted for is {accounted(worst)}.",
+        *([f"{within}{together}."] if tight else []),
         *dict.fromkeys(audit["verdict"] for audit in audits),
     ]
 
@@ -71,7 +82,9 @@ def draw(head: AuditHead, audits: Sequence[Mapping[str, Any]]) -> Drawing:
         figure = blank_figure(WIDTH, 1.2 + 0.35 * len(audits))
         axes = figure.subplots()
         for y, audit in enumerate(audits):
-            axes.barh(y, audit["bound"], height=0.5, color=SERIES[0], label="at least (audit)")
+            axes.barh(y, audit["bound"], height=0.5, color=SERIES[0], label="at least (any mechanism)")
+            if audit["tight"] is not None:
+                axes.plot(audit["tight"], y, "D", color=SERIES[1], ms=6, label="at least (only the noise may be less)")
             if audit["accounted"]["value"] is not None:
                 axes.plot(audit["accounted"]["value"], y, "|", color=INK, ms=18, mew=2, label="at most (accounted for)")
         axes.set_yticks(range(len(audits)), [f"seed {seed}" for seed in head.seeds])
@@ -82,7 +95,10 @@ def draw(head: AuditHead, audits: Sequence[Mapping[str, Any]]) -> Drawing:
         look = (
             "Look at whether a bar ends left of its upright line: one that crosses it shows a fault in the mechanism."
         )
-        caption = "Bars: the lower bound by guesses about canaries. No upright line: the accounted epsilon is infinite."
+        caption = (
+            "Bars: the lower bound by guesses about canaries. Diamonds: the same guesses, if the mechanism differs "
+            "from the claimed one in its noise alone. No upright line: the accounted epsilon is infinite."
+        )
         return finish(figure, "epsilon", "Epsilon: at least, and at most", look, caption)
 
 
@@ -90,12 +106,14 @@ def audit_table(head: AuditHead, audits: Sequence[Mapping[str, Any]]) -> ResultT
     """Return every audit with what its bound rests on."""
     columns: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         "epsilon, at least": lambda audit: f"{audit['bound']:.3f}",
+        "if only the noise may be less": lambda audit: "" if audit["tight"] is None else f"{audit['tight']:.3f}",
         "accounted for": accounted,
         "by": lambda audit: ", ".join(audit["accounted"][key] for key in ("accountant", "sampling", "adjacency")),
         "sampling rate": lambda audit: " to ".join(dict.fromkeys(f"{rate:.4g}" for rate in audit["q"])),
         "rounds": lambda audit: str(audit["rounds"]),
         "canaries": lambda audit: f"{audit['canaries']} ({audit['included']} took part)",
         "guesses": lambda audit: f"{audit['guesses']}, {audit['correct']} right",
+        "right if all are guessed": lambda audit: f"{100 * audit['accuracy']:.1f} %",
     }
     return ResultTable(
         name="audits",

@@ -54,6 +54,13 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "layers": ("Layers", "Each attack is tuned anew on each layer alone, on prior data."),
     "epochs": ("Training epochs", "Does an update's place in training matter?"),
     "users": ("Number of users", "How recognition falls as the crowd grows."),
+    "crowds": (
+        "More users",
+        "The same attack among fewer users, and among up to a million if these were like those. The prediction rests "
+        "on how often wrong scores are as high as right ones; beyond the data this follows a generalised Pareto tail. "
+        "Its interval holds for other users drawn from the same ones, not for a tail of another form. TPR at a false "
+        "positive rate does not depend on the number of users, but for chance.",
+    ),
     "matching": (
         "Matching",
         "Is an anonymous update from the same user as a given prior update? Balanced pairs; the strong matcher and all "

@@ -37,6 +37,7 @@ KEY_TITLES: Mapping[str, str] = {
     "versus_attack": "minus",
     "versus_prior": "under",
     "not_covered": "not covered",
+    "number": "the number is",
 }
 VALUE_TITLES: Mapping[tuple[str, str], str] = {
     ("heads", "stl"): "alone",

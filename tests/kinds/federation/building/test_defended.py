@@ -25,7 +25,7 @@ from fedprint.kinds.federation.jobs import job_of
 from fedprint.kinds.federation.kind import write_page
 from fedprint.kinds.federation.stages import prepare
 from fedprint.kinds.federation.stages.attack_scores import AttackScores
-from fedprint.kinds.federation.stages.evaluate_strengths import group_users
+from fedprint.kinds.federation.stages.evaluating.strengths import group_users
 from fedprint.lab.graph import Task
 from fedprint.lab.keys import stage_key
 from fedprint.models.networks import build_network

@@ -308,6 +308,38 @@ def test_what_would_void_the_guarantee_is_refused_in_one_line(defences: list[Any
     assert fault in str(stopped.value) and "\n" not in str(stopped.value)
 
 
+@pytest.mark.parametrize(
+    ("federation", "defence", "fault"),
+    [({"sampling": "fixed"}, {}, "needs sampling: poisson"),
+     ({"growth": {"name": "linear", "to": 2}}, {}, "the same in all rounds"),
+     ({}, {"z_schedule": {"name": "linear", "to": 2}}, "the same in all rounds"),
+     ({}, {"clip": {"name": "median"}}, "one norm for all rounds")],
+)  # fmt: skip
+def test_correlated_noise_is_refused_where_its_price_would_be_wrong(
+    federation: dict[str, Any], defence: dict[str, Any], fault: str
+) -> None:
+    values = private(bands=2, budget=None, **defence)
+    values["federation"] = {**values["federation"], "sampling": "poisson", **federation}
+    with pytest.raises(FedprintError, match=fault):
+        check_experiment({"name": "p", **values}, "p.yaml")
+
+
+def test_correlated_noise_is_priced_by_the_rounds_of_one_group_and_not_for_two_devices(project: Project) -> None:
+    job = run(project, private(bands=2))
+    found = read_json(job.at("utility") / "privacy.json")
+    assert found["rounds"] < 30
+    lines = [json.loads(line)["body"] for line in (job.at("public") / "ledger.jsonl").read_text().splitlines()]
+    assert {(line["bands"], line["q"]) for line in lines} == {(2, 0.5)}
+    costs = {
+        name: epsilon_of(accountant_named(name), repeated(PoissonGaussian(q=0.5, sigma=1.0), -(-len(lines) // 2)), 1e-3)
+        for name in ("moments", "prv", "pld")
+    }
+    assert {each["accountant"]: each["value"] for each in found["epsilons"]}.items() >= costs.items()
+    user = found["epsilons"][-1]
+    assert (user["protects"], user["accountant"], user["value"]) == ("user", "none", None)
+    assert "correlated" in user["not_covered"][0]
+
+
 @pytest.mark.parametrize("accountant", ["prv", "rdp", "pld", "moments"])
 def test_an_accountant_without_a_theorem_for_the_sampling_is_refused_before_any_training(accountant: str) -> None:
     def checked(sampling: str, name: str | None) -> Any:

@@ -103,7 +103,7 @@ def make_plan(config: Experiment, devices: int, seed: int, condition: str = "") 
     ``condition`` names the run beside its seed, for noise of its own: without one nothing may be trained for release.
     """
     plan = replace(_planned(config, devices, seed), condition=condition)
-    check_cohort(max(plan.expected(t) for t in range(plan.rounds)), devices)
+    check_cohort(max(plan.expected(t) for t in range(plan.rounds)), devices, plan.groups)
     check_group(config.defences, min(plan.expected(t) for t in range(plan.rounds)))
     allowed = rounds_allowed(private_defence(config.defences), plan, devices, config.threat.defended_roles())
     plan = replace(plan, rounds=allowed)
@@ -132,7 +132,7 @@ def server_rule(config: Experiment, devices: int, norms: Sequence[float] = ()) -
 
 
 def _planned(config: Experiment, devices: int, seed: int) -> FederationPlan:
-    f = config.federation
+    f, private = config.federation, private_defence(config.defences)
     return FederationPlan(
         rounds=f.rounds,
         cohort=cohort_size(devices, f.fraction),
@@ -140,6 +140,7 @@ def _planned(config: Experiment, devices: int, seed: int) -> FederationPlan:
         seed=seed,
         aggregation=f.aggregation,
         sampling=f.sampling,
+        groups=1 if private is None else private.bands,
         growth=f.growth,
         lr_schedule=f.lr_schedule,
         horizon=f.rounds,

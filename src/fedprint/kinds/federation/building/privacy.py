@@ -58,8 +58,8 @@ def write_privacy(task: Task, plan: FederationPlan, devices: int, folder: Path, 
         first = budget_accountant(defence.budget, plan.sampling)
         others = [a for a in accountants_for(plan.sampling)[0] if a.name != first.name]
         silent = not_covered(defence, plan)
-        epsilons = [measured(a, events, defence.budget.delta, silent) for a in (first, *others)]
-        epsilons += [of_a_user(epsilons[0], events)]
+        epsilons = [measured(a, events, defence.budget.delta, silent, defence.bands) for a in (first, *others)]
+        epsilons += [of_a_user(epsilons[0], events, defence.bands)]
     values = {
         "mechanism": defence.name,
         "rounds": plan.rounds,
@@ -70,10 +70,10 @@ def write_privacy(task: Task, plan: FederationPlan, devices: int, folder: Path, 
     write_json(task.at("utility") / "privacy.json", values)
 
 
-def of_a_user(device: Epsilon, events: Sequence[Event]) -> Epsilon:
+def of_a_user(device: Epsilon, events: Sequence[Event], bands: int = 1) -> Epsilon:
     """Return the epsilon of a user with both devices beside that of one ``device`` after these rounds."""
     single = (SECOND_DEVICE, SECOND_UNPRICED)
-    return of_user(device, events, [what for what in device.not_covered if what not in single])
+    return of_user(device, events, [what for what in device.not_covered if what not in single], bands)
 
 
 def _run(task: Task, identity: str) -> str:

@@ -26,11 +26,12 @@ from fedprint.evaluation.tradeoffs.shares import Parts, jackknife_parts, mean_pa
 from fedprint.evaluation.utility import absolute_errors, hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.stages.attack_scores import AttackScores
-from fedprint.kinds.federation.stages.evaluate_analyses import write_analyses
-from fedprint.kinds.federation.stages.evaluate_diversity import measure_diversity
-from fedprint.kinds.federation.stages.evaluate_effort import measure_effort
-from fedprint.kinds.federation.stages.evaluate_linked import measure_linked
-from fedprint.kinds.federation.stages.evaluate_strengths import measure_strengths
+from fedprint.kinds.federation.stages.evaluating.analyses import write_analyses
+from fedprint.kinds.federation.stages.evaluating.crowds import measure_crowds
+from fedprint.kinds.federation.stages.evaluating.diversity import measure_diversity
+from fedprint.kinds.federation.stages.evaluating.effort import measure_effort
+from fedprint.kinds.federation.stages.evaluating.linked import measure_linked
+from fedprint.kinds.federation.stages.evaluating.strengths import measure_strengths
 from fedprint.lab.graph import Task
 from fedprint.rng import numpy_rng, seed_for
 from fedprint.store.index import read_truth
@@ -62,7 +63,8 @@ def run(task: Task) -> None:
     moved = (replace(m, keys={**condition(task), **m.keys}) for m in measure_diversity(task))
     linked = (replace(m, keys={**condition(task), **m.keys}) for m in measure_linked(task, attacks, all_scores))
     effort = (replace(m, keys={**condition(task), **m.keys}) for m in measure_effort(task, attack, scores))
-    added = [*strengths, *_privacy(task), *moved, *_adversaries(task, attacks, all_scores), *linked, *effort]
+    crowds = (replace(m, keys={**condition(task), **m.keys}) for m in measure_crowds(task, attack, scores))
+    added = [*strengths, *_privacy(task), *moved, *_adversaries(task, attacks, all_scores), *linked, *effort, *crowds]
     write_analyses(
         task, meta, condition(task), {u["user_id"]: u["ap"] for u in details["by_user"]["update"]}, out, added
     )
