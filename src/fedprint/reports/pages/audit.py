@@ -66,7 +66,7 @@ def sentences(head: AuditHead, audits: Sequence[Mapping[str, Any]], pooled: floa
         f"{worst['accounted']['delta']:g}, with confidence {100 * worst['confidence']:g} %{seeds}. The epsilon "
         f"accounted for is {accounted(worst)}.",
         *([f"{within}{together}."] if tight else []),
-        *dict.fromkeys(audit["verdict"] for audit in audits),
+        *dict.fromkeys(audit["verdict"] for audit in audits if not audit["holds"] or audit is worst),
     ]
 
 
