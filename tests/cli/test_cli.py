@@ -13,6 +13,8 @@ from tiny_project import CHECKOUT, TINY, Project
 from typer.main import get_command
 
 from fedprint.cli.main import app, main
+from fedprint.cli.open import open_report
+from fedprint.errors import FedprintError
 from fedprint.lab.cache import Cache
 
 
@@ -257,3 +259,14 @@ def test_data_describe_and_validate_a_real_data_set(
     assert _fedprint(monkeypatch, "data", "list", "--data-dir", str(data_dir)) == 0
     assert str(data_dir / "presidents") in capsys.readouterr().out.replace("\n", "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_open_prints_the_page_of_a_report_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "index.html").write_text("<p>")
+    open_report(str(tmp_path), only_print=True)
+    assert capsys.readouterr().out.strip() == str(tmp_path / "index.html")
+
+
+def test_open_says_how_to_get_a_page(tmp_path: Path) -> None:
+    with pytest.raises(FedprintError, match="numbers and no page: fedprint pull"):
+        open_report(str(tmp_path))

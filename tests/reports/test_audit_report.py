@@ -43,7 +43,7 @@ def test_the_page_has_both_epsilons_of_every_seed(tmp_path: Path) -> None:
     assert "7.99" in page and "14, 12 right" in page and "20 (11 took part)" in page
     assert {path.name for path in (tmp_path / "report").rglob("*") if path.is_file()} == {
         "index.html", "summary.json", "config.yaml", "measurements.jsonl", "measurements.csv", "audits.csv",
-        "epsilon.svg", "epsilon.png",
+        "epsilon.svg", "epsilon.png", "plotly.min.js",
     }  # fmt: skip
     assert len(read_measurements(tmp_path / "report" / "measurements.jsonl")) == 1
 

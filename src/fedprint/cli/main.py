@@ -11,7 +11,21 @@ from typing import Annotated
 
 import typer
 
-from fedprint.cli import attack, audit, budget, clean, compare, config, data, pull, reconstruct, run, summary, tune
+from fedprint.cli import (
+    attack,
+    audit,
+    budget,
+    clean,
+    compare,
+    config,
+    data,
+    open,
+    pull,
+    reconstruct,
+    run,
+    summary,
+    tune,
+)
 from fedprint.errors import FedprintError
 
 app = typer.Typer(
@@ -41,6 +55,7 @@ app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=tune.EPILOG)(tune.tune)
 app.command("config", epilog=config.EPILOG)(config.print_config)
 app.command(epilog=summary.EPILOG)(summary.summary)
+app.command("open", epilog=open.EPILOG)(open.open_report)
 app.command(epilog=compare.EPILOG)(compare.compare)
 app.command(epilog=attack.EPILOG)(attack.attack)
 app.command(epilog=reconstruct.EPILOG)(reconstruct.reconstruct)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fedprint.reports.figures.chart import chart_of
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -79,7 +81,8 @@ _STYLE: dict[Any, Any] = {
 class Drawing:
     """A finished figure: ``name`` is its file name without ending.
 
-    Below it stand ``look``, what to look at first, and ``caption``, what is drawn and how.
+    Below it stand ``look``, what to look at first, and ``caption``, what is drawn and how. ``chart`` is the same figure
+    for Plotly (figures/chart.py), None where it has none.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Drawing:
     caption: str
     svg: bytes
     png: bytes
+    chart: str | None = None
 
     @property
     def inline(self) -> str:
@@ -122,7 +126,8 @@ def finish(figure: Figure, name: str, title: str, look: str, caption: str) -> Dr
     figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
     figure.set_layout_engine("none")  # both files have one layout; finding it is half of the work
     figure.savefig(png, format="png", dpi=200, metadata={"Software": None})
-    return Drawing(name=name, title=title, look=look, caption=caption, svg=svg.getvalue(), png=png.getvalue())
+    files = {"svg": svg.getvalue(), "png": png.getvalue()}
+    return Drawing(name=name, title=title, look=look, caption=caption, chart=chart_of(figure, THEMED), **files)
 
 
 def percent_axis(axes: Axes, which: str, label: str) -> None:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from importlib.resources import files as package_files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +67,12 @@ def write_page(page: Page, out: Path) -> None:
     with replacing(out) as folder:
         if page.rows is not None:
             write_measurements(folder / "measurements.jsonl", folder / "measurements.csv", page.rows)
-        for drawing in [*page.drawings, *(drawing for section in sections for drawing in section.drawings)]:
+        drawings = [*page.drawings, *(drawing for section in sections for drawing in section.drawings)]
+        for drawing in drawings:
             _write(folder / "figures" / f"{drawing.name}.svg", drawing.svg)
             _write(folder / "figures" / f"{drawing.name}.png", drawing.png)
+        if any(drawing.chart for drawing in drawings):
+            _write(folder / "figures" / "plotly.min.js", plotly_script())
         for table in [*page.tables, *(table for section in sections for table in section.tables)]:
             _write(folder / "tables" / f"{table.name}.csv", table_csv(table).encode())
         for name, text in files.items():
@@ -89,6 +93,11 @@ def replacing(out: Path) -> Iterator[Path]:
         os.replace(partial, out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def plotly_script() -> bytes:
+    """Return Plotly for browsers, which lies beside the page: no report needs a network."""
+    return package_files("plotly").joinpath("package_data", "plotly.min.js").read_bytes()
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
