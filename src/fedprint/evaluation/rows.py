@@ -91,6 +91,8 @@ def read_measurements(path_jsonl: Path) -> list[Row]:
         lines = Path(path_jsonl).read_text(encoding="utf-8").splitlines()
     except FileNotFoundError as error:
         raise FedprintError(f"no measurements at {path_jsonl}; run the evaluation first") from error
+    except UnicodeDecodeError as error:
+        raise FedprintError(f"{path_jsonl} is not text ({error.reason}); the file is damaged") from error
     return [_parsed(path_jsonl, number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
@@ -175,8 +177,8 @@ def _replace(path: Path, text: str) -> None:
 def _parsed(path: Path, number: int, line: str) -> Row:
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise FedprintError(f"{path}:{number} is not JSON ({error.msg}); the file is damaged") from error
+    except (ValueError, RecursionError) as error:
+        raise FedprintError(f"{path}:{number} is not JSON ({error}); the file is damaged") from error
     if not isinstance(row, dict):
         raise FedprintError(f"{path}:{number} is not a JSON object; the file is damaged")
     return row

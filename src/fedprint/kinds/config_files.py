@@ -30,7 +30,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Return a YAML file that holds a mapping; anything else is a FedprintError."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise FedprintError(f"{path}: not a readable YAML file ({' '.join(str(error).split())}); mend it") from None
     if not isinstance(values, dict):
         raise FedprintError(

@@ -223,9 +223,9 @@ def read_journal(path: Path, seed: str, *, torn_ok: bool) -> Iterator[Line]:
 def _parse(raw: bytes, previous: str, start: int) -> Line | None:
     try:
         body = json.loads(raw)["body"]
-    except (ValueError, KeyError, TypeError):
+        text, chained = format_line(body, previous)
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    text, chained = format_line(body, previous)
     return Line(body=body, digest=chained, end=start + len(raw)) if text == raw else None
 
 

@@ -27,7 +27,10 @@ Columns = Mapping[str, np.ndarray]
 SUFFIXES = (".npz", ".jsonl.gz", ".parquet")
 """Data files of the format, in the order in which they are looked for."""
 
-_BROKEN = (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
+_BROKEN = (
+    *(OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 _KNOWN: dict[tuple[str, int, int], str] = {}
