@@ -11,7 +11,21 @@ from typing import Annotated
 
 import typer
 
-from fedprint.cli import attack, audit, budget, clean, compare, config, data, pull, reconstruct, run, summary, tune
+from fedprint.cli import (
+    attack,
+    audit,
+    budget,
+    clean,
+    compare,
+    config,
+    data,
+    init,
+    pull,
+    reconstruct,
+    run,
+    summary,
+    tune,
+)
 from fedprint.errors import FedprintError
 
 app = typer.Typer(
@@ -37,6 +51,7 @@ def fedprint(
     """How recognisable is a user from the model updates that federated learning calls anonymous?"""
 
 
+app.command(epilog=init.EPILOG)(init.init)
 app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=tune.EPILOG)(tune.tune)
 app.command("config", epilog=config.EPILOG)(config.print_config)
