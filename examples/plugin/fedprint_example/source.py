@@ -50,9 +50,9 @@ class Stripes(Component):
 
 def _person(seed: int, number: int, images: int) -> User:
     rng = numpy_rng(seed, "stripes", number)
-    width, contrast, taste = rng.uniform(0.5, 1.5), rng.uniform(40, 110), rng.uniform(0.2, 0.8)
+    width, contrast, taste = rng.uniform(0.7, 1.3), rng.uniform(40, 110), rng.uniform(0.2, 0.8)
     y = (rng.random(images) < taste).astype(np.int64)
-    waves = np.sin(width * np.arange(_SIDE) + rng.uniform(0, 2 * np.pi, (images, 1)))  # (n, side)
+    waves = np.sin(width * np.arange(_SIDE) + 0.3 * rng.standard_normal((images, 1)))  # (n, side)
     vertical = np.broadcast_to(waves[:, None, :], (images, _SIDE, _SIDE))
     pictures = np.where(y[:, None, None] == 1, vertical, vertical.transpose(0, 2, 1))
     pixels = 128 + contrast * pictures + 10 * rng.standard_normal(pictures.shape)
