@@ -235,7 +235,7 @@ def _in_place(folder: Path, files: Files, scratch: Path, findings: Sequence[Find
         stored = file.arrays[""]
     order = np.empty(len(files.lines), dtype=np.int64)
     for position, row in item.updates:
-        order[position] = row
+        order[position] = row or 0
     return Rows(path=item.path, dtype=stored.dtype.str, width=files.width, start=stored.start, order=order)
 
 
