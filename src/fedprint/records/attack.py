@@ -122,9 +122,9 @@ def why_not(name: str, scene: Scene) -> str:
     if name == "participation" and scene.split:
         return "the same devices are known and asked"
     if name == "participation" and not scene.linkable:
-        return "rounds cannot be linked: some lines of the index have no device"
-    if name == "participation" and len(np.unique(updates.sent.rounds)) < 2:
-        return "there is one round only"
+        return "rounds cannot be linked by device"
+    if name == "participation" and updates.sent.history.shape[1] < 2:
+        return "there is one round only, or there are too many"
     if cells > CELLS_OF_DENSE:
         return f"{cells:,} numbers do not fit into the memory that it is given"
     if name == "svm" and len(scene.problem.fit) > UPDATES_OF_SVM:

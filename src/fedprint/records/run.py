@@ -17,7 +17,7 @@ from fedprint.records.scene import RecordedUpdates, scene_of
 from fedprint.records.verdict import Verdict, verdict
 from fedprint.store.recorded.manifest import Claims
 from fedprint.store.recorded.recording import open_recording
-from fedprint.store.recorded.truth import read_recorded_truth
+from fedprint.store.recorded.truth import read_recorded_truth, truth_findings
 
 DEFAULT = tuple(ATTACKS)
 GATES = ("ap", "ap_over_chance", "top1", "top5", "tpr_1", "tpr_01")
@@ -96,7 +96,7 @@ def run(
 
     Raises FedprintError for a folder that is no recording, and for one of which nothing can be asked.
     """
-    recording = open_recording(folder, scratch)
+    recording = open_recording(folder, scratch, truth_findings(folder))
     manifest = recording.manifest
     name = title or manifest.title or folder.resolve().name
     found, labels = attack(recording, attacks, seed, split=not manifest.truth, classes=manifest.classes)

@@ -99,7 +99,7 @@ def scene_of(recording: RecordedUpdates, *, split: bool, seed: int) -> Scene:
         rows=ask[kept],
         senders=tuple(senders[kept].tolist()),
         rounds=index["round"].to_numpy(dtype=np.int64)[ask[kept]],
-        linkable=bool(index["device"].iloc[ask].notna().all()),
+        linkable=len(set(senders.tolist())) < len(senders) and bool(index["device"].iloc[ask].notna().all()),
         split=split,
         unasked=len(ask) - len(kept),
     )
