@@ -30,8 +30,9 @@ with fedprint.record.Recorder('recorded', title='From a wheel') as recorder:
         for user in range(8):
             for half in 'ab':
                 update = {'w': 0.5 * own[user] + rng.normal(size=60)}
-                recorder.record(turn, f'{half}{user}', update, num_examples=10 + user)
-    recorder.users({f'a{user}': f'person {user}' for user in range(8)})
+                known = f'person {user}' if half == 'a' else None
+                recorder.record(turn, f'{half}{user}', update, num_examples=10 + user, user=known)
+    recorder.write_truth({f'b{user}': f'person {user}' for user in range(8)})
 """
 
 

@@ -1,6 +1,7 @@
 """The components of this plug-in keep the contracts of fedprint.testing: ``pytest`` in this folder."""
 
 from pathlib import Path
+from typing import ClassVar
 
 from fedprint_example.attack import SignVotes
 from fedprint_example.defence import DropCoordinates
@@ -33,5 +34,9 @@ class TestSoftmax(ModelContract):
 
 class TestSurvey(KindContract):
     kind = Survey()
-    values = {"data": {"name": "stripes", "users": 4}, "survey": [0.5], "report": {"title": "How many examples"}}
+    values: ClassVar = {
+        "data": {"name": "stripes", "users": 4},
+        "survey": [0.5],
+        "report": {"title": "How many examples"},
+    }
     root = Path(__file__).parent
