@@ -1,5 +1,4 @@
-# %% [markdown]
-# Record an invented federation of ten people with two devices each, audit it, defend it, and audit it again.
+"""Record an invented federation of ten people with two devices each, audit it, defend it, and audit it again."""
 
 # %%
 import tempfile

@@ -34,7 +34,8 @@ def test_importing_fedprint_and_its_recorder_is_light(tmp_path: Path) -> None:
         "import sys, fedprint\n"
         "assert 'numpy' not in sys.modules\n"
         "import fedprint.record\n"
-        "print(sorted({name.partition('.')[0] for name in sys.modules} & set('torch pandas pydantic yaml scipy'.split())))"
+        "roots = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(sorted(roots & set('torch pandas pydantic yaml scipy'.split())))"
     )
     done = python("-c", code, cwd=tmp_path)
     assert done.stdout == "[]\n", done.stdout + done.stderr
@@ -85,7 +86,7 @@ def test_layers_are_named_by_their_sizes() -> None:
         ({"labels": np.zeros(48)}, "nobody to tell apart"),
         ({"labels": np.arange(48)}, "no settings can be chosen"),
         ({"name": "rigde"}, "attack 'rigde'"),
-        ({"k": 3}, "ridge.k"),
+        ({"k": 3}, "attack 'ridge': k: Extra inputs"),
         ({"layers": {"head": 3}}, "add up to 3"),
     ],
 )

@@ -234,7 +234,8 @@ def _attack_named(name: str, settings: Mapping[str, Any]) -> Any:
         return TypeAdapter(Attack).validate_python({"name": name, **settings})
     except ValidationError as error:
         first = error.errors()[0]
-        raise FedprintError(f"attack '{name}': {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        where = "".join(f"{part}: " for part in first["loc"][1:])
+        raise FedprintError(f"attack '{name}': {where}{first['msg']}") from None
 
 
 def _table(what: str, values: ArrayLike) -> Any:
