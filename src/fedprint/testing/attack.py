@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +43,20 @@ def planted(seed: int) -> Problem:
     )
 
 
+def answers(attack: Any, problem: Problem) -> Scores:
+    """Return an attack's scores with settings chosen on other people's updates."""
+    other, work = planted(1), Workspace()
+    settings = attack.settings([Validation(problem=other, answers=other.labels)], work)
+    scores: Scores = attack.scores(problem, settings, work, torch_rng(0, "attack"))
+    return scores
+
+
+@cache
+def usual(attack: Any) -> Scores:
+    """Return the answers to the same planted problem, computed once for all tests of an attack."""
+    return answers(attack, planted(0))
+
+
 class AttackContract(ComponentContract):
     """An attack scores every user for every asked update, from what it is given alone.
 
@@ -49,13 +65,6 @@ class AttackContract(ComponentContract):
 
     learns: bool = True
 
-    def answers(self, problem: Problem, seed: int = 0) -> Scores:
-        """Return the attack's scores with settings chosen on other people's updates."""
-        other, work = planted(1), Workspace()
-        settings = self.component.settings([Validation(problem=other, answers=other.labels)], work)
-        scores: Scores = self.component.scores(problem, settings, work, torch_rng(seed, "attack"))
-        return scores
-
     def test_it_says_what_it_is(self) -> None:
         """The shuffled-label check and the choice of the attacker read these."""
         assert isinstance(self.component.symmetric, bool) and isinstance(self.component.selectable, bool)
@@ -63,31 +72,31 @@ class AttackContract(ComponentContract):
     def test_it_scores_every_user_for_every_update(self) -> None:
         """Scores are finite numbers (q, m)."""
         problem = planted(0)
-        scores = self.answers(problem)
+        scores = usual(self.component)
         assert scores.shape == (len(problem.ask), problem.options)
         assert np.isfinite(scores).all()
 
     def test_equal_input_gives_equal_scores(self) -> None:
         """All that is random comes from the generator that it is given."""
-        assert np.array_equal(self.answers(planted(0)), self.answers(planted(0)))
+        assert np.array_equal(usual(self.component), answers(self.component, planted(0)))
 
     def test_it_changes_nothing_that_it_is_given(self) -> None:
         """Other attacks read the same arrays."""
         problem, same = planted(0), planted(0)
-        self.answers(problem)
+        answers(self.component, problem)
         assert np.array_equal(problem.updates.values, same.updates.values)  # type: ignore[attr-defined]
         assert np.array_equal(problem.labels, same.labels) and np.array_equal(problem.ask, same.ask)
 
     def test_it_finds_planted_users(self) -> None:
         """An easy problem is solved; a baseline need not."""
         if self.learns:
-            assert mean_ap(self.answers(planted(0)), planted(0).labels) > 0.6
+            assert mean_ap(usual(self.component), planted(0).labels) > 0.6
 
     def test_labels_of_others_teach_nothing(self) -> None:
         """Where the known labels are those of other users, nobody is found: no answer comes from elsewhere."""
         problem = planted(0)
         wrong = replace(problem, labels=(problem.labels + USERS // 2) % USERS)
-        assert mean_ap(self.answers(wrong), problem.labels) < 0.35
+        assert mean_ap(answers(self.component, wrong), problem.labels) < 0.35
 
     def test_exchanged_labels_exchange_the_columns_of_a_symmetric_attack(self) -> None:
         """The shuffled-label check computes no new scores for such an attack."""
@@ -95,15 +104,15 @@ class AttackContract(ComponentContract):
             return
         problem, order = planted(0), np.roll(np.arange(USERS), 3)
         moved = np.empty((len(problem.ask), USERS))
-        moved[:, order] = self.answers(problem)
-        exchanged = self.answers(replace(problem, labels=order[problem.labels]))
+        moved[:, order] = usual(self.component)
+        exchanged = answers(self.component, replace(problem, labels=order[problem.labels]))
         np.testing.assert_allclose(exchanged, moved, rtol=1e-4, atol=1e-5)
 
     def test_a_user_without_a_known_update_is_an_option_too(self) -> None:
         """The server may have recorded no update of a prior device."""
         problem = planted(0)
         kept = problem.labels != 0
-        scores = self.answers(replace(problem, fit=problem.fit[kept], labels=problem.labels[kept]))
+        scores = answers(self.component, replace(problem, fit=problem.fit[kept], labels=problem.labels[kept]))
         assert scores.shape == (len(problem.ask), problem.options) and np.isfinite(scores).all()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedprint.data.examples import equal, num_examples, take
+from fedprint.data.examples import CLUSTER, equal, num_examples, take
 from fedprint.rng import torch_rng
 from fedprint.testing.component import ComponentContract
 from fedprint.types import DataDefence, Examples, Params, UpdateDefence
@@ -19,13 +19,14 @@ def update() -> dict[str, Tensor]:
 
 
 def examples(n: int, seed: int) -> dict[str, Tensor]:
-    """Return n images with labels, as a device has them."""
+    """Return n images with labels; ``cluster``, their mode, is what the public background has beside these."""
     rng = torch_rng(seed, "examples")
     return {
         "x": torch.randint(256, (n, 1, 10, 10), generator=rng, dtype=torch.uint8),
         "y": torch.randint(3, (n,), generator=rng),
         "t": torch.arange(n),
         "album": torch.arange(n),
+        CLUSTER: torch.arange(n) % 3,
     }
 
 
@@ -88,14 +89,15 @@ class DefenceContract(ComponentContract):
             assert not (equal(self.on_device(update()), update()) and equal(server, update()))
 
     def test_a_device_always_has_examples(self) -> None:
-        """Also one with a single example; columns that were there stay, and all have the same length."""
+        """Also one with a single example; inputs and targets are there, and all columns have the same length."""
         if not isinstance(self.component, DataDefence):
             return
         for n in (1, 12):
             own, background = examples(n, 1), examples(60, 2)
             used = self.on_data(own, background)
             assert num_examples(used) >= 1
-            assert set(used) >= set(own)
+            assert set(used) >= {"x", "y"}
+            assert {name: used[name].dtype for name in "xy"} == {name: own[name].dtype for name in "xy"}
             assert equal(own, examples(n, 1)) and equal(background, examples(60, 2)), "it changed what it was given"
 
     def test_data_depend_on_the_generator_alone(self) -> None:
