@@ -85,15 +85,17 @@ FILES: Mapping[str, Mapping[str, Any]] = {
         )
     },
 }  # fmt: skip
-globals().update(
-    of_each(
-        KindContract,
-        {
-            kind_of(values).name: {"kind": kind_of(values), "values": values, "root": CHECKOUT}
-            for values in FILES.values()
-        },
-    )
-)
+OF_FILES = ("inversion", "clients", "suite")
+"""Kinds whose files are about data sets in files: without these their jobs are unknown."""
+
+
+def kind_case(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    kind = kind_of(values)
+    marks = [pytest.mark.usefixtures("data_dir")] if kind.name in OF_FILES else []
+    return {"kind": kind, "values": values, "root": CHECKOUT, "pytestmark": marks}
+
+
+globals().update(of_each(KindContract, {kind_of(values).name: kind_case(values) for values in FILES.values()}))
 
 
 def test_every_kind_but_audits_is_here() -> None:

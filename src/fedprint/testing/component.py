@@ -22,7 +22,7 @@ class ComponentContract:
     def test_it_is_a_component_with_a_literal_name(self) -> None:
         """An experiment names it; the entry point's class has a default name."""
         assert isinstance(self.component, Component)
-        assert self.component.name in names_of(type(self.component))
+        assert self.component.model_dump()["name"] in names_of(type(self.component))
 
     def test_its_json_is_itself(self) -> None:
         """Stages in other processes get it as JSON."""
