@@ -88,7 +88,7 @@ def attacked(scene: Scene, names: Sequence[str], seed: int, progress: Progress =
         scores = answer(attack, scene.problem, tuned[attack.name], real, rng).scores
         answers.append(Answer(scores=scores, keys={"attack": attack.name, "linkage": "update"}))
     selected = _selected(attacks, tuned)
-    answers += _linked(scene, answers, tuned, selected, work, seed, progress)
+    answers += _linked(scene, tuple(answers), tuned, selected, work, seed, progress)
     answers += _amounts(scene, ATTACKS[selected], tuned[selected], seed, progress)
     answers += _layers(scene, work, seed, progress)
     return Attacked(
