@@ -164,8 +164,10 @@ def _linked(
     """
     if not scene.linkable:
         return
-    parts: dict[int | None, Sequence[Ints]] = {k: linked_parts(scene.senders, scene.rounds, k) for k in LINKED if k > 1}
-    parts = {k: of_k for k, of_k in parts.items() if len(of_k)} | {None: sender_groups(scene.senders)}
+    rounds = scene.rounds.tolist()
+    several = {k: list(linked_parts(scene.senders, rounds, k)) for k in LINKED if k > 1}
+    parts: dict[int | None, list[Ints]] = {k: of_k for k, of_k in several.items() if of_k}
+    parts[None] = sender_groups(scene.senders)
     of_means = None
     if selected == "ridge" and scene.folds:
         progress("linked updates")

@@ -96,6 +96,7 @@ def judge(
         "prior": "recorded",
         "world": "closed",
         "view": "local",
+        "analysis": None,
         "seed": seed,
     }
     rows, kept = list[Measurement](), dict[str, tuple[Scores, Ints, Ints]]()

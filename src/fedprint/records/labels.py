@@ -46,7 +46,7 @@ def label_shares(problem: Problem, senders: Sequence[str], classes: Sequence[str
     table = RowsOf(updates=problem.updates, rows=problem.ask[rows])
     values = np.concatenate([np.asarray(block, np.float64) for block in table.blocks([last])], axis=1)
     means = pd.DataFrame(values).groupby(np.asarray(senders)[rows]).mean().loc[names].to_numpy()
-    means -= means.mean(1, keepdims=True)
+    means = means - means.mean(1, keepdims=True)
     found = labels_from("bias", {"head.bias": torch.from_numpy(-means)}, COUNTED).numpy()
     shares = np.stack([np.bincount(one, minlength=sizes[last]) for one in found]) / COUNTED
     return LabelShares(layer=last, senders=tuple(names), shares=shares)
