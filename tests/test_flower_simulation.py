@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,25 +12,18 @@ from typing import Any
 import numpy as np
 import peers
 import pytest
-import torch
+import recordings
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.beside_peers import PEERS
-from fedprint.attacks.features import Updates
-from fedprint.attacks.problem import Problem
-from fedprint.attacks.reidentification.presets import Knn
-from fedprint.attacks.reidentification.workspace import Workspace
-from fedprint.evaluation.measure import measure_reidentification
 from fedprint.federation.backends import make_backend
 from fedprint.federation.rounds import FederationPlan, federate, pseudonym
 from fedprint.models.base import FedModule
 from fedprint.store.layout import StoreLayout
 from fedprint.store.reader import UpdateStore
-from fedprint.store.recorded.recording import open_recording
-from fedprint.store.recorded.truth import read_recorded_truth
 from fedprint.store.writer import StoreWriter
 from fedprint.types import Device, Examples, LocalTraining, Measurement
 
@@ -66,38 +58,6 @@ def test_the_constraints_of_flower_fit_the_package_and_the_benchmark() -> None:
         assert pinned[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """Updates of known users (``fit`` rows with ``labels``) and of others, whose users only the judge is told."""
-
-    updates: Updates
-    fit: np.ndarray
-    labels: np.ndarray
-    ask: np.ndarray
-    answers: np.ndarray
-
-
-def ap(asked: Asked) -> Measurement:
-    """Return the AP of one update by nearest neighbours."""
-    options = int(asked.labels.max()) + 1
-    problem = Problem(updates=asked.updates, fit=asked.fit, labels=asked.labels, ask=asked.ask, options=options)
-    scores = Knn().scores(problem, {}, Workspace(), torch.Generator().manual_seed(0))
-    scores += 1e-6 * np.random.default_rng(0).random(scores.shape)  # ties
-    measured = measure_reidentification(scores, asked.answers, asked.answers, seed=0)
-    return next(one for one in measured if one.metric == "ap")
-
-
-def recorded(folder: Path, scratch: Path) -> Asked:
-    recording = open_recording(folder, scratch)
-    index, truth = recording.index, read_recorded_truth(folder, recording.manifest)
-    users = sorted(index["user"].dropna().unique())
-    number, owner = {user: i for i, user in enumerate(users)}, dict(zip(truth["device"], truth["user"], strict=True))
-    fit, ask = np.flatnonzero(index["user"].notna()), np.flatnonzero(index["user"].isna())
-    labels = np.array([number[user] for user in index["user"].iloc[fit]])
-    answers = np.array([number[owner[device]] for device in index["device"].iloc[ask]])
-    return Asked(updates=recording, fit=fit, labels=labels, ask=ask, answers=answers)
-
-
 def digits() -> ModuleType:
     spec = importlib.util.spec_from_file_location("flower_digits", EXAMPLE / "digits.py")
     assert spec is not None and spec.loader is not None
@@ -125,7 +85,7 @@ class Native(FedModule):
         return (self.scores(batch["x"]).argmax(1) == batch["y"]).float()
 
 
-def natively(folder: Path, example: Any, data_dir: Path) -> Asked:
+def natively(folder: Path, example: Any, data_dir: Path) -> recordings.Asked:
     """Run the example's federation by fedprint's engine."""
     everyone, model = example.load_people(data_dir), Native(example.network())
     devices = [
@@ -158,12 +118,12 @@ def natively(folder: Path, example: Any, data_dir: Path) -> Asked:
     owner = {pseudonym(plan.seed, device.device_id): device.user_id for device in devices}
     fit, ask = (np.flatnonzero(store.index["role"] == role) for role in ("prior", "anonymous"))
     senders = store.index["pseudonym"].map(owner).to_numpy(dtype=np.int64)
-    return Asked(updates=store, fit=fit, labels=senders[fit], ask=ask, answers=senders[ask])
+    return recordings.Asked(updates=store, fit=fit, labels=senders[fit], ask=ask, answers=senders[ask])
 
 
 def simulated(python: Path, out: Path, data_dir: Path, *more: str) -> Measurement:
     peers.run_in(python, str(EXAMPLE / "simulate.py"), "--out", str(out), "--data-dir", str(data_dir), *more)
-    return ap(recorded(out, out.with_suffix(".scratch")))
+    return recordings.ap(recordings.recorded(out, out.with_suffix(".scratch")))
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +136,7 @@ def test_a_federation_recorded_through_flower_has_the_ap_of_the_same_one_run_nat
     undefended: Measurement, data_dir: Path, tmp_path: Path
 ) -> None:
     example = digits()
-    native = ap(natively(tmp_path / "store", example, data_dir))
+    native = recordings.ap(natively(tmp_path / "store", example, data_dir))
     assert undefended.n_questions == native.n_questions == example.USERS * example.ROUNDS
     assert undefended.n_users == native.n_users == example.USERS
     assert native.lo <= undefended.value <= native.hi, (undefended, native)
