@@ -20,6 +20,7 @@ pytest.importorskip("flwr", reason="flwr is not in this environment; test_flower
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.common import Code, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
+from flwr.compat.common.recorddict_compat import fitres_to_recorddict, recorddict_to_fitres
 from flwr.server.strategy import FedAvg as ClassicFedAvg
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore.task_identity import TaskIdentity
@@ -171,6 +172,16 @@ def test_a_classic_strategy_is_recorded(tmp_path: Path, layers: tuple[str, ...] 
         assert all((array == STEP * (int(line["device"]) + 1)).all() for array in update.values())
 
 
+def test_a_classic_client_tells_its_sender_in_its_metrics() -> None:
+    def client(message: Message, of: Context) -> Message:
+        result = FitRes(Status(Code.OK, ""), ndarrays_to_parameters([*WEIGHTS.values()]), 10, {"loss": 0.5})
+        return Message(content=fitres_to_recorddict(result, keep_input=True), reply_to=message)
+
+    reply = through([telling(lambda of: ("ann", True))], client)(order(0), context())
+    metrics = recorddict_to_fitres(reply.content, keep_input=True).metrics
+    assert metrics == {"loss": 0.5, "fedprint.sender.user": "ann", "fedprint.sender.known": True}
+
+
 def test_what_cannot_be_recorded_is_named(tmp_path: Path) -> None:
     with pytest.raises(FedprintError, match="str is no strategy of Flower"):
         recording("FedAvg", Recorder(tmp_path / "a"))
@@ -187,6 +198,9 @@ def test_what_cannot_be_recorded_is_named(tmp_path: Path) -> None:
     TaskIdentity.node_id = message.metadata.dst_node_id
     with pytest.raises(FedprintError, match="returned none of the arrays"):
         strategy.aggregate_train(1, [other(message, context(message.metadata.dst_node_id))])
+    with pytest.raises(FedprintError, match="client 9 answers in round 1"):
+        TaskIdentity.node_id = 9
+        strategy.aggregate_train(1, [trained(order(9), context(9))])
 
 
 def test_a_client_sends_global_plus_the_defended_update() -> None:

@@ -74,7 +74,8 @@ def telling(sender: Callable[[Context], tuple[str, bool]]) -> Mod:
             user, known = sender(context)
             named = {"user": str(user), "known": bool(known)}
             if _FITRES_METRICS in reply.content:
-                reply.content[_FITRES_METRICS] |= {f"{SENDER}.{name}": value for name, value in named.items()}
+                for name, value in named.items():
+                    reply.content[_FITRES_METRICS][f"{SENDER}.{name}"] = value
             else:
                 reply.content[SENDER] = ConfigRecord(named)
         return reply
@@ -126,6 +127,8 @@ class _Round:
 
     def add(self, server_round: int, client: str, weights: Update, examples: int, named: Mapping[str, Any]) -> None:
         """Record local minus global; ``named`` is what :func:`telling` told, empty where there is none."""
+        if client not in self.sent:
+            raise FedprintError(f"client {client} answers in round {server_round}, but was sent no weights in it")
         update, others = _difference(weights, self.sent[client], f"client {client}")
         if others:
             warnings.warn(f"not recorded, because clients were not sent them: {', '.join(others)}", stacklevel=2)
@@ -229,11 +232,13 @@ def _at_least_float32(array: NDArray[Any]) -> np.dtype[Any]:
 
 
 def _examples(content: RecordDict, key: str) -> int:
-    return next((int(metrics[key]) for metrics in content.metric_records.values() if key in metrics), 0)
+    """Return the number of examples that a reply names, 0 where it names none."""
+    named = [metrics[key] for metrics in content.metric_records.values() if key in metrics]
+    return int(named[0]) if named and isinstance(named[0], int | float) else 0
 
 
 def _trains(message: Message) -> bool:
-    return message.metadata.message_type.partition(".")[0] == "train"
+    return str(message.metadata.message_type).partition(".")[0] == "train"
 
 
 def _secret_seed(context: Context) -> int:
