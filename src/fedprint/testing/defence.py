@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -78,11 +80,12 @@ class DefenceContract(ComponentContract):
 
     def test_a_neutral_update_defence_changes_nothing(self) -> None:
         """And any other changes something, on the device or on the server."""
+        component: Any = self.component
         if not isinstance(self.component, UpdateDefence):
             return
-        neutral = type(self.component).neutral
+        neutral = type(component).neutral
         if neutral:
-            off = self.component.model_copy(update=dict(neutral))
+            off = component.model_copy(update=dict(neutral))
             assert equal(off.on_device(update(), torch_rng(0, "device")), update())
         server = self.settled().on_server(update(), 10, torch_rng(0, "server"))
         if self.settled().protects:
