@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow check bench setup experiment report results clean docs-screenshots
+.PHONY: help run test test-slow check bench setup flower experiment report results clean docs-screenshots
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Stages are started as `python`: they must find the environment's one, activated or not.
@@ -31,6 +31,8 @@ bench: setup  ## Measure what the code costs and write benchmarks/RESULTS.md: ma
 	@python -m benchmarks $(ARGS)
 
 setup: .venv/.ok  ## Create the virtual environment .venv and the MLflow database
+
+flower: .venv-flower/.ok  ## Create .venv-flower, with Flower and fedprint (docs/flower.md); Flower needs older packages than .venv
 
 experiment: setup  ## Run one experiment: make experiment NAME=mnist-writers [ARGS="--fast --set a.b=c"]
 	@test -n "$(NAME)" || { echo "NAME is missing: make experiment NAME=one of $(patsubst configs/experiments/%.yaml,%,$(wildcard configs/experiments/*.yaml))" >&2; exit 2; }
@@ -66,3 +68,9 @@ clean: setup  ## Remove update stores and caches that no report needs
 	@.venv/bin/python -m fedprint.lab.tracking.database .
 	@touch $@
 	@echo "Set-up is complete"
+
+.venv-flower/.ok: pyproject.toml examples/flower/constraints.txt
+	@test -x .venv-flower/bin/python || "$(PYTHON)" -m venv .venv-flower
+	@echo "Installing Flower and the packages that fit it into .venv-flower (some minutes the first time)"
+	@.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c examples/flower/constraints.txt -e ".[flower]"
+	@touch $@

@@ -74,20 +74,24 @@ def cosine(a: Weights, b: Weights) -> float:
     return float(nn.functional.cosine_similarity(x, y, dim=0))
 
 
+def albums() -> tuple[dict[str, Examples], dict[str, Examples], Examples, nn.Module]:
+    """Return the devices with private photos, the adversary's devices, test photos, and the untrained model."""
+    dataset = Albums(users=12, images=60, bias=1.0, background_users=0).load(None, seed=0)
+    split = split_users(dataset.users, seed=0)
+    private = {f"user-{user.user_id}-anonymous": photos(user) for user in split.private}
+    prior = {f"user-{user.user_id}-prior": photos(user) for user in split.prior}
+    test = {c: torch.cat([photos(user)[c] for user in split.test]) for c in ("x", "y")}
+    cnn = SmallCnn(channels=(8, 16), hidden=32, centred=True)
+    model = build_network(cnn, (3, 32, 32), len(dataset.class_names), True)
+    initialise(model, torch_rng(0, "model"), model.initial_gain)
+    return private, prior, test, model
+
+
 def main() -> None:
     """Train, then compare every anonymous update with what the adversary's devices sent in the same round."""
     torch.set_num_threads(1)
-    albums = Albums(users=12, images=60, bias=1.0, background_users=0).load(None, seed=0)
-    split = split_users(albums.users, seed=0)
-    private = {f"user-{user.user_id}-anonymous": photos(user) for user in split.private}
-    prior = {f"user-{user.user_id}-prior": photos(user) for user in split.prior}
-
-    model = build_network(
-        SmallCnn(channels=(8, 16), hidden=32, centred=True), (3, 32, 32), len(albums.class_names), True
-    )
-    initialise(model, torch_rng(0, "model"), model.initial_gain)
+    private, prior, test, model = albums()
     training = LocalTraining(epochs=1, batch_size=8, lr=0.3)
-    test = {c: torch.cat([photos(user)[c] for user in split.test]) for c in ("x", "y")}
 
     rounds, recognised = 5, 0
     for t, (sent, weights) in enumerate(fedavg(model, {**private, **prior}, rounds, 24, training, seed=0)):

@@ -63,8 +63,8 @@ def test_the_version_is_the_package_s(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 COMMANDS = (
-    "run", "tune", "config", "summary", "compare", "attack", "reconstruct", "budget", "audit", "pull", "clean",
-    "data list", "data describe", "data validate", "data fetch", "data add",
+    "run", "tune", "config", "summary", "compare", "attack", "reconstruct", "budget", "audit", "audit-dp",
+    "pull", "clean", "data list", "data describe", "data validate", "data fetch", "data add",
 )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def test_options_mean_the_same_wherever_they_are() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     found = {
         name: {option: (param.help, param.default) for param in commands[name].params for option in param.opts}
-        for name in ("run", "tune", "config", "audit")
+        for name in ("run", "tune", "config", "audit-dp")
     }
     shared = {"--fast", "--set", "--name", "--dry-run", "--jobs", "--keep-updates", "--renew", "--data-dir"}
     assert shared <= found["run"].keys() & found["tune"].keys()

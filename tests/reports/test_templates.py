@@ -10,7 +10,7 @@ import pytest
 from fedprint.reports.pages import html as page
 
 TEMPLATES = Path(page.__file__).with_name("templates")
-WHOLE = ("experiment", "plane", "study", "suite", "compare", "inversion", "clients", "audit")
+WHOLE = ("experiment", "plane", "study", "suite", "compare", "inversion", "clients", "audit", "records")
 
 
 @pytest.mark.parametrize("name", WHOLE)

@@ -1,155 +1,95 @@
-"""``fedprint audit``: whether an accounted epsilon holds."""
+"""``fedprint audit``: how recognisable the senders of recorded updates are, of any federation."""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Mapping
-from contextlib import redirect_stdout, suppress
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated, Optional
 
 import typer
 
-from fedprint.cli.options import (
-    Assignments,
-    Clients,
-    Cohort,
-    DataDir,
-    DryRun,
-    Fast,
-    Jobs,
-    Json,
-    Name,
-    Renew,
-    Rounds,
-    Sampling,
-    use_data,
-)
+from fedprint.cli.options import Json
 from fedprint.errors import FedprintError
 
-if TYPE_CHECKING:
-    from fedprint.audit.run import Audit
-    from fedprint.kinds.audit.mechanism import Options
-    from fedprint.kinds.base import Request
-
 EPILOG = (
-    "Examples: fedprint audit --clients 1000 --cohort 220 --rounds 54 --sigma 1.252 --delta 1e-5 | "
-    "fedprint audit client-dp-100 --canaries 200 --json | fedprint audit client-dp-100-strict --runs 5"
+    "Examples: fedprint audit my-updates | fedprint audit my-updates --json --fail-above ap_over_chance=5 | "
+    "fedprint audit my-updates --attacks ridge,count --out report"
 )
+EXCEEDED = 3
+"""The exit status where a number is above its limit."""
 
 
 def audit(
-    experiment: Annotated[
-        Optional[str],
-        typer.Argument(
-            help="Experiment with dp-fedavg, trained once more with canaries among its devices; or an audit's file."
-        ),
-    ] = None,
-    clients: Clients = None,
-    cohort: Cohort = None,
-    rounds: Rounds = None,
-    sigma: Annotated[Optional[float], typer.Option("--sigma", help="Noise on the sum over the clipping norm.")] = None,
-    delta: Annotated[
-        Optional[float], typer.Option("--delta", help="Delta of both epsilons (default: the experiment's budget).")
-    ] = None,
-    sampling: Sampling = None,
-    canaries: Annotated[
-        Optional[int],
-        typer.Option("--canaries", min=10, help="How many; more give a tighter bound and take longer (default: 1000)."),
-    ] = None,
-    confidence: Annotated[
-        Optional[float],
-        typer.Option("--confidence", help="Probability that the bound is not above the truth (default: .95)."),
-    ] = None,
-    seed: Annotated[
-        Optional[int], typer.Option("--seed", help="Seed of coins, canaries and training (default: 0).")
-    ] = None,
-    runs: Annotated[
-        Optional[int],
-        typer.Option("--runs", min=1, help="Independent runs at consecutive seeds, which bound best together."),
+    folder: Annotated[
+        Path, typer.Argument(help="Folder with manifest.yaml, updates and index (docs/recorded-updates.md).")
+    ],
+    out: Annotated[
+        Optional[Path], typer.Option("--out", help="Folder of the report (default: <folder>-audit beside it).")
     ] = None,
     as_json: Json = False,
-    fast: Fast = False,
-    assign: Assignments = None,
-    name: Name = None,
-    dry_run: DryRun = False,
-    jobs: Jobs = None,
-    renew: Renew = False,
-    data_dir: DataDir = None,
+    fail_above: Annotated[
+        Optional[list[str]],
+        typer.Option("--fail-above", help="NUMBER=LIMIT of audit.json: exit with 3 where it is above (repeatable)."),
+    ] = None,
+    attacks: Annotated[
+        Optional[str], typer.Option("--attacks", help="Names, by commas (default: all that can be run).")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of ties, draws and intervals.")] = 0,
+    title: Annotated[
+        Optional[str], typer.Option("--title", help="Title of the report (default: the manifest's).")
+    ] = None,
+    show_users: Annotated[bool, typer.Option("--show-users", help="Show the names of users in the report.")] = False,
+    scratch: Annotated[
+        Optional[Path], typer.Option("--scratch", help="Folder for copies of updates (default: beside the report).")
+    ] = None,
 ) -> None:
-    """Bound epsilon from below: canary clients join by the toss of a coin, and the released models show which did.
+    """Attack recorded updates, judge what was found, and write a verdict: OUT/index.html and OUT/audit.json.
 
-    It runs the code of real federations. The exit code is 1 when the bound exceeds the accounted epsilon.
+    It needs no project folder. Exit codes: 0; 2 for input that can be mended; 3 where a number is above its limit.
     """
-    from rich.console import Console
+    report = _free(out or folder.resolve().with_name(f"{folder.resolve().name}-audit"), folder)
+    with redirect_stdout(sys.stderr):  # progress must not mix with the output of --json
+        from fedprint.records import run as records
+        from fedprint.reports.pages.records import terminal_table, write_records
 
-    from fedprint.audit.run import bound_of_runs
-    from fedprint.kinds.audit import results
-    from fedprint.kinds.audit.mechanism import Options, check_named
-    from fedprint.reports.pages.budget import sampling_named
-
-    use_data(data_dir)
-    options = Options(
-        clients=clients, cohort=cohort, rounds=rounds, sigma=sigma, delta=delta,
-        sampling=None if sampling is None else sampling_named(sampling),
-    )  # fmt: skip
-    if experiment is None:
-        if fast or assign or name or dry_run or renew:
-            raise FedprintError(
-                "audit: --fast, --set, --name, --dry-run, --renew need an experiment; name one, or leave them out"
-            )
-        given = {"canaries": canaries, "confidence": confidence}
-        audits = [_of_mechanism(options, {**given, "seed": one}) for one in _seeds(seed, runs) or (0,)]
-    else:
-        from fedprint.kinds.audit.config import audit_of
-        from fedprint.lab.project import find_root
-
-        check_named(experiment, options)
-        asked = {"canaries": canaries, "confidence": confidence, "delta": delta, "seeds": _seeds(seed, runs)}
-        request = audit_of(find_root(), experiment, asked, fast=fast, assignments=assign or (), name=name)
-        if dry_run:
-            from fedprint.cli.run import show_costs
-
-            show_costs(request, jobs)
-            return
-        audits = _of_experiment(request, jobs=jobs, renew=renew)
+        limits = [_limit(text, records.LIMITED) for text in fail_above or ()]
+        names = records.DEFAULT if attacks is None else tuple(filter(None, attacks.split(",")))
+        kept = scratch or report.with_name(f".{report.name}-scratch")
+        result = records.run(folder, scratch=kept, attacks=names, seed=seed, title=title)
+        write_records(result, report, show_users=show_users)
+    summary = result.summary()
     if as_json:
-        print(results.as_json(audits))
+        print((report / "audit.json").read_text(encoding="utf-8"), end="")
     else:
-        for one in audits:
-            Console().print(results.table(one, f"audit of {experiment or 'the aggregation alone'}"))
-        if (together := bound_of_runs(audits)) is not None:
-            Console().print(
-                f"All {len(audits)} runs together: epsilon is at least {together:.3f} if only the noise may be less "
-                f"(confidence {100 * audits[0].confidence:g} %); {audits[0].accounted.value:.3f} is accounted for."
-            )
-    if not all(one.holds for one in audits):
-        raise typer.Exit(1)
+        from rich.console import Console
+
+        Console().print(terminal_table(result))
+        print(f"Report: {report / 'index.html'}")
+    above = [(key, records.gate_value(summary, key), limit) for key, limit in limits]
+    if exceeded := [f"{key} is {value:.4g}, above {limit:g}" for key, value, limit in above if value > limit]:
+        print(f"fail-above: {'; '.join(exceeded)}", file=sys.stderr)
+        raise typer.Exit(EXCEEDED)
 
 
-def _seeds(first: int | None, runs: int | None) -> tuple[int, ...] | None:
-    """Return the seeds asked for, None where nothing was."""
-    return None if first is None and runs is None else tuple(range(first or 0, (first or 0) + (runs or 1)))
+def _limit(text: str, known: Sequence[str]) -> tuple[str, float]:
+    key, _, value = text.partition("=")
+    try:
+        limit = float(value)
+    except ValueError:
+        limit = math.nan
+    if key not in known or not math.isfinite(limit):
+        raise FedprintError(f"--fail-above {text}: give NUMBER=LIMIT, as ap_over_chance=5; numbers: {', '.join(known)}")
+    return key, limit
 
 
-def _of_mechanism(options: Options, given: Mapping[str, Any]) -> Audit:
-    from fedprint.audit.run import Setting
-    from fedprint.kinds.audit.mechanism import audit_mechanism, mechanism_of
-
-    mechanism, delta = mechanism_of(options)
-    setting = Setting(delta=delta, **{key: value for key, value in given.items() if value is not None})
-    return audit_mechanism(mechanism, setting)
-
-
-def _of_experiment(request: Request, *, jobs: int | None, renew: bool) -> list[Audit]:
-    """Run the audit as any experiment is run, and return the audits of its report, one for each seed."""
-    from fedprint.data.formats.files import read_json
-    from fedprint.kinds import driver
-    from fedprint.kinds.audit.results import audit_from
-    from fedprint.kinds.versioned import named_by_data
-
-    request = named_by_data(request)
-    # Progress must not mix with the output of --json. An audit that does not hold is reported with all the others.
-    with redirect_stdout(sys.stderr), suppress(driver.SomeFailed):
-        driver.run(request, jobs=jobs, renew=renew)
-    reported = read_json(request.root / "reports" / request.name / "summary.json")["audits"]
-    return [audit_from({key: each[key] for key in each if key not in ("holds", "verdict")}) for each in reported]
+def _free(out: Path, folder: Path) -> Path:
+    """Return ``out``, which the report will replace; FedprintError where something else is there."""
+    out = out.resolve()
+    if out == folder.resolve() or out in folder.resolve().parents:
+        raise FedprintError(f"--out {out} holds the recorded updates, and a report replaces its folder: choose another")
+    if out.exists() and not (out.is_dir() and (not any(out.iterdir()) or (out / "audit.json").is_file())):
+        raise FedprintError(f"--out {out} is there and is no audit's report: choose another, or remove it")
+    return out

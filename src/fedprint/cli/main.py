@@ -14,12 +14,14 @@ import typer
 from fedprint.cli import (
     attack,
     audit,
+    audit_dp,
     budget,
     clean,
     compare,
     config,
     data,
     open,
+    init,
     pull,
     reconstruct,
     run,
@@ -51,6 +53,7 @@ def fedprint(
     """How recognisable is a user from the model updates that federated learning calls anonymous?"""
 
 
+app.command(epilog=init.EPILOG)(init.init)
 app.command(epilog=run.EPILOG)(run.run)
 app.command(epilog=tune.EPILOG)(tune.tune)
 app.command("config", epilog=config.EPILOG)(config.print_config)
@@ -61,6 +64,7 @@ app.command(epilog=attack.EPILOG)(attack.attack)
 app.command(epilog=reconstruct.EPILOG)(reconstruct.reconstruct)
 app.command(epilog=budget.EPILOG)(budget.budget)
 app.command(epilog=audit.EPILOG)(audit.audit)
+app.command(epilog=audit_dp.EPILOG)(audit_dp.audit_dp)
 app.add_typer(data.app, name="data")
 app.command(epilog=pull.EPILOG)(pull.pull)
 app.command(epilog=clean.EPILOG)(clean.clean)
@@ -75,6 +79,9 @@ def main() -> None:
     """Entry point: errors that the user can mend are one line and exit code 2."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     signal.signal(signal.SIGTERM, _interrupt)
+    if sys.argv[1:2] == [audit.audit.__name__] and audit_dp.was_meant(sys.argv[2:]):
+        print("hint: this is now `fedprint audit-dp`; `fedprint audit` audits recorded updates", file=sys.stderr)
+        sys.argv[1] = "audit-dp"
     try:
         app()
     except FedprintError as error:

@@ -1,12 +1,12 @@
 """The defences, attacks and analyses of a federation by name.
 
 Its models are in models/components.py, its data in data/sources/registry.py. Inversions and client sweeps list their
-components in their own config.py.
+components in their own config.py. Other packages add components by entry point (docs/plug-ins.md).
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -37,6 +37,7 @@ from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import DpFedAvg, DpLocal, Laplace, Noise, Quantise, Sign, TopK
 from fedprint.defences.secret_head import SecretHead
 from fedprint.defences.secure_aggregation import SecureAggregation
+from fedprint.plugins import with_plugins
 
 Defence = Annotated[
     BkgRepl
@@ -92,3 +93,8 @@ Analysis = Annotated[
     | CrossModal,
     Field(discriminator="name"),
 ]
+
+if not TYPE_CHECKING:
+    Defence = with_plugins(Defence, "fedprint.defences")
+    Attack = with_plugins(Attack, "fedprint.attacks")
+    Analysis = with_plugins(Analysis, "fedprint.analyses")

@@ -13,6 +13,7 @@ from fedprint.kinds.inversion.kind import InversionKind
 from fedprint.kinds.plane.kind import PlaneKind
 from fedprint.kinds.study.kind import StudyKind
 from fedprint.kinds.suite.kind import SuiteKind
+from fedprint.plugins import plugged
 
 KINDS: tuple[Kind[Any], ...] = (
     FederationKind(),
@@ -22,6 +23,7 @@ KINDS: tuple[Kind[Any], ...] = (
     SuiteKind(lambda values: kind_of(values)),
     InversionKind(),
     ClientsKind(),
+    *(kind() for kind in plugged("fedprint.kinds")),
 )
 
 

@@ -47,6 +47,7 @@ from fedprint.lab.versions.dvc_yaml import (
     published_yaml,
 )
 from fedprint.lab.workers.pool import ServerPool
+from fedprint.plugins import plug_in_digests
 from fedprint.rng import seed_for
 from fedprint.types import FedprintError
 
@@ -109,6 +110,7 @@ def fingerprint(kind: Kind[Any], jobs: Sequence[Job], config: Resolved) -> str:
         for job in jobs
     ]  # fmt: skip
     beside = [source_digest(kind.code)] if kind.code else []
+    beside += [digest for job in jobs for digest in plug_in_digests(job.config)]
     return digest_of([config.digest(), work, *beside])
 
 

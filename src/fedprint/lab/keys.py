@@ -15,6 +15,7 @@ from pathlib import Path
 import fedprint
 from fedprint.lab.graph import Job, Stage
 from fedprint.lab.machine import machine
+from fedprint.plugins import plug_in_digests
 
 PACKAGE = Path(fedprint.__file__).parent
 
@@ -23,8 +24,10 @@ def stage_key(job: Job, stage: Stage, before: Mapping[str, str], device: str) ->
     """Return 16 hex digits for a stage of a job on a ``device`` (cpu, cuda).
 
     ``before`` maps each output that it opens to the key of the stage that made it or, where that one is ``settled``,
-    to the digest of what it wrote. The result of a settled stage belongs to its machine, and not to a prior and seed.
+    to the digest of what it wrote. All code of plug-ins in the sections that it reads is in the key. The result of a
+    settled stage belongs to its machine, and not to a prior and seed.
     """
+    plug_ins = plug_in_digests(_parts(job, stage), stage.run)
     scope = [machine()] if stage.settled else [job.prior, job.seed]
     return digest_of(
         {
@@ -35,6 +38,7 @@ def stage_key(job: Job, stage: Stage, before: Mapping[str, str], device: str) ->
             "files": job.files if stage.files else None,
             "code": source_digest(stage.code),
             "before": dict(before),
+            **({"plug-ins": plug_ins} if plug_ins else {}),
         }
     )
 
@@ -43,6 +47,12 @@ def _settings(job: Job, stage: Stage) -> str:
     if stage.settings is None:
         return digest_of(job.config.model_dump(mode="json"))
     return job.config.section_digest(*stage.settings)
+
+
+def _parts(job: Job, stage: Stage) -> object:
+    if stage.settings is None:
+        return job.config
+    return [getattr(job.config, setting.partition(".")[0], None) for setting in stage.settings]
 
 
 @cache

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
 from fedprint.component import Component
 from fedprint.data.dataset import Task
+from fedprint.plugins import names_of, with_plugins
 
 
 class SmallCnn(Component):
@@ -186,8 +187,11 @@ Model = Annotated[
     Field(discriminator="name"),
 ]
 
+if not TYPE_CHECKING:
+    Model = with_plugins(Model, "fedprint.models")
+
 
 def models_for(task: Task) -> tuple[str, ...]:
     """Return the names of the models that can do ``task``, in the order of :data:`Model`."""
     known = get_args(get_args(Model)[0])
-    return tuple(model.model_fields["name"].default for model in known if task in model.tasks)
+    return tuple(name for model in known if task in model.tasks for name in names_of(model))

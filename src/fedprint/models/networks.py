@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -29,11 +30,21 @@ from fedprint.models.mobilenet import MobileNetClassifier
 from fedprint.models.spn_networks import AlexNetClassifier, DlNetClassifier, Vgg16Classifier
 
 
+@runtime_checkable
+class OwnNetwork(Protocol):
+    """The configuration of a plug-in's model, which builds its network itself."""
+
+    def network(self, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
+        """Return the uninitialised network, as :func:`build_network` does."""
+
+
 def build_network(config: Model, shape: tuple[int, ...], classes: int, multi_label: bool) -> FedModule:
     """Return the uninitialised network of ``config`` for one example of ``shape``.
 
     Images: (channels, height, width). Fixed features: (d,). Texts: any; ``classes`` is the size of the vocabulary.
     """
+    if isinstance(config, OwnNetwork):
+        return config.network(shape, classes, multi_label)
     match config:
         case FullyConnected():
             return MlpClassifier(math.prod(shape), classes, multi_label, config)

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,21 @@ from fedprint.reports.figures.drawing import INK, finish, mark, percent_axis, st
 from fedprint.reports.figures.panels import blank_figure
 from fedprint.reports.numbers.evaluations import of_headline
 from fedprint.reports.numbers.plane import NO_DEFENCE
-from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, people, shown, with_unit
+from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, csv_text, people, shown, with_unit
 from fedprint.types import FedprintError
 
 PICTURE = Path("docs/images/recognition.png")
+PLANES = Path("src/fedprint/reports/reference/planes.csv")
+COSTS_OF = ("mnist-writers-linked", "blog-linked")
+"""The published planes whose costs are in :data:`PLANES`."""
 _BLOCK = re.compile(r"(<!-- results: (\w+)([^>]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _APART = ("analysis", "chosen", "protected")
 """Columns that are set in rows about a part of the users, or by an analysis."""
+_COSTS = {
+    "value": "", "lo": "_lo", "hi": "_hi", "chance": "_chance", "n_questions": "_n_questions", "n_users": "_n_users",
+    "n_seeds": "_n_seeds",
+}  # fmt: skip
+"""Columns of a number in planes.csv, behind its name."""
 _KNOWN = {
     "random": "a random half",
     "chrono": "the earlier half",
@@ -190,6 +198,27 @@ def _ends(point: Mapping[str, str], name: str) -> str:
     return f"{value:.0f} % [{lo:.0f}, {hi:.0f}]"
 
 
+def plane_costs(planes: Sequence[Published]) -> str:
+    """Return as CSV what each point of the planes left to the fixed adversary, and the utility that it kept.
+
+    An installed package holds it as ``reference/planes.csv``: audits of other federations show it as what was measured
+    here.
+    """
+    lines = [dict(line) for one in planes for line in _plane_costs(one)]
+    return csv_text([lines[0], *(line.values() for line in lines)])
+
+
+def _plane_costs(one: Published) -> Iterator[Mapping[str, Any]]:
+    for point in [{"strategy": NO_DEFENCE}, *one.points()]:
+        single, pooled = one.ap(**point)
+        use = one.number(metric="normalised_utility", **point) if "strength" in point else None
+        line = {"experiment": one.name, "strategy": point["strategy"], "strength": point.get("strength")}
+        for name, row in (("ap", single), ("ap_linked", pooled), ("utility", use)):
+            for key, ending in _COSTS.items():
+                line[f"{name}{ending}"] = None if row is None else row[key]
+        yield {**line, "source": one.source(single)}
+
+
 def _result_line(one: Published) -> str:
     return _study_line(one) if one.operating else _plane_line(one) if one.points() else _line(one)
 
@@ -258,12 +287,14 @@ def documents(root: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Write the blocks of README and docs, and the picture, anew."""
+    """Write the blocks of README and docs, the picture, and the costs of planes anew."""
     root = find_root()
     for path in documents(root):
         path.write_text(rendered(root, path), encoding="utf-8")
     if (quickstart := find_published(root, "quickstart")) is not None:
         (root / PICTURE).write_bytes(recognition(quickstart))
+    if planes := [one for name in COSTS_OF if (one := find_published(root, name)) is not None]:
+        (root / PLANES).write_text(plane_costs(planes), encoding="utf-8")
 
 
 if __name__ == "__main__":

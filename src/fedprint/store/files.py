@@ -165,13 +165,14 @@ def read_block(folder: Path, file: ArrayFile, line: int, expected: str) -> bytes
     return b"".join(_chunks(folder / file.path, file.offset(line), file.offset(line) + file.block_bytes))
 
 
-def read_rows(descriptor: int, file: ArrayFile, rows: Ints, first: int, columns: int) -> FloatArray:
+def read_rows(descriptor: int, file: ArrayFile, rows: Ints, first: int, columns: int, *, header: int = 0) -> FloatArray:
     """Return the ``columns`` from ``first`` on of some rows of a file (rows, columns), as they are stored.
 
-    Row by row: where a file is memory-mapped, the kernel maps whole rows for a few columns.
+    Row 0 begins after ``header`` bytes. Row by row: where a file is memory-mapped, the kernel maps whole rows for a few
+    columns.
     """
     values = np.empty((len(rows), columns), file.dtype)
-    row_bytes, start = file.width * values.itemsize, first * values.itemsize
+    row_bytes, start = file.width * values.itemsize, header + first * values.itemsize
     for row, into in zip(rows.tolist(), values, strict=True):
         if (got := os.preadv(descriptor, [into.data], row * row_bytes + start)) != into.nbytes:
             raise FedprintError(f"{file.path}: row {row} ends after {got} of {into.nbytes} bytes; {REPAIR}")

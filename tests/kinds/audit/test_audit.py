@@ -1,4 +1,4 @@
-"""``fedprint audit``: a mechanism by its numbers, an experiment with its data, a sweep's places."""
+"""``fedprint audit-dp``: a mechanism by its numbers, an experiment with its data, a sweep's places."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from fedprint.lab.graph import Job, Task
 from fedprint.lab.runner import Done, Lab
 from fedprint.types import FedprintError, Params
 
-LINE = ["audit", "--clients", "100", "--cohort", "25", "--rounds", "8", "--sigma", "2", "--delta", "1e-5"]
+LINE = ["audit-dp", "--clients", "100", "--cohort", "25", "--rounds", "8", "--sigma", "2", "--delta", "1e-5"]
 QUICK = [*LINE, "--canaries", "120", "--json"]
 PRIVATE: dict[str, Any] = {
     **TINY,
@@ -86,7 +86,7 @@ def test_rates_of_a_growing_cohort_are_told_from_end_to_end() -> None:
 def test_what_would_be_ignored_is_refused(project: Project) -> None:
     project.write("private", PRIVATE)
     for words in (["--clients", "10"], ["--cohort", "3"], ["--rounds", "3"], ["--sigma", "1"], ["--sampling", "fixed"]):
-        done = CliRunner().invoke(app, ["audit", "private", *words])
+        done = CliRunner().invoke(app, ["audit-dp", "private", *words])
         assert isinstance(done.exception, FedprintError)
         assert f"'private' has numbers of its own; leave out {words[0]}, or" in str(done.exception)
     for words in (["--fast"], ["--set", "federation.rounds=2"], ["--dry-run"], ["--renew"]):
@@ -194,7 +194,7 @@ def test_the_file_of_an_audit_is_audited_as_it_says(project: Project) -> None:
     assert audit_of(project.root, "own") == request_for(project.root, "own")
     changed = audit_of(project.root, "own", {"canaries": 1000})
     assert (changed.name, load_audit(changed).config.audit.canaries) == ("own-canaries=1000", 1000)
-    done = CliRunner().invoke(app, ["audit", "own", "--dry-run"])
+    done = CliRunner().invoke(app, ["audit-dp", "own", "--dry-run"])
     assert (
         done.exit_code == 0 and "own: dry run, nothing written" in done.output and not (project.root / "work").exists()
     )
@@ -220,7 +220,7 @@ def test_a_promise_that_does_not_hold_ends_run_and_audit_with_1(
     project.write("private", PRIVATE)
     project.write("own", OWN)
     found_by(holds, monkeypatch, project)
-    done = CliRunner().invoke(app, ["audit", "own", "--json"])
+    done = CliRunner().invoke(app, ["audit-dp", "own", "--json"])
     assert done.exit_code == (0 if all(holds.values()) else 1)
     assert [one["holds"] for one in json.loads(done.stdout)] == list(holds.values())
     ran = CliRunner().invoke(app, ["run", "own"], env={"COLUMNS": "150"})
@@ -295,7 +295,7 @@ def test_only_experiments_that_promise_something_are_audited(project: Project) -
 def test_a_delta_of_0_is_refused_and_not_taken_for_none(project: Project) -> None:
     project.write("private", PRIVATE)
     for words, said in ((["private"], "delta: Input should be greater than 0"), (LINE[1:-2], "--delta 0.0 is no prob")):
-        done = CliRunner().invoke(app, ["audit", *words, "--delta", "0"])
+        done = CliRunner().invoke(app, ["audit-dp", *words, "--delta", "0"])
         assert isinstance(done.exception, FedprintError) and said in str(done.exception)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ from fedprint.data.sources.reviews import RateBeer
 from fedprint.data.sources.shards import MnistShards
 from fedprint.data.sources.texts import Blog, Presidents
 from fedprint.data.sources.yelp import Yelp
+from fedprint.plugins import names_of, with_plugins
 
 AnySource = Annotated[
     Albums
@@ -44,20 +45,11 @@ Each has ``load(data_dir, seed)``, which returns users and background: equal dat
 Each has ``fingerprint(data_dir)``, 64 hexadecimal digits that change when the data change.
 """
 
+if not TYPE_CHECKING:
+    AnySource = with_plugins(AnySource, "fedprint.sources")
+
 SOURCES: Mapping[str, type[Any]] = {
-    "albums": Albums,
-    "mnist_writers": MnistWriters,
-    "mnist_shards": MnistShards,
-    "ahcd_writers": AhcdWriters,
-    "openmoji": OpenMoji,
-    "blog": Blog,
-    "presidents": Presidents,
-    "ratebeer": RateBeer,
-    "pipa": Pipa,
-    "openimages": OpenImages,
-    "yelp": Yelp,
-    "blog_corpus": BlogCorpus,
-    "folder": Folder,
+    name: source for source in get_args(get_args(AnySource)[0]) for name in names_of(source)
 }
 
 

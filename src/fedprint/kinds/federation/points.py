@@ -18,6 +18,7 @@ from fedprint.lab.keys import digest_of, source_digest
 from fedprint.lab.runner import Done
 from fedprint.lab.tracking.runs import DataUse, Run, RunHead
 from fedprint.lab.tracking.runs import Point as Tracked
+from fedprint.plugins import installed_digests
 from fedprint.types import FedprintError, Linkage
 
 STAGE = "point"
@@ -36,8 +37,8 @@ def points_of(ended: Sequence[Done | FedprintError]) -> list[Point | FedprintErr
 
 
 def code_of_points() -> str:
-    """Return a hash of all code that the numbers of a point depend on."""
-    return digest_of([source_digest(stage.code) for stage in POINT_WORK.graph.stages])
+    """Return a hash of all code that the numbers of a point depend on, with that of all plug-ins."""
+    return digest_of([*(source_digest(stage.code) for stage in POINT_WORK.graph.stages), *installed_digests()])
 
 
 def point_head(experiment: str, base: Experiment, job: Job) -> RunHead:

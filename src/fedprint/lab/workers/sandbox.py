@@ -15,6 +15,7 @@ from pathlib import Path
 
 import fedprint
 from fedprint.errors import FedprintError
+from fedprint.plugins import code_places, installed_roots
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 """Numbers of Landlock's system calls, the same on all architectures."""
@@ -79,11 +80,12 @@ def refuse_exposed(paths: Iterable[Path]) -> None:
 
 
 def _code() -> list[Path]:
-    """Return where the interpreter, installed packages, this one and the system's libraries are."""
+    """Return where the interpreter, installed packages, this one, plug-ins and the system's libraries are."""
     prefixes = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
     installed = (f"{prefix}/{part}" for prefix in prefixes for part in _CODE)
     packages = (path for path in sys.path if Path(path).name in ("site-packages", "dist-packages"))
-    folders = (*_SYSTEM, *installed, *packages, str(Path(fedprint.__file__).parent))
+    plug_ins = (str(place) for root in installed_roots() for place in code_places(root))
+    folders = (*_SYSTEM, *installed, *packages, *plug_ins, str(Path(fedprint.__file__).parent))
     return [path for path in dict.fromkeys(Path(each).resolve() for each in folders) if path.exists()]
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fedprint.lab.workers.forkserver import private_address
 from fedprint.lab.workers.pool import PASSED, connect, server_environment
+from fedprint.plugins import code_files, installed_roots
 
 PACKAGE = Path(__file__).parents[2]
 IDLE_S = 30.0
@@ -47,7 +48,8 @@ def connected(root: Path, modules: Sequence[str], idle_s: float = IDLE_S) -> tup
 def code_digest(modules: Sequence[str]) -> str:
     """Return a name for the interpreter, what it is to import, and the sources as they are on disk now."""
     states = [sys.executable, sys.version, *modules]
-    for path in sorted(PACKAGE.rglob("*.py")):
+    plug_ins = [path for root in installed_roots() for path in code_files(root)]
+    for path in (*sorted(PACKAGE.rglob("*.py")), *plug_ins):
         state = path.stat()
         states.append(f"{path} {state.st_size} {state.st_mtime_ns}")
     return hashlib.sha256("\n".join(states).encode()).hexdigest()[:16]

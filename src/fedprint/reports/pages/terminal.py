@@ -204,6 +204,15 @@ def _numbers(line: AttackLine, linkage: str) -> list[str]:
     ]
 
 
+def plain_table(folder: Path, summary: Mapping[str, Any]) -> Table:
+    """Return the rows of a summary's ``table``, as plug-ins write them: mappings with the same keys."""
+    rows = summary["table"]
+    table = _table(folder, summary, (), list(rows[0]) if rows else ())
+    for row in rows:
+        table.add_row(*(escape(f"{value:g}" if isinstance(value, float) else str(value)) for value in row.values()))
+    return table
+
+
 def _table(folder: Path, summary: Mapping[str, Any], notes: Sequence[str], columns: Sequence[str] = ()) -> Table:
     """Return an empty table with the report's title, the notes below it, and where the page is."""
     caption = "\n".join([*notes, f"report{' (fast run)' if summary['fast'] else ''}: {folder / 'index.html'}"])
@@ -231,5 +240,6 @@ TABLES: Mapping[str, Callable[[Path, Mapping[str, Any]], Table]] = {
     "audit": audit_table,
     "inversion": inversion_table,
     "clients_sweep": clients_table,
+    "table": plain_table,
 }
 """Key of summary.json that marks a kind of report -> its table."""
