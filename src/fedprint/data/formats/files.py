@@ -14,6 +14,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ SUFFIXES = (".npz", ".jsonl.gz", ".parquet")
 
 _BROKEN = (
     OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, RecursionError, MemoryError,
-    OverflowError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    OverflowError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error, TokenError,
 )  # fmt: skip
 _DEFLATE = 1032
 """Deflate makes data at most this many times smaller."""
