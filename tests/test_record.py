@@ -154,3 +154,11 @@ def test_errors_name_the_value_and_leave_the_recording_whole(tmp_path: Path, nam
         assert "\n" not in str(error.value)
         recorder.record(2, "b", update(4))
     assert open_recording(tmp_path, tmp_path / "scratch").index["device"][12:].tolist() == ["a", "b"]
+
+
+def test_the_example_of_the_docs_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "recorded-updates.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    exec(text.partition("```python\n")[2].partition("```")[0], {})
+    assert findings_of(tmp_path / "recorded") == ()
+    assert len(open_recording(tmp_path / "recorded", tmp_path / "scratch").index) == 144
