@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any
 
 import numpy as np
@@ -31,7 +32,17 @@ _DEFLATE = 1032
 _AGAIN = "write the file again"
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
           "I8": "|i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1"}  # fmt: skip
-BROKEN = (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError)
+_BAD_HEADER = (ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError, OverflowError, TokenError)
+BROKEN = (
+    OSError,
+    EOFError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+    OverflowError,
+    NotImplementedError,
+    RuntimeError,
+)
 """What a damaged file makes the standard library raise."""
 
 
@@ -129,7 +140,7 @@ def _header(width: int, text: bytes) -> tuple[tuple[int, ...], bool, np.dtype[An
     try:
         with warnings.catch_warnings(action="ignore"):
             return read(io.BytesIO(text), max_header_size=_HEADER)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, OverflowError) as error:
+    except _BAD_HEADER as error:
         raise Unreadable(f"has a damaged header ({quoted(' '.join(str(error).split()))})", _AGAIN) from None
 
 
