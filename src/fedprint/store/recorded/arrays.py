@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import math
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,15 +59,16 @@ class ArraysFile:
         self.arrays, self._streams = arrays, streams
 
     def pieces(self, name: str, row: int | None = None) -> Iterator[tuple[int, Floats]]:
-        """Yield (first number, numbers) of an array in C order, or of one row of it; rows must come in rising order.
+        """Yield (first number, numbers) of an array in C order, or of one row of it, which it stores in C order.
 
+        Rows are fastest in rising order.
         Raises Unreadable where the file ends too early or its checksum is wrong.
         """
         stored, stream = self.arrays[name], self._streams[name]
         size = math.prod(stored.shape if row is None else stored.shape[1:])
         try:
             if stored.fortran:
-                yield 0, _fortran(stored, stream, row)
+                yield 0, _fortran(stored, stream)
                 return
             stream.seek(stored.start + (row or 0) * size * stored.dtype.itemsize)
             for first in range(0, size, PIECE):
@@ -110,18 +113,24 @@ def _npy(stream: IO[bytes], size: int) -> Stored:
     header = int.from_bytes(length, "little")
     if len(length) < width or header > min(_HEADER, size):
         raise Unreadable(f"declares a header of {header:,} bytes", _AGAIN)
-    text = io.BytesIO(length + stream.read(header))
-    read = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
-    try:
-        shape, fortran, dtype = read(text, max_header_size=_HEADER)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, OverflowError) as error:
-        raise Unreadable(f"has a damaged header ({quoted(' '.join(str(error).split()))})", _AGAIN) from None
+    shape, fortran, dtype = _header(width, length + stream.read(header))
     stored = Stored(shape=shape, dtype=dtype, start=8 + width + header, fortran=fortran and len(shape) > 1)
     _check_numbers(stored)
     if stored.start + stored.nbytes != size:
         declared = f"declares {stored.nbytes:,} bytes of numbers, holds {size - stored.start:,}"
         raise Unreadable(declared, _AGAIN)
     return stored
+
+
+@lru_cache(maxsize=256)
+def _header(width: int, text: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, order and type of an npy header; the files of a recording share few different ones."""
+    read = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            return read(io.BytesIO(text), max_header_size=_HEADER)
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, OverflowError) as error:
+        raise Unreadable(f"has a damaged header ({quoted(' '.join(str(error).split()))})", _AGAIN) from None
 
 
 def _raw(size: int, width: int | None) -> Stored:
@@ -218,12 +227,11 @@ def _numbers(stored: Stored, values: NDArray[Any]) -> Floats:
         return values.astype(np.float32)
 
 
-def _fortran(stored: Stored, stream: IO[bytes], row: int | None) -> Floats:
+def _fortran(stored: Stored, stream: IO[bytes]) -> Floats:
     """Return an array that is stored column by column, read as a whole, in C order."""
     stream.seek(stored.start)
     pieces = [
         _numbers(stored, _exactly(stream, stored.dtype, min(PIECE, math.prod(stored.shape) - first)))
         for first in range(0, math.prod(stored.shape), PIECE)
     ]
-    whole = np.concatenate(pieces).reshape(stored.shape, order="F")
-    return (whole if row is None else whole[row]).reshape(-1)
+    return np.concatenate(pieces).reshape(stored.shape, order="F").reshape(-1)

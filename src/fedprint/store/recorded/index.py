@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pandas as pd
@@ -81,6 +81,8 @@ def read_rows(path: Path, name: str, known: Iterable[str], findings: list[Findin
         findings.append(Finding(file=name, row=error.row, what=error.what, remedy=error.remedy))
     except Unreadable as error:
         findings.append(Finding(file=name, what=error.what, remedy=error.remedy))
+    except OSError as error:
+        findings.append(Finding(file=name, what=f"cannot be read ({error.strerror})", remedy="make it readable"))
 
 
 class _Row(Unreadable):
@@ -168,7 +170,7 @@ def _line(row: Row, findings: list[Finding]) -> Line | None:
         return None
     return Line(
         at=(name, number),
-        file=texts["file"],
+        file=PurePosixPath(texts["file"]).as_posix() if texts["file"] else None,
         row=numbers["row"],
         round=numbers["round"] or 0,
         device=texts["device"],

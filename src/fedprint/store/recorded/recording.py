@@ -23,9 +23,11 @@ from fedprint.store.layout import ArrayFile, FloatArray
 from fedprint.store.reader import UpdateStore
 from fedprint.store.recorded.arrays import opened
 from fedprint.store.recorded.checks import check_lines
-from fedprint.store.recorded.findings import Finding, RecordingRefused, Unreadable, inside, quoted
-from fedprint.store.recorded.index import Line, frame, read_index
+from fedprint.store.recorded.findings import Finding, RecordingRefused, inside, quoted
+from fedprint.store.recorded.index import Line, frame
+from fedprint.store.recorded.index import read_index as _file_index
 from fedprint.store.recorded.manifest import Manifest, read_manifest
+from fedprint.store.recorded.own_store import store_lines
 from fedprint.store.recorded.tables import Files, Shapes, is_matrix, locate, read_all
 from fedprint.store.sent import Sent
 from fedprint.types import FedprintError, Ints
@@ -161,15 +163,20 @@ class Observed:
 def observe(folder: Path) -> Observed:
     """Read manifest and index. Neither arrays nor the truth are opened."""
     manifest, findings = read_manifest(folder)
-    if manifest is None or manifest.format == "fedprint" or not manifest.index:
+    if manifest is None or any(finding.what.startswith(("index: ", "updates: ")) for finding in findings):
         return Observed(manifest=manifest, lines=(), findings=findings)
-    try:
-        path = inside(folder, manifest.index)
-    except Unreadable:  # the manifest's own finding
-        return Observed(manifest=manifest, lines=(), findings=findings)
-    lines, problems = read_index(path, manifest.index)
-    among = check_lines(lines, manifest.index, truth=bool(manifest.truth))
+    read = _store_index if manifest.format == "fedprint" else _file_index
+    name = manifest.updates if manifest.format == "fedprint" else manifest.index
+    lines, problems = read(inside(folder, name), name) if name else ([], [])
+    among = check_lines(lines, name, truth=bool(manifest.truth))
     return Observed(manifest=manifest, lines=tuple(lines), findings=(*findings, *problems, *among))
+
+
+def _store_index(path: Path, name: str) -> tuple[list[Line], list[Finding]]:
+    try:
+        return store_lines(UpdateStore.open(path, verify=False), name), []
+    except FedprintError as error:
+        return [], [Finding(file=name, what=f"no fedprint store ({quoted(error)})", remedy="give its folder observed/")]
 
 
 def open_recording(folder: Path, scratch: Path, also: Sequence[Finding] = ()) -> Recording:
@@ -183,7 +190,7 @@ def open_recording(folder: Path, scratch: Path, also: Sequence[Finding] = ()) ->
     if manifest is None:
         raise RecordingRefused(folder, [*seen.findings, *also])
     if manifest.format == "fedprint":
-        return _open_store(folder, manifest, [*seen.findings, *also])
+        return _open_store(folder, manifest, seen.lines, [*seen.findings, *also])
     files, problems = locate(folder, manifest, seen.lines)
     findings = [*seen.findings, *also, *problems]
     place = _in_place if is_matrix(folder, manifest) else _copied
@@ -193,32 +200,12 @@ def open_recording(folder: Path, scratch: Path, also: Sequence[Finding] = ()) ->
     )
 
 
-def _open_store(folder: Path, manifest: Manifest, findings: Sequence[Finding]) -> Recording:
+def _open_store(folder: Path, manifest: Manifest, lines: Sequence[Line], findings: Sequence[Finding]) -> Recording:
     if findings:
         raise RecordingRefused(folder, findings)
     store = UpdateStore.open(inside(folder, manifest.updates))
-    return Recording(
-        folder=folder, manifest=manifest, index=store_index(store), shapes=_store_shapes(store), source=store
-    )
-
-
-def _store_shapes(store: UpdateStore) -> Shapes:
-    return {name: tuple(store.layout.shapes[name]) for name in store.layers}
-
-
-def store_index(store: UpdateStore) -> pd.DataFrame:
-    """Return the index of a store in the columns of a recording; a device that cannot be linked is one observation."""
-    index = store.index
-    names = index["pseudonym"].astype(object).where(index["pseudonym"].notna(), index["obs_id"].astype(str))
-    users = [None if pd.isna(user) else str(user) for user in index["user_id"]]
-    return pd.DataFrame(
-        {
-            "round": index["round"].astype("int64"),
-            "device": pd.Series(list(names), dtype=object),
-            "num_examples": index["num_examples"].astype("int64"),
-            "user": pd.Series(users, dtype=object),
-        }
-    )
+    shapes = {name: tuple(store.layout.shapes[name]) for name in store.layers}
+    return Recording(folder=folder, manifest=manifest, index=frame(list(lines)), shapes=shapes, source=store)
 
 
 def _in_place(folder: Path, files: Files, scratch: Path, findings: Sequence[Finding]) -> Rows:
@@ -255,7 +242,7 @@ def _copied(folder: Path, files: Files, scratch: Path, findings: Sequence[Findin
 
 @contextmanager
 def _new(path: Path, size: int) -> Iterator[int]:
-    """Open a file beside ``path`` for writing, which gets its name at the end; older copies of the folder go."""
+    """Open a file beside ``path`` for writing, which gets its name at the end, and goes after an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(path.parent).free
     if size > free:
@@ -271,9 +258,10 @@ def _new(path: Path, size: int) -> Iterator[int]:
 
 
 def _key(folder: Path, files: Files) -> str:
-    """Return a name that changes with the files (path, size, time of change), their rows and the layers."""
+    """Return a name that changes with the files (path, size, time of change), their rows, senders and layers."""
     state = [(item.name, *_state(item.path), item.updates) for item in files.wanted]
-    text = json.dumps([str(folder.resolve()), {k: list(v) for k, v in files.shapes.items()}, state])
+    senders = [(line.device, line.user) for line in files.lines]
+    text = json.dumps([str(folder.resolve()), list(files.shapes.items()), state, senders])
     return disk.digest([text.encode()])
 
 

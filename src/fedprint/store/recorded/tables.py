@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,10 @@ from fedprint.store.recorded.arrays import SUFFIXES, ArraysFile, opened
 from fedprint.store.recorded.findings import Finding, Unreadable, inside, quoted
 from fedprint.store.recorded.index import Line
 from fedprint.store.recorded.manifest import Manifest
-from fedprint.types import Floats
 
 Shapes = dict[str, tuple[int, ...]]
+Known = dict[bytes, int]
+"""Digest of an update -> position of the first that has it."""
 WHOLE = "update"
 """The name of the only layer where the manifest names none."""
 _PROBED = 5
@@ -128,16 +130,18 @@ def _shapes_of(file: ArraysFile, item: Wanted) -> Shapes:
 def read_all(files: Files, target: int | None) -> list[Finding]:
     """Read every update, write it as float32 to row ``position`` of the open file ``target``; return all problems."""
     findings: list[Finding] = []
+    known: Known = {}
     with meter("reading updates", len(files.lines)) as progress:
         done = 0
         for item in files.wanted:
-            findings += _read_file(files, item, target)
+            findings += _read_file(files, item, target, known)
             done += len(item.updates)
-            progress.update(done, item.name)
+            if done < len(files.lines):  # fast reading is silent
+                progress.update(done, item.name)
     return findings
 
 
-def _read_file(files: Files, item: Wanted, target: int | None) -> list[Finding]:
+def _read_file(files: Files, item: Wanted, target: int | None, known: Known) -> list[Finding]:
     try:
         with opened(item.path, files.width) as file:
             findings = list(_misfits(files, item, file))
@@ -146,7 +150,10 @@ def _read_file(files: Files, item: Wanted, target: int | None) -> list[Finding]:
             bad_rows = [f for f in (_row_beyond(files, item, file, *pair) for pair in item.updates) if f]
             if bad_rows:
                 return bad_rows
-            return [f for position, row in item.updates for f in _read_update(files, item, file, position, row, target)]
+            for position, row in item.updates:
+                seen = _copy(files, file, (position, row), target)
+                findings += _problems(files, item, position, seen, known)
+            return findings
     except Unreadable as error:
         return [Finding(file=item.name, what=error.what, remedy=error.remedy)]
 
@@ -159,6 +166,9 @@ def _misfits(files: Files, item: Wanted, file: ArraysFile) -> Iterator[Finding]:
         for position, row in item.updates:
             if row is None:
                 yield files.lines[position].finding(repeated, "give the row of each update, or drop the repetition")
+        return
+    if rows[0] is not None and any(stored.fortran for stored in file.arrays.values()):
+        yield Finding(file=item.name, what="is stored column by column", remedy="store numpy.ascontiguousarray(...)")
         return
     if rows[0] is not None and any(not stored.shape for stored in file.arrays.values()):
         yield Finding(file=item.name, what="has an array without rows", remedy="stack the updates of the file")
@@ -198,28 +208,46 @@ def _row_beyond(files: Files, item: Wanted, file: ArraysFile, position: int, row
     return files.lines[position].finding(f"row {row} is not in '{quoted(item.name)}'", f"give 0 to {rows - 1}")
 
 
-def _read_update(
-    files: Files, item: Wanted, file: ArraysFile, position: int, row: int | None, target: int | None
-) -> Iterator[Finding]:
-    first = 0
-    for name, shape in files.shapes.items() if list(file.arrays) != [""] else [("", (files.width,))]:
-        bad = 0
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What reading an update showed: how many numbers of each layer are not finite, and a digest (b"": all zero)."""
+
+    bad: dict[str, int]
+    digest: bytes
+
+
+def _copy(files: Files, file: ArraysFile, update: tuple[int, int | None], target: int | None) -> Seen:
+    """Read the update (position, row of the file) once; write it where there is a ``target``."""
+    position, row = update
+    first, bad, state, zero = 4 * position * files.width, {}, blake2b(digest_size=16), True
+    flat = list(file.arrays) == [""]
+    for name, size in [("", files.width)] if flat else [(n, math.prod(s)) for n, s in files.shapes.items()]:
+        wrong = 0
         for offset, values in file.pieces(name, row):
-            bad += len(values) - int(np.count_nonzero(np.isfinite(values)))
+            wrong += len(values) - int(np.count_nonzero(np.isfinite(values)))
+            data = np.ascontiguousarray(values).data.cast("B")
+            state.update(data)
+            zero = zero and not values.any()
             if target is not None:
-                _write(target, values, 4 * (position * files.width + first + offset))
-        first += math.prod(shape)
-        if bad:
-            yield files.lines[position].finding(_not_finite(name, bad, item), "drop the update")
+                _write(target, data, first + 4 * offset)
+        first += 4 * size
+        bad.update({name: wrong} if wrong else {})
+    return Seen(bad=bad, digest=b"" if zero else state.digest())
 
 
-def _not_finite(name: str, bad: int, item: Wanted) -> str:
-    array = f"array '{quoted(name)}' of " if name else ""
-    return f"{array}'{quoted(item.name)}' has {bad:,} NaN or infinite numbers"
+def _problems(files: Files, item: Wanted, position: int, seen: Seen, known: Known) -> Iterator[Finding]:
+    """Yield numbers that are not finite, and an update that is equal to one of another sender."""
+    line = files.lines[position]
+    for name, count in seen.bad.items():
+        array = f"array '{quoted(name)}' of " if name else ""
+        yield line.finding(f"{array}'{quoted(item.name)}' has {count:,} NaN or infinite numbers", "drop the update")
+    first = files.lines[known.setdefault(seen.digest, position)]
+    if seen.digest and first is not line and (first.device, first.user) != (line.device, line.user):
+        yield line.finding(f"the numbers equal those of row {first.at[1]}, of another sender", "drop the duplicate")
 
 
-def _write(target: int, values: Floats, offset: int) -> None:
-    data = np.ascontiguousarray(values).data.cast("B")
+def _write(target: int, data: memoryview, offset: int) -> None:
+    """Write all of ``data`` at ``offset``."""
     while len(data) > 0:
         written = os.pwrite(target, data, offset)
         data, offset = data[written:], offset + written

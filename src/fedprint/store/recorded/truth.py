@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from fedprint.errors import FedprintError
+from fedprint.store.index import read_truth
 from fedprint.store.recorded.findings import Finding, RecordingRefused, Unreadable, inside, quoted
 from fedprint.store.recorded.index import Line, read_rows, text_of
 from fedprint.store.recorded.manifest import MANIFEST, Manifest
+from fedprint.store.recorded.own_store import owners_of
 from fedprint.store.recorded.recording import observe
 
 COLUMNS = ("device", "user")
@@ -46,6 +49,8 @@ def truth_findings(folder: Path) -> tuple[Finding, ...]:
     if seen.manifest is None or not seen.manifest.truth:
         return ()
     owners, findings = _owners(folder, seen.manifest)
+    if seen.manifest.format == "fedprint" or not seen.lines:
+        return tuple(findings)
     return (*findings, *_against(owners, seen.lines, seen.manifest.truth))
 
 
@@ -58,11 +63,24 @@ def _owners(folder: Path, manifest: Manifest) -> tuple[list[Owner], list[Finding
         path = inside(folder, manifest.truth)
     except Unreadable as error:
         return owners, [Finding(file=MANIFEST, what=f"truth: {error.what}", remedy=error.remedy)]
+    if manifest.format == "fedprint" and path.is_dir():
+        return _of_store(folder, manifest, path)
     for name, number, values in read_rows(path, manifest.truth, COLUMNS, findings):
         owner = _owner(name, number, values, findings)
         if owner:
             owners.append(owner)
     return owners, findings
+
+
+def _of_store(folder: Path, manifest: Manifest, path: Path) -> tuple[list[Owner], list[Finding]]:
+    """Return the owners that the folder ``truth/`` of a fedprint store names."""
+    try:
+        owners = owners_of(inside(folder, manifest.updates), read_truth(path)).items()
+    except (FedprintError, Unreadable) as error:
+        what = f"no truth of a fedprint store ({quoted(error)})"
+        return [], [Finding(file=manifest.truth, what=what, remedy="give its folder truth/")]
+    at = [(manifest.truth, row + 1) for row in range(len(owners))]
+    return [Owner(at=a, device=device, user=user) for a, (device, user) in zip(at, owners, strict=True)], []
 
 
 def _owner(name: str, number: int, values: object, findings: list[Finding]) -> Owner | None:

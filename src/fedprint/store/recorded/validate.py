@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedprint.store.recorded.findings import Finding
+from fedprint.errors import FedprintError
+from fedprint.store.reader import UpdateStore
+from fedprint.store.recorded.findings import Finding, inside
+from fedprint.store.recorded.manifest import Manifest
 from fedprint.store.recorded.recording import observe
 from fedprint.store.recorded.tables import locate, read_all
 from fedprint.store.recorded.truth import truth_findings
@@ -15,5 +18,15 @@ def findings_of(folder: Path) -> tuple[Finding, ...]:
     seen = observe(folder)
     if seen.manifest is None:
         return seen.findings
+    if seen.manifest.format == "fedprint":
+        return (*seen.findings, *(() if seen.findings else _damage(folder, seen.manifest)), *truth_findings(folder))
     files, problems = locate(folder, seen.manifest, seen.lines)
     return (*seen.findings, *problems, *read_all(files, None), *truth_findings(folder))
+
+
+def _damage(folder: Path, manifest: Manifest) -> tuple[Finding, ...]:
+    try:
+        UpdateStore.open(inside(folder, manifest.updates))
+    except FedprintError as error:
+        return (Finding(file=manifest.updates, what=f"damaged ({error})", remedy="restore the store"),)
+    return ()
