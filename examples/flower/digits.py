@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from fedprint.data.sources.images import MnistWriters
 from fedprint.data.splits import split_users
+from fedprint.protect import modes
 from fedprint.rng import numpy_rng
 from fedprint.types import User
 
@@ -48,6 +49,13 @@ def load_people(data_dir: Path | None, users: int = USERS) -> People:
         background=_joined([_data(user) for user in others]),
         test=_joined([_data(user) for user in split.test]),
     )
+
+
+@cache
+def background(data_dir: Path | None) -> Data:
+    """Return the background with the mode of each example; every process makes it once for itself."""
+    public = load_people(data_dir).background
+    return {**public, "cluster": torch.from_numpy(modes(public["x"], clusters=20))}
 
 
 def network() -> nn.Module:
