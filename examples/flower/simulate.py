@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from digits import ROUNDS, USERS, People, accuracy, load_people, network, train
+from digits import ROUNDS, USERS, Data, accuracy, background, load_people, network, train
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
@@ -25,7 +25,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from fedprint.flower import Mod, protected, protecting, recording, telling  # fedprint
-from fedprint.protect import mm_aug, modes, noise, quantised, rand_aug, sparse  # fedprint
+from fedprint.protect import mm_aug, noise, quantised, rand_aug, sparse  # fedprint
 from fedprint.record import Recorder  # fedprint
 
 
@@ -68,21 +68,24 @@ def server_app(data_dir: Path | None, out: Path) -> ServerApp:
     return app
 
 
-def defence(name: str | None, everyone: People) -> list[Mod]:
+def defence(name: str | None, data_dir: Path | None) -> list[Mod]:
     """Return the mods of a defence: of the client's data, or of its update."""
-    if name is None:
-        return []
-    public = everyone.background
-    public = {**public, "cluster": torch.from_numpy(modes(public["x"], clusters=20))}
-    return [
-        {
-            "augmentation": protecting(data=[partial(rand_aug, background=public, alpha=4)]),
-            "mode-mixing": protecting(data=[partial(mm_aug, background=public, alpha=4)]),
-            "noise": protecting(update=[partial(noise, sigma=0.02)]),
-            "one-bit": protecting(update=[partial(quantised, bits=1)]),
-            "sparse": protecting(update=[partial(sparse, share=0.01)]),
-        }[name]
-    ]
+
+    # Flower sends the mods to its workers with every message: so they hold functions, and not the background itself.
+    def augmentation(examples: Data, seed: int) -> Data:
+        return rand_aug(examples, background(data_dir), alpha=4, seed=seed)
+
+    def mode_mixing(examples: Data, seed: int) -> Data:
+        return mm_aug(examples, background(data_dir), alpha=4, seed=seed)
+
+    mods = {
+        "augmentation": protecting(data=[augmentation]),
+        "mode-mixing": protecting(data=[mode_mixing]),
+        "noise": protecting(update=[partial(noise, sigma=0.02)]),
+        "one-bit": protecting(update=[partial(quantised, bits=1)]),
+        "sparse": protecting(update=[partial(sparse, share=0.01)]),
+    }
+    return [] if name is None else [mods[name]]
 
 
 def sender(context: Context) -> tuple[str, bool]:
@@ -99,7 +102,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, default=named, help="holds mnist_writers; else users are invented")
     parser.add_argument("--protect", choices=("augmentation", "mode-mixing", "noise", "one-bit", "sparse"))
     given = parser.parse_args()
-    mods = [telling(sender), *defence(given.protect, load_people(given.data_dir))]  # fedprint
+    mods = [telling(sender), *defence(given.protect, given.data_dir)]  # fedprint
     run_simulation(
         server_app=server_app(given.data_dir, given.out.resolve()),
         client_app=client_app(given.data_dir, mods),

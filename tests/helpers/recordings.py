@@ -10,7 +10,7 @@ import torch
 
 from fedprint.attacks.features import Updates
 from fedprint.attacks.problem import Problem
-from fedprint.attacks.reidentification.presets import Knn
+from fedprint.attacks.reidentification.presets import Svm
 from fedprint.attacks.reidentification.reidentify import ranked
 from fedprint.attacks.reidentification.workspace import Workspace
 from fedprint.evaluation.measure import measure_reidentification
@@ -31,10 +31,10 @@ class Asked:
 
 
 def ap(asked: Asked) -> Measurement:
-    """Return the AP of one update by nearest neighbours."""
+    """Return the AP of one update by a linear SVM on standardised updates."""
     options = int(asked.labels.max()) + 1
     problem = Problem(updates=asked.updates, fit=asked.fit, labels=asked.labels, ask=asked.ask, options=options)
-    scores = Knn().scores(problem, {}, Workspace(), torch.Generator().manual_seed(0))
+    scores = Svm(name="svm-std").scores(problem, {}, Workspace(), torch.Generator().manual_seed(0))
     ranking = ranked(scores, 1.0, torch.Generator().manual_seed(1))  # ties are broken at random
     measured = measure_reidentification(ranking.scores, asked.answers, asked.answers, seed=0)
     return next(one for one in measured if one.metric == "ap")
