@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow check bench setup experiment report results clean docs-screenshots
+.PHONY: help run test test-slow check bench setup experiment report results clean docs docs-screenshots
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Stages are started as `python`: they must find the environment's one, activated or not.
@@ -46,6 +46,10 @@ report:  ## Show where a report is, and open it on a desktop: make report [NAME=
 results: setup  ## Rewrite the numbers and pictures of README and docs from the published experiments
 	python -m fedprint.reports.results
 
+docs: .venv/.docs  ## Build the documentation as a site: site/index.html
+	@mkdocs build --quiet
+	@echo "$(CURDIR)/site/index.html"
+
 docs-screenshots: setup  ## Make the screenshots of docs/mlflow.md (needs Chromium)
 	python docs/screenshots.py
 
@@ -66,3 +70,8 @@ clean: setup  ## Remove update stores and caches that no report needs
 	@.venv/bin/python -m fedprint.lab.tracking.database .
 	@touch $@
 	@echo "Set-up is complete"
+
+# Few need these packages, and no test does without saying so: they come with the first `make docs`.
+.venv/.docs: .venv/.ok
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	@touch $@
