@@ -50,7 +50,7 @@ docs: .venv/.docs  ## Build the documentation as a site: site/index.html
 	@mkdocs build --quiet
 	@echo "$(CURDIR)/site/index.html"
 
-docs-screenshots: setup  ## Make the screenshots of docs/mlflow.md (needs Chromium)
+docs-screenshots: setup  ## Make the screenshots of docs/ (needs Chromium)
 	python docs/screenshots.py
 
 clean: setup  ## Remove update stores and caches that no report needs

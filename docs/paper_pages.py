@@ -82,16 +82,16 @@ def paper_pages() -> Mapping[str, str]:
 
 def _page(paper: Paper) -> Iterator[str]:
     yield f"# {paper.title}"
-    yield f"Written from the published experiments and the claims that reports judge. What we read differently is in "\
-          f"[papers.md](../papers.md#{paper.anchor})."  # fmt: skip
+    yield "Written from the published experiments and from the claims that reports judge."
+    yield f"What we read differently is in [papers.md](../papers.md#{paper.anchor})."
     measured = _published(paper.attacks)
     yield "## Claims"
     yield (
-        "A claim holds or fails where its interval lies wholly on one side; with fewer than three seeds it is undecided. "
-        "n, seeds and the corrected p stand with each verdict ([ADR 17](../adr/0017-verdicts.md))."
+        "A claim holds or fails where its interval lies wholly on one side. With fewer than three seeds it is "
+        "undecided. n, seeds and the corrected p stand with each verdict ([ADR 17](../adr/0017-verdicts.md))."
     )
-    verdicts = federation.judge_claims({one.name: one.rows for one in measured})
-    yield table(("claim", "section", "on", "verdict", "our numbers", "rests on"), list(_verdicts(paper, verdicts)))
+    if rows := list(_verdicts(paper, federation.judge_claims({one.name: one.rows for one in measured}))):
+        yield table(("claim", "section", "on", "verdict", "our numbers", "rests on"), rows)
     for command, claims in paper.others.items():
         yield NOT_PUBLISHED
         yield f"```sh\n{command}\n```"
@@ -103,9 +103,9 @@ def _page(paper: Paper) -> Iterator[str]:
             yield KINDS["planes"](planes)
     yield "## Published tables"
     for name, caption in paper.tables.items():
-        rows = reference_table(name)
+        published = reference_table(name)
         yield f"### {caption}"
-        yield table([head.replace("_", " ") for head in rows[0]], [tuple(row.values()) for row in rows])
+        yield table([head.replace("_", " ") for head in published[0]], [tuple(row.values()) for row in published])
 
 
 def _published(names: Sequence[str]) -> list[Published]:
@@ -113,7 +113,7 @@ def _published(names: Sequence[str]) -> list[Published]:
 
 
 def _verdicts(paper: Paper, verdicts: Sequence[Verdict]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each claim of the paper and each experiment that tests it; one row for a claim that none tests."""
+    """Yield a row for each claim of the paper and each experiment that tests it, one for a claim that none tests."""
     for claim in federation.CLAIMS:
         if claim.source.startswith(paper.sections):
             tested = [one for one in verdicts if one.claim == claim.name and one.state != "untested"]
