@@ -91,7 +91,7 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def commands_of(text: str) -> Iterator[list[str]]:
-    """Yield the words of each command, without comments and variables of the environment; continued lines are joined."""
+    """Yield the words of each command, without comments and environment variables; continued lines are joined."""
     for line in text.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line, posix=True, punctuation_chars="&|;")
         lexer.whitespace_split = True
