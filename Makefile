@@ -47,7 +47,8 @@ results: setup  ## Rewrite the numbers and pictures of README and docs from the 
 	python -m fedprint.reports.results
 
 docs: .venv/.docs  ## Build the documentation as a site: site/index.html
-	@mkdocs build --quiet
+	@# Material announces its end of life on every build; that is no warning about our pages.
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
 	@echo "$(CURDIR)/site/index.html"
 
 docs-screenshots: setup  ## Make the screenshots of docs/ (needs Chromium)
