@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,13 @@ from typer.main import get_command
 from fedprint.cli.main import app
 from fedprint.kinds.registry import kind_of
 from fedprint.kinds.requests import FOLDERS, request_for
+from fedprint.store.recorded.manifest import Manifest
 
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
 FENCE = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n+)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
 )
-LANGUAGES = ("", "text", "python", "sh", "bash", "yaml")
+LANGUAGES = ("", "text", "python", "sh", "bash", "yaml", "toml")
 ELSEWHERE = ("cd", "createdb", "export", "git", "mlflow", "mv", "pip", "ray", "srun")
 """Programs that are not ours, whose words are not checked (mlflow's are, where a test starts it: mlflow_page.py)."""
 
@@ -203,6 +205,7 @@ def test_the_tutorial_runs(root: Project, monkeypatch: pytest.MonkeyPatch) -> No
                 subprocess.run([sys.executable, "-m", "fedprint", *fast(words)], cwd=root.root, check=True)
     made = {path.parent.name for path in (root.root / "reports").glob("*/index.html")}
     assert {"quickstart-fast", "alike", "defended", "albums-plane-fast", "study-albums-fast", "operating-point"} <= made
+    assert (root.root / "my_updates-audit" / "audit.json").is_file()
 
 
 def fast(words: Sequence[str]) -> list[str]:
@@ -217,8 +220,11 @@ def fast(words: Sequence[str]) -> list[str]:
 
 @pytest.mark.parametrize("block", [block for block in CHECKED if block.language == "yaml"], ids=str)
 def test_settings_are_valid(block: Block, root: Project) -> None:
-    """A whole file as it is, a part of one as a change to the quickstart."""
+    """A whole file as it is, a part of one as a change to the quickstart; the manifest of recorded updates too."""
     values = yaml.safe_load(block.text)
+    if "updates" in values:
+        Manifest.model_validate(values, strict=False)
+        return
     whole = "report" in values
     path = root.root / "block.yaml"
     path.write_text(yaml.safe_dump(values))
@@ -227,6 +233,11 @@ def test_settings_are_valid(block: Block, root: Project) -> None:
     )
     request = request_for(root.root, str(path) if whole else "quickstart", assignments=given)
     kind_of(request.values).load(request)
+
+
+@pytest.mark.parametrize("block", [block for block in CHECKED if block.language == "toml"], ids=str)
+def test_toml_is_a_project_file(block: Block) -> None:
+    assert tomllib.loads(block.text)["project"]["name"]
 
 
 def test_wrong_settings_are_seen(root: Project) -> None:
