@@ -1,7 +1,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow check bench setup flower experiment report results clean docs-screenshots
+.PHONY: help run test test-slow check bench setup flower experiment report results clean docs docs-screenshots
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Stages are started as `python`: they must find the environment's one, activated or not.
@@ -48,7 +48,12 @@ report:  ## Show where a report is, and open it on a desktop: make report [NAME=
 results: setup  ## Rewrite the numbers and pictures of README and docs from the published experiments
 	python -m fedprint.reports.results
 
-docs-screenshots: setup  ## Make the screenshots of docs/mlflow.md (needs Chromium)
+docs: .venv/.docs  ## Build the documentation as a site: site/index.html
+	@# Material announces its end of life on every build; that is no warning about our pages.
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
+	@echo "$(CURDIR)/site/index.html"
+
+docs-screenshots: setup  ## Make the screenshots of docs/ (needs Chromium)
 	python docs/screenshots.py
 
 clean: setup  ## Remove update stores and caches that no report needs
@@ -73,4 +78,9 @@ clean: setup  ## Remove update stores and caches that no report needs
 	@test -x .venv-flower/bin/python || "$(PYTHON)" -m venv .venv-flower
 	@echo "Installing Flower and the packages that fit it into .venv-flower (some minutes the first time)"
 	@.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c examples/flower/constraints.txt -e ".[flower]"
+	@touch $@
+
+# Few need these packages, and no test does without saying so: they come with the first `make docs`.
+.venv/.docs: .venv/.ok
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	@touch $@

@@ -1,4 +1,4 @@
-"""Make the screenshots of docs/mlflow.md (``make docs-screenshots``); needs Chromium, the numbers are made up."""
+"""Make the screenshots of the docs (``make docs-screenshots``); needs Chromium, the numbers are made up."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS.parent / "tests"))
+sys.path[:0] = [str(DOCS.parent / "tests" / folder) for folder in ("helpers", "reports")]
 
 from chromium import Page, browser  # noqa: E402
 from mlflow_page import mlflow_page, visit  # noqa: E402
+from report_cases import write_evaluations  # noqa: E402
 from tiny_tracking import EXPERIMENT, write_plane, write_view  # noqa: E402
 
 from fedprint.lab.tracking.database import PAGE, create_database  # noqa: E402
+from fedprint.reports.pages.federation import write_report  # noqa: E402
 
 SIZE = 1280, 860
 COLOURS = 256
@@ -22,16 +24,40 @@ COLOURS = 256
 
 def main() -> None:
     """Write the images and say which."""
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        write_plane(root)
-        link = write_view(root)
-        with mlflow_page(root) as address, browser(*SIZE) as page:
-            for name in _shown(root, link, address, page):
-                file = DOCS / "images" / f"mlflow-{name}.png"
-                page.screenshot(file)
-                _shrink(file)
-                print(f"{file.relative_to(DOCS.parent)}  {file.stat().st_size // 1000} kB")
+    with tempfile.TemporaryDirectory() as folder, browser(*SIZE) as page:
+        for name in (*_report(Path(folder) / "report", page), *_mlflow(Path(folder) / "mlflow", page)):
+            print(name)
+
+
+def _report(root: Path, page: Page) -> Iterator[str]:
+    """Take a picture of an experiment's report; yield what was written."""
+    write_report(
+        evaluations=write_evaluations(root / "evaluation", ("random", "chrono", "iid")),
+        out=root / "report",
+        experiment="demo",
+        title="An experiment (made-up numbers)",
+        config_text="",
+    )
+    page.open((root / "report" / "index.html").as_uri())
+    page.wait_for_text("An experiment")
+    yield _save(page, "report")
+
+
+def _mlflow(root: Path, page: Page) -> Iterator[str]:
+    """Take the pictures of MLflow's pages; yield what was written."""
+    root.mkdir()
+    write_plane(root)
+    link = write_view(root)
+    with mlflow_page(root) as address:
+        for name in _shown(root, link, address, page):
+            yield _save(page, f"mlflow-{name}")
+
+
+def _save(page: Page, name: str) -> str:
+    file = DOCS / "images" / f"{name}.png"
+    page.screenshot(file)
+    _shrink(file)
+    return f"{file.relative_to(DOCS.parent)}  {file.stat().st_size // 1000} kB"
 
 
 def _shown(root: Path, link: str, address: str, page: Page) -> Iterator[str]:
