@@ -32,9 +32,9 @@ class Beside:
 
     def ap(self, entry: Entry, count: int, adversary: str) -> Row | None:
         """Return the AP of an adversary's chosen attack from ``count`` updates, over seeds; None if not published."""
-        linked = {"analysis": "linked", "linked_updates": count}
-        wanted = linked if count > 1 else {"analysis": None, "linkage": "update"}
-        wanted |= {"metric": "ap", "selected": True, "strategy": entry.label, "strength": entry.strength}
+        wanted: Row = {"metric": "ap", "selected": True, "strategy": entry.label, "strength": entry.strength}
+        several, single = {"analysis": "linked", "linked_updates": count}, {"analysis": None, "linkage": "update"}
+        wanted |= several if count > 1 else single
         rows = [row for row in self.rows if row["seed"] != POOLED and row["world"] == "closed"]
         rows = [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
         rows = [row for row in rows if row["adversary"] == adversary] or rows
