@@ -72,7 +72,8 @@ class Findings:
     ``metrics`` are the few numbers of DVC's and MLflow's tables; ``points`` what a chart shows besides. ``done`` are
     the jobs behind it, ``failures`` the reasons of missing ones. ``data`` are the data sets in use, and DVC draws the
     ``plots``. ``compared`` are metrics that MLflow plots against what varies between the jobs. A report that
-    ``shows_data`` holds examples, and leaves this machine only where the data may.
+    ``shows_data`` holds examples, and leaves this machine only where the data may. ``reads`` names the published
+    experiments whose measurements it shows.
     """
 
     metrics: Mapping[str, float]
@@ -83,6 +84,7 @@ class Findings:
     plots: Sequence[Drawn] = ()
     compared: Sequence[str] = ()
     shows_data: bool = False
+    reads: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -157,6 +157,7 @@ def _record(request: Request, kind: Kind[Any], config: Any, findings: Findings) 
         updates=kept and shareable,
         report=shareable or not findings.shows_data,
         plots=tuple(drawn.plot for drawn in findings.plots),
+        reads=tuple(findings.reads),
     )
     versions.record(root, name, published_yaml(published))
 

@@ -14,7 +14,7 @@ from analysis_report_cases import add_analyses, all_analyses, analysis_row
 from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.reports.figures.analyses import draw_rows, epoch_matrix, layer_bubbles
 from fedprint.reports.figures.drawing import style
-from fedprint.reports.figures.panels import points_of
+from fedprint.reports.figures.panels import plain, points_of
 from fedprint.reports.numbers.evaluations import final_analyses, final_rows
 from fedprint.reports.pages.federation import ReportSummary, write_report
 from fedprint.reports.pages.sections import TEXTS, analysis_sections
@@ -158,3 +158,9 @@ def test_equal_input_gives_equal_bytes(evaluations: Write, tmp_path: Path) -> No
     one, two = (_report(folders, tmp_path / name).page.parent for name in ("one", "two"))
     files = [path.relative_to(one) for path in one.rglob("*") if path.is_file()]
     assert [str(name) for name in files if (one / name).read_bytes() != (two / name).read_bytes()] == []
+
+
+def test_an_axis_counts_people_in_words() -> None:
+    assert [plain(value) for value in (0.25, 7, 580, 10_000, 1_000_000, 2_500_000)] == [
+        "0.25", "7", "580", "10,000", "1 million", "2.5 million",
+    ]  # fmt: skip

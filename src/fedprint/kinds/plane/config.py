@@ -21,7 +21,9 @@ from fedprint.kinds.config_files import as_yaml
 from fedprint.kinds.federation.config import Experiment, ReportConfig, all_differ, check_experiment, names_differ
 from fedprint.kinds.federation.declared import Part, part_of
 from fedprint.kinds.federation.derived import Seeds, defended, file_settings, undefended
+from fedprint.kinds.plane.beside import load_beside
 from fedprint.lab.keys import digest_of
+from fedprint.reports.pages.plane.beside import Beside
 from fedprint.tuning.space import filled, placeholders, settings_of
 
 STRENGTH = "strength"
@@ -54,7 +56,8 @@ class AuditConfig(Component):
 class PlaneConfig(Component):
     """A plane's file: the ``experiment`` with its changes, and the strategies with their strengths.
 
-    ``analyses`` run at every point. With ``audit`` the mechanism of every private point is audited.
+    ``analyses`` run at every point. With ``audit`` the mechanism of every private point is audited. ``beside`` names a
+    published run of the same plane on development users: its AP and the difference stand beside the page's numbers.
     """
 
     report: ReportConfig
@@ -65,6 +68,7 @@ class PlaneConfig(Component):
     strategies: Annotated[tuple[SweptStrategy, ...], AfterValidator(names_differ)] = Field(min_length=1)
     analyses: tuple[Mapping[str, Any], ...] = ()
     audit: AuditConfig | None = None
+    beside: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +101,7 @@ class Plane:
     settings: PlaneConfig
     points: tuple[PlanePoint, ...]
     users: Part | None = None
+    beside: Beside | None = None
 
     @property
     def config(self) -> Experiment:
@@ -129,13 +134,14 @@ class Plane:
 
     def digest(self) -> str:
         """Return a hash of everything that numbers depend on."""
-        sweep = self.settings.model_dump(mode="json", exclude={"report"})
-        return digest_of([sweep, self.config.digest()])
+        sweep = self.settings.model_dump(mode="json", exclude={"report", "beside"})
+        rows = [self.beside.rows] if self.beside else []
+        return digest_of([sweep, self.config.digest(), *rows])
 
     def text(self) -> str:
         """Return the resolved plane and its undefended experiment as YAML."""
         content = {
-            "sweep": self.settings.model_dump(mode="json", by_alias=True),
+            "sweep": self.settings.model_dump(mode="json", by_alias=True, exclude=None if self.beside else {"beside"}),
             "experiment": self.config.model_dump(mode="json"),
         }
         return as_yaml(content)
@@ -159,6 +165,7 @@ def load_plane(request: Request) -> Plane:
             made = defended(config, defences, f"{request.path.stem}: {strategy.name} at {strength:g}")
             points.append(PlanePoint(strategy=strategy.name, strength=float(strength), config=made, settings=named))
     users = part_of(request.root, config.data)
-    plane = Plane(name=request.name, settings=settings, points=tuple(points), users=users)
+    beside = load_beside(request.root, settings.beside, config.data, users) if settings.beside else None
+    plane = Plane(name=request.name, settings=settings, points=tuple(points), users=users, beside=beside)
     _ = plane.audits  # raises now for a point that cannot be audited, and not after all have trained
     return plane

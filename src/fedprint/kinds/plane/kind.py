@@ -54,7 +54,8 @@ class PlaneKind(OnOneSource):
         ended = lab.run(jobs, title=config.name)
         count = len(config.runs)
         entries = make_entries(config, points_of(ended[:count]), audit_rows(config, ended[count:]))
-        write_plane(head=head_of(config, entries), entries=entries, config_text=config.text(), out=out)
+        head = head_of(config, entries)
+        write_plane(head=head, entries=entries, config_text=config.text(), out=out, beside=config.beside)
         done = [one for one in ended if isinstance(one, Done)]
         details = read_json(done[0].outputs["point"] / "details.json")
         return Findings(
@@ -64,6 +65,7 @@ class PlaneKind(OnOneSource):
             data=(data_use(details),),
             plots=(_plane_plot(entries),),
             compared=("utility", "ap_update", "ap_device"),
+            reads=(config.beside.name,) if config.beside and config.beside.rows else (),
         )
 
     def costs(self, config: Plane, device: str) -> Costs:

@@ -80,7 +80,7 @@ class Published:
 
     ``data`` names those of its data sets of which ``datasets/<name>.yaml`` are the manifests; ``data.json`` has the
     digests of all. ``updates`` says that experiments/<name>/updates is there and may leave this machine, ``report``
-    that the report may.
+    that the report may. ``reads`` names other experiments whose measurements it shows.
     """
 
     experiment: str
@@ -89,6 +89,7 @@ class Published:
     updates: bool = False
     report: bool = True
     plots: tuple[Plot, ...] = ()
+    reads: tuple[str, ...] = ()
 
 
 def dvc_yaml(pipeline: Pipeline) -> str:
@@ -113,12 +114,13 @@ def lock_data(root: Path, pipeline: Pipeline) -> None:
 def published_yaml(published: Published) -> str:
     """Return the content of ``experiments/<name>/dvc.yaml``."""
     folder = f"experiments/{published.experiment}"
+    read = [f"experiments/{name}/measurements.jsonl" for name in published.reads]
     stage = {
         "desc": f"frozen: `{published.command} --renew` makes and records it anew",
         "cmd": published.command,
         "wdir": "../..",
         "frozen": True,
-        "deps": [f"{folder}/config.yaml", f"{folder}/{DATA}", *map(manifest_file, published.data)],
+        "deps": [f"{folder}/config.yaml", f"{folder}/{DATA}", *map(manifest_file, published.data), *read],
         **_results(published.experiment, published.plots, published.updates, published.report),
     }
     return _dumped({"stages": {"run": stage}, "params": ["config.yaml"]})

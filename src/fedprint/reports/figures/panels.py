@@ -124,7 +124,14 @@ def number_axis(axes: Axes, values: Sequence[float], log: bool) -> None:
         axes.set_xscale("log", base=2)
         axes.xaxis.set_minor_locator(NullLocator())
     shown = _spaced(values) if log else values if len(values) <= 8 else values[:: -(-len(values) // 8)]
-    axes.set_xticks(list(shown), [f"{value:g}" for value in shown])
+    axes.set_xticks(list(shown), [plain(value) for value in shown])
+
+
+def plain(value: float) -> str:
+    """Return a number as people write it: ``0.25``, ``10,000``, ``1 million``."""
+    if value >= 1_000_000:
+        return f"{value / 1_000_000:g} million"
+    return f"{value:,.0f}" if value >= 10_000 else f"{value:g}"
 
 
 def heat_map(axes: Axes, values: Sequence[Sequence[float | None]], colours: str, limits: tuple[float, float]) -> Any:

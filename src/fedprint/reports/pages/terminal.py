@@ -94,11 +94,21 @@ def suite_table(folder: Path, summary: Mapping[str, Any]) -> Table:
 
 
 def plane_table(folder: Path, summary: Mapping[str, Any]) -> Table:
-    """Return every point of a sweep: utility, and AP over chance for each adversary; the front is marked."""
+    """Return every point of a sweep: utility, and AP over chance for each adversary; the front is marked.
+
+    Where a run on other users stands beside it, AP in % with the difference to theirs.
+    """
     plane = json.loads((folder / "plane.json").read_text(encoding="utf-8"))
     names = summary["adversaries"]
     columns = ("strategy", "strength", "utility", *(f"{name}: AP / chance" for name in names))
-    table = _table(folder, summary, summary["verdict"], columns)
+    beside, notes = plane.get("beside"), list(summary["verdict"])
+    counts = sorted({pair["updates"] for point in plane["places"] for pair in point.get("beside", ())})
+    columns += tuple(f"AP from {count} update{'s' if count > 1 else ''}, %" for count in counts)
+    if beside:
+        notes.append(
+            beside["hint"] or f"in brackets: {plane['users']} minus {beside['users']} users ({beside['name']})"
+        )
+    table = _table(folder, summary, notes, columns)
     for point in plane["places"]:
         strength = MISSING if point["strength"] is None else f"{point['strength']:g}"
         cells = [point["error"] or MISSING] if "utility" not in point else [f"{point['utility']['value']:.2f}"]
@@ -106,8 +116,17 @@ def plane_table(folder: Path, summary: Mapping[str, Any]) -> Table:
             numbers = point["adversaries"][name]
             mark = "  on the front" if numbers["on_front"] else ""
             cells.append(f"{ranged(numbers['ap_over_chance'], '.1f')}{mark}")
+        pairs = {pair["updates"]: pair for pair in point.get("beside", ())}
+        cells += [_beside(pairs.get(count)) for count in counts if "utility" in point]
         table.add_row(*map(escape, (point["strategy"], strength, *cells)))
     return table
+
+
+def _beside(pair: Mapping[str, Any] | None) -> str:
+    """Return ``52.1 (+1.3 [-4.0, 6.6])``: an AP, and what it has more than on other users."""
+    if pair is None:
+        return MISSING
+    return f"{100 * pair['here']['value']:.1f} ({ranged(pair['difference'], '+.1f', 100.0)})"
 
 
 def study_table(folder: Path, summary: Mapping[str, Any]) -> Table:

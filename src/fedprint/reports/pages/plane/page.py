@@ -14,6 +14,7 @@ from fedprint.reports.claims.plane import ADAPTIVE, NAIVE, judge_plane
 from fedprint.reports.figures.plane import draw_plane
 from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead, readings
 from fedprint.reports.pages.html import Page, described, write_page
+from fedprint.reports.pages.plane.beside import Beside, beside_table, pairs_json
 from fedprint.reports.pages.plane.choices import choices_table
 from fedprint.reports.pages.plane.linked import (
     effort_table,
@@ -77,17 +78,20 @@ class PlaneHead:
         return f"view {'/'.join(views or self.views)}, defended: {self.defended}, {self.prior} prior"
 
 
-def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, out: Path) -> None:
+def write_plane(
+    *, head: PlaneHead, entries: Sequence[Entry], config_text: str, out: Path, beside: Beside | None = None
+) -> None:
     """Write the folder ``out``: index.html, plane.json, measurements, claims, tables/, figures/, config.yaml, summary.
 
-    ``entries`` start with the undefended one. The folder appears as a whole; equal input gives equal bytes, but for
-    processor times.
+    ``entries`` start with the undefended one; ``beside`` is a run on other users. The folder appears as a whole; equal
+    input gives equal bytes, but for processor times.
     """
     sentences = verdict(head, entries)
     every, reductions = plane_tables(head, entries)
     optional = (
         privacy_table(entries) if has_membership(entries) else None,
         every,
+        beside_table(beside, entries, head.headline, head.users),
         linked_table(entries, head.headline),
         effort_table(entries),
         utility_table(entries),
@@ -106,7 +110,7 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
         verdicts=judge_plane(entries, head.readings, head.dataset),
         rows=[*measurement_rows(head.name, entries), *privacy_rows(head.name, entries)],
         files={
-            "plane.json": plane_json(head, entries),
+            "plane.json": plane_json(head, entries, beside),
             **described("plane", head, config_text, verdict=sentences),
         },
         values={
@@ -115,13 +119,14 @@ def write_plane(*, head: PlaneHead, entries: Sequence[Entry], config_text: str, 
             "central": central_words(head, entries),
             "privacy": privacy_words(entries),
             "broken": broken(entries),
+            "hint": beside.hint if beside else None,
             "failed": [(entry.name, entry.error) for entry in entries if entry.error],
         },
     )
     write_page(page, out)
 
 
-def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
+def plane_json(head: PlaneHead, entries: Sequence[Entry], beside: Beside | None = None) -> dict[str, Any]:
     """Return the plane as data: a point per strategy and strength, with intervals, cost and membership in the front."""
     plain = entries[0]
     fronts = {name: front(entries, plain, name) for name in head.readings}
@@ -131,6 +136,7 @@ def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
         if entry.points:
             point["utility"] = _shown(entry.utility(plain))
             point["overhead"] = overhead(entry, plain)
+            point["beside"] = pairs_json(beside, entries, entry, head.headline)
             point["naive_misses"] = _shown(entry.missed(NAIVE, ADAPTIVE))
             point["adversaries"] = {
                 name: {
@@ -144,7 +150,8 @@ def plane_json(head: PlaneHead, entries: Sequence[Entry]) -> dict[str, Any]:
                 for name in head.readings
             }
         points.append(point)
-    return {**asdict(head), "places": points}
+    other = {"name": beside.name, "users": beside.users, "hint": beside.hint} if beside else None
+    return {**asdict(head), "beside": other, "places": points}
 
 
 def plane_tables(head: PlaneHead, entries: Sequence[Entry]) -> list[ResultTable]:
