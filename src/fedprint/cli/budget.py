@@ -18,7 +18,9 @@ from fedprint.cli.options import (
     Json,
     Rounds,
     Sampling,
+    out_file,
     request_of,
+    show,
     use_data,
 )
 from fedprint.errors import FedprintError
@@ -52,7 +54,10 @@ def budget(
     sampling: Sampling = None,
     as_json: Json = False,
     plot: Annotated[
-        Optional[Path], typer.Option("--plot", help="Draw epsilon by rounds, and sigma for --epsilon, to .png or .svg.")
+        Optional[Path],
+        typer.Option(
+            "--plot", callback=out_file, help="Draw epsilon by rounds, and sigma for --epsilon, to .png or .svg."
+        ),
     ] = None,
     fast: Fast = False,
     assign: Assignments = None,
@@ -86,7 +91,7 @@ def budget(
     if as_json:
         print(design.as_json(prices))
         return
-    _show(design.table(prices), prices.absent)
+    _show(design.table(prices), prices.absent, design.cautions_of(prices))
 
 
 def _price_experiment(request: Request, options: Mapping[str, object], as_json: bool) -> None:
@@ -105,12 +110,12 @@ def _price_experiment(request: Request, options: Mapping[str, object], as_json: 
     if as_json:
         print(run_budget.as_json(price))
     else:
-        _show(run_budget.table(price), price.absent)
+        _show(run_budget.table(price), price.absent, run_budget.cautions_of(price))
 
 
-def _show(table: Table, absent: Sequence[str]) -> None:
-    from rich.console import Console
-
-    Console().print(table)
+def _show(table: Table, absent: Sequence[str], cautions: Sequence[str]) -> None:
+    show(table)
+    for text in cautions:
+        print(f"warning: {text}")
     if absent:
         print(f"not installed: dp-accounting, for {', '.join(absent)} (see constraints.txt)", file=sys.stderr)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from fedprint.cli.options import out_folder
 from fedprint.errors import FedprintError
 
 if TYPE_CHECKING:
@@ -24,7 +25,12 @@ Measured = Annotated[
 def compare(
     first: Measured,
     second: Measured,
-    out: Annotated[Path, typer.Option("--out", help="Folder for the page and the table.")] = Path("comparison"),
+    out: Annotated[
+        Optional[Path],
+        typer.Option(
+            "--out", callback=out_folder, help="Folder for the page and the table (default: work/comparisons/...)."
+        ),
+    ] = None,
     exact: Annotated[
         bool,
         typer.Option("--exact", help="Compare row by row instead; exit code 1 where one is beyond its interval."),
@@ -44,9 +50,22 @@ def compare(
     if ignore:
         raise FedprintError("--ignore names columns of --exact; add --exact, or leave it out")
     from fedprint.cli.summary import results_of
+    from fedprint.lab.project import find_root
     from fedprint.reports.pages.compare import write_comparison
 
-    print(write_comparison(results_of(first), results_of(second), out))
+    a, b = results_of(first), results_of(second)
+    print(
+        write_comparison(
+            a, b, _replaceable(out) if out else find_root() / "work" / "comparisons" / f"{a.name}-{b.name}"
+        )
+    )
+
+
+def _replaceable(out: Path) -> Path:
+    """Return a folder that may be replaced whole. Raises FedprintError where it holds anything but a comparison."""
+    if out.is_dir() and any(out.iterdir()) and not (out / "comparison.csv").is_file():
+        raise FedprintError(f"--out {out} holds other files, which a comparison would replace; name a new folder")
+    return out
 
 
 def _compare_rows(first: str, second: str, ignore: list[str] | None) -> None:

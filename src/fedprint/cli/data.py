@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from fedprint.cli.options import DataDir, data_folder, use_data
+from fedprint.cli.options import DataDir, data_folder, out_file, show, use_data
 
 app = typer.Typer(
     help="List, describe, validate, fetch and version data sets.", no_args_is_help=True, rich_markup_mode=None
@@ -20,19 +20,20 @@ Cached = Annotated[
 @app.command("list", epilog="Example: fedprint data list --data-dir ~/data")
 def data_list(data_dir: DataDir = None) -> None:
     """List the data sets that fedprint knows and those found in the data folder."""
-    from rich.console import Console
-
+    from fedprint.kinds.requests import experiments_by_data
     from fedprint.reports.data_sets import list_table
 
     use_data(data_dir)
-    Console().print(list_table(data_folder()))
+    show(list_table(data_folder(), experiments_by_data()))
 
 
 @app.command("describe", epilog="Example: fedprint data describe albums --out albums.png")
 def data_describe(
     name: str,
     data_dir: DataDir = None,
-    out: Annotated[Optional[Path], typer.Option("--out", help="File for the contact sheet (pictures only).")] = None,
+    out: Annotated[
+        Optional[Path], typer.Option("--out", callback=out_file, help="File for the contact sheet (pictures only).")
+    ] = None,
     samples: Annotated[
         bool, typer.Option("--samples", help="Show samples of real people's data too; they stay on this machine.")
     ] = False,

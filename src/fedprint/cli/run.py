@@ -18,6 +18,7 @@ from fedprint.cli.options import (
     Where,
     pool_of,
     request_of,
+    show,
     use_data,
 )
 
@@ -76,7 +77,9 @@ def run_request(
 
 def show_costs(request: Request, jobs: int | None) -> None:
     """Print the costs of a run; nothing is written."""
-    from rich.console import Console
+    import shutil
+
+    import psutil
     from rich.table import Table
 
     from fedprint.kinds.registry import kind_of
@@ -97,4 +100,7 @@ def show_costs(request: Request, jobs: int | None) -> None:
     }
     for what, value in rows.items():
         table.add_row(what, value)
-    Console().print(table)
+    show(table)
+    machine = {"memory": psutil.virtual_memory().total, "disk": shutil.disk_usage(request.root).free}
+    for text in [*costs.warnings, *costs.beyond(at_a_time, **machine)]:
+        print(f"warning: {text}")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedprint.cli.options import whole_console
 from fedprint.errors import FedprintError
 
 EPILOG = "Example: fedprint summary quickstart"
@@ -19,8 +20,6 @@ def summary(
     ],
 ) -> None:
     """Print an experiment's main numbers, where its report is, and how to open MLflow."""
-    from rich.console import Console
-
     from fedprint.lab.project import find_root
     from fedprint.reports.pages.terminal import published_table
 
@@ -28,21 +27,21 @@ def summary(
     if (folder / "summary.json").is_file():
         show_summary(find_root(), folder)
         return
-    console = Console(soft_wrap=True)
-    console.print(published_table(folder))
+    table = published_table(folder)
+    console = whole_console(table)
+    console.print(table)
     console.print(f"Report: not here; fedprint pull {folder.name}, or fedprint run {folder.name}", highlight=False)
 
 
 def show_summary(root: Path, name: str | Path) -> None:
     """Print the table of a report (a name below reports/, or its folder), its page, and how to open MLflow."""
-    from rich.console import Console
-
     from fedprint.lab.tracking.database import ui_hint
     from fedprint.reports.pages.terminal import summary_table
 
     folder = root / "reports" / name
-    console = Console(soft_wrap=True)
-    console.print(summary_table(folder))
+    table = summary_table(folder)
+    console = whole_console(table)
+    console.print(table)
     page = folder / "index.html"
     console.print(f"Report: {page if page.is_file() else folder}", highlight=False)
     path = folder / "tracked.json"

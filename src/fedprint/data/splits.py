@@ -129,8 +129,13 @@ def num_albums(examples: Examples) -> int:
 
 def with_albums(users: Sequence[User], least: int) -> tuple[User, ...]:
     """Return the users with at least ``least`` albums. Raises FedprintError when fewer than two are left."""
+    if len(users) < 2:
+        raise FedprintError(
+            f"split: {len(users)} user takes part, and an attack tells users apart; take 2 or more (data.users, "
+            "data.min_examples, or more people in the folder)"
+        )
     kept = tuple(user for user in users if num_albums(user.examples) >= least)
-    if len(kept) < min(2, len(users)):
+    if len(kept) < 2:
         raise FedprintError(f"split: {len(kept)} of {len(users)} users have {least} albums; lower split.min_albums")
     return kept
 

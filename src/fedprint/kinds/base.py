@@ -91,7 +91,7 @@ class Findings:
 class Costs:
     """The costs of an experiment: ``seconds`` of one core for ``jobs``, bytes of ``disk`` and, for one job, ``memory``.
 
-    ``details`` are further lines for ``--dry-run``.
+    ``details`` are further lines for ``--dry-run``, ``warnings`` sentences about the experiment itself.
     """
 
     jobs: int
@@ -99,6 +99,18 @@ class Costs:
     disk: int
     memory: int
     details: Mapping[str, str] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+    def beyond(self, at_a_time: int, *, memory: int, disk: int) -> list[str]:
+        """Return what a machine lacks, with so many jobs ``at_a_time``: bytes of all its memory, of free ``disk``."""
+        need, lacks = self.memory * at_a_time, []
+        if need > memory:
+            remedy = "--jobs 1 needs less" if self.memory <= memory else "record fewer layers (store.layers)"
+            lacks.append(f"memory: {need / 2**30:.1f} GiB at most, of {memory / 2**30:.1f} GiB here; {remedy}.")
+        if self.disk > disk:
+            remedy = "record fewer layers (store.layers) or use a larger disk; a run stops where it does not fit"
+            lacks.append(f"disk: {self.disk / 2**30:.1f} GiB, of {disk / 2**30:.1f} GiB free here; {remedy}.")
+        return lacks
 
 
 class Kind(Protocol[Config]):

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fedprint.errors import FedprintError
+from fedprint.errors import FedprintError, did_you_mean
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,8 +87,11 @@ _PLAIN = ("constrained-float", "float", "int", "str")
 """pydantic's names of alternatives that are plain values."""
 
 
-def one_line(error: ValidationError, origin: str, whole: type[BaseModel]) -> str:
-    """Return the first error in the values of a ``whole`` in one line: what, where, and which keys are allowed."""
+def one_line(error: ValidationError, origin: str, whole: type[BaseModel], assignments: Sequence[str] = ()) -> str:
+    """Return the first error in the values of a ``whole`` in one line: what, where, and which keys are allowed.
+
+    ``origin`` names the file; for a value that one of the ``assignments`` set, that assignment is named instead.
+    """
     first, *others = _alternatives_joined(error.errors(include_url=False))
     keys, classes = _owners(first["loc"], whole)
     given = first.get("input")
@@ -97,9 +100,29 @@ def one_line(error: ValidationError, origin: str, whole: type[BaseModel]) -> str
     if first["type"] == "extra_forbidden":
         known = [(name, field) for one in classes for name, field in one.model_fields.items()]
         fields = dict.fromkeys(field.alias or name for name, field in known)
-        allowed = f"; allowed keys: {', '.join(fields)}" if fields else "; remove this key"
+        hint = did_you_mean(keys[-1], fields)
+        allowed = f"; {hint}allowed keys: {', '.join(fields)}" if fields else "; remove this key"
+    elif first["type"] == "union_tag_invalid":
+        expected = first["ctx"]["expected_tags"].replace("'", "").split(", ")
+        allowed = f"; {hint}" if (hint := did_you_mean(str(first["ctx"]["tag"]), expected)) else ""
     more = f"; and {len(others)} more" if others else ""
-    return " ".join(f"{origin}: {'.'.join(keys) or '(whole file)'}: {first['msg']}{shown}{allowed}{more}".split())
+    where = f"{_origin(keys, origin, assignments)}: {'.'.join(keys) or '(whole file)'}"
+    return " ".join(f"{where}: {first['msg']}{shown}{allowed}{more}".split())
+
+
+def _origin(keys: Sequence[str], file: str, assignments: Sequence[str]) -> str:
+    """Return the last assignment that set the value at ``keys``, a part of it or what holds it; else the file.
+
+    An error of the whole file is named with all assignments: the file alone is right or wrong without them.
+    """
+    if not keys:
+        return " ".join([file, *(f"--set {text}" for text in assignments)])
+
+    def sets(text: str) -> bool:
+        pairs = zip(text.partition("=")[0].split("."), keys, strict=False)
+        return all(a == b for a, b in pairs)
+
+    return next((f"--set {text}" for text in reversed(assignments) if sets(text)), file)
 
 
 def _alternatives_joined(errors: Sequence[ErrorDetails]) -> list[ErrorDetails]:

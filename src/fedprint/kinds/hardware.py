@@ -72,7 +72,7 @@ def hardware_for(
     try:
         hardware = Hardware.model_validate(apply_assignments(values, mine))
     except ValidationError as error:
-        raise FedprintError(one_line(error, str(path or "--set"), Hardware)) from None
+        raise FedprintError(one_line(error, str(path or "--set"), Hardware, mine)) from None
     return hardware, tuple(text for text in assignments if text not in mine)
 
 

@@ -52,7 +52,7 @@ class ResolvedFile(Generic[Checked]):
         try:
             config: Any = whole.model_validate(apply_assignments(values, request.assignments))
         except ValidationError as error:
-            raise FedprintError(one_line(error, str(request.path), whole)) from None
+            raise FedprintError(one_line(error, str(request.path), whole, request.assignments)) from None
         title = title_of(request, config.report.title, values, config.data)
         report = config.report.model_copy(update={"title": title})
         return cls(name=request.name, fast=request.fast, config=config.model_copy(update={"report": report}))

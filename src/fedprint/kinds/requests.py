@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedprint.errors import FedprintError
+from fedprint.errors import FedprintError, did_you_mean
 from fedprint.kinds.base import Request
 from fedprint.kinds.hardware import hardware_for, read_settings
-from fedprint.lab.project import checked_name
+from fedprint.lab.project import checked_name, find_root
 
 FOLDERS = ("experiments", "studies")
 _SINGULAR = {"experiments": "experiment", "studies": "study"}
@@ -68,8 +68,24 @@ def file_of(root: Path, what: str, folders: Sequence[str] = FOLDERS, beside: Pat
     if file is None:
         known = sorted({path.stem for folder in folders for path in (root / "configs" / folder).glob("*.yaml")})
         kind = _SINGULAR[folders[0]]
-        raise FedprintError(f"unknown {kind} '{what}'; choose one of {', '.join(known)}, or give a path")
+        raise FedprintError(
+            f"unknown {kind} '{what}'; {did_you_mean(what, known)}choose one of {', '.join(known)}, or give a path"
+        )
     return file
+
+
+def experiments_by_data() -> dict[str, list[str]]:
+    """Return the names of the project's experiments by the data set that their file names; none outside a project."""
+    try:
+        root = find_root()
+    except FedprintError:
+        return {}
+    out: dict[str, list[str]] = {}
+    for path in sorted((root / "configs" / "experiments").glob("*.yaml"), key=lambda path: (len(path.stem), path.stem)):
+        data = read_settings(path).get("data")
+        if isinstance(data, Mapping):
+            out.setdefault(Path(str(data.get("path") or data.get("name"))).name, []).append(path.stem)
+    return out
 
 
 def plain_name(root: Path, path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,24 +14,37 @@ from fedprint.data.catalogue.fetch_mnist_writers import fetch_mnist_writers
 from fedprint.data.catalogue.summary import Summary, contact_sheet, list_datasets, sample_texts
 from fedprint.data.catalogue.summary import describe as describe_folder
 from fedprint.data.dataset import TEXT_TASKS, Dataset
+from fedprint.data.formats.locate import REMEDIES, remedy_for
 from fedprint.data.formats.official import LAYOUTS, Survey, list_official
 from fedprint.data.sources.albums import Albums
 from fedprint.data.sources.registry import SOURCES
+from fedprint.errors import did_you_mean
+from fedprint.lab.outputs import file_for, folder_for
 from fedprint.rng import seed_for
 from fedprint.types import FedprintError
 
 PREVIEWS = ("albums", "mnist_writers", "ahcd_writers", "blog", "presidents")
 
 
-def list_table(data_dir: Path | None) -> Table:
-    """Return one line per data set: the embedded one, those found in the folder, and known ones that are missing."""
+def list_table(data_dir: Path | None, experiments: Mapping[str, Sequence[str]]) -> Table:
+    """Return one line per data set: the embedded one, those found in the folder, and how to get the missing ones.
+
+    ``experiments`` names the ready ones by data set.
+    """
     present = {*list_datasets(data_dir), *list_official(data_dir)}
-    table = Table("name", "where", "ready experiment", title="Data sets")
-    table.add_row("albums", "embedded (generated)", "quickstart")
-    for name in sorted({*present, *SOURCES} - {"albums", "folder", "mnist_shards"}):
-        where = str(data_dir / name) if name in present and data_dir else "missing: --data-dir or FEDPRINT_DATA"
-        table.add_row(name, where, name.replace("_", "-") if name in SOURCES else "use the source `folder`")
+    title = f"Data sets in {data_dir}" if data_dir else "Data sets (no data folder: give --data-dir or FEDPRINT_DATA)"
+    table = Table("name", "where, or how to get it", "ready experiments", title=title)
+    table.add_row("albums", "embedded (generated)", _ready("albums", experiments))
+    for name in sorted({*present, *SOURCES, *LOADERS} - {"albums", "folder", "mnist_shards"}):
+        where = str(data_dir / name) if name in present and data_dir else f"missing: {remedy_for(name)}"
+        table.add_row(name, where, _ready(name, experiments))
     return table
+
+
+def _ready(name: str, experiments: Mapping[str, Sequence[str]], most: int = 3) -> str:
+    known = experiments.get(name, ())
+    more = f" and {len(known) - most} more" if len(known) > most else ""
+    return ", ".join(known[:most]) + more or f"none; --set data='{{name: folder, path: {name}}}'"
 
 
 def describe(name: str, data_dir: Path | None, out: Path | None, samples: bool) -> None:
@@ -43,9 +57,7 @@ def describe(name: str, data_dir: Path | None, out: Path | None, samples: bool) 
     if name == "albums":
         dataset = Albums().load(None, seed_for(0, "data"))
         console.print(_album_table(dataset))
-        target = out or Path("albums-contact-sheet.png")
-        contact_sheet(dataset).save(target)
-        console.print(f"Contact sheet: {target}")
+        _save_sheet(dataset, name, out)
         return
     if name in LAYOUTS:
         console.print(_summary_table(SOURCES[name]().survey(data_dir)))
@@ -90,9 +102,16 @@ def _show_samples(name: str, data_dir: Path | None, out: Path | None, console: C
         for user, texts in sample_texts(dataset).items():
             console.print(f"user {user}: {' | '.join(texts)}", markup=False)
     else:
-        target = out or Path(f"{name}-contact-sheet.png")
-        contact_sheet(dataset).save(target)
-        console.print(f"Contact sheet: {target}")
+        _save_sheet(dataset, name, out)
+
+
+def _save_sheet(dataset: Dataset, name: str, out: Path | None) -> None:
+    """Save a contact sheet, by default in the folder work/, which git ignores."""
+    target = file_for(out or Path("work") / f"{name}-contact-sheet.png")
+    if target.suffix not in (".png", ".jpg"):
+        raise FedprintError(f"{target}: the ending says the kind of picture; choose .png or .jpg")
+    contact_sheet(dataset).save(target)
+    print(f"Contact sheet: {target}")
 
 
 def fetch(name: str, data_dir: Path | None) -> Path:
@@ -102,9 +121,11 @@ def fetch(name: str, data_dir: Path | None) -> Path:
     """
     if name != "mnist_writers" and name not in LOADERS:
         known = ", ".join(("mnist_writers", *LOADERS))
-        raise FedprintError(f"'{name}' cannot be fetched; choose one of {known} (through torchvision)")
+        other = f"{REMEDIES[name]}; fetched" if name in REMEDIES else f"{did_you_mean(name, LOADERS)}fetched"
+        raise FedprintError(f"'{name}' cannot be fetched; {other} are {known} (through torchvision)")
     if data_dir is None:
         raise FedprintError("no data folder: give --data-dir or set FEDPRINT_DATA")
+    folder_for(data_dir / name)
     table = fetch_mnist_writers(data_dir) if name == "mnist_writers" else fetch_images(name, data_dir)
     print(f"{table.folder}: {len(table)} examples")
     return table.folder

@@ -220,8 +220,24 @@ LOWER_BOUND = 0.01
 """An AP that the last doubling of the adversary's effort raised by this much or more is a lower bound."""
 
 
+FEW_USERS = 6
+"""With fewer, an attack that is right for every user could be right for half of all (Clopper-Pearson, 95 %)."""
+
+
+def few_users(count: int) -> str | None:
+    """Return what to say of a number of users that bears no conclusion, None of enough."""
+    if count >= FEW_USERS:
+        return None
+    return f"{people(count)} bear no conclusion about others: attack {FEW_USERS} or more."
+
+
 def verdict(dataset: str, prior: str, ap: Estimate, null: NoLink | None = None) -> str:
-    """Return one sentence on single updates of the attacker that was chosen on prior data."""
+    """Return one sentence on single updates of the attacker that was chosen on prior data; of few users, a second."""
+    said = _verdict(dataset, prior, ap, null)
+    return f"{said} {few}" if (few := few_users(ap.n_users)) else said
+
+
+def _verdict(dataset: str, prior: str, ap: Estimate, null: NoLink | None) -> str:
     about = f"({people(ap.n_users)}, {seeds(ap.n_seeds)}, {prior} prior; the attacker was chosen before any answer)"
     if ap.value is None:
         return f"Whether an anonymous update of {dataset} identifies its sender could not be measured {about}."

@@ -82,7 +82,7 @@ def _part(name: str, loader: Loader, cache: Path, train: bool) -> Any:
     try:
         return loader(cache, train, True)
     except (OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:120]
+        reason = " ".join(str(error).split())
         raise FedprintError(
             f"{name}: not in {cache}, and the download failed ({reason}); place torchvision's files there"
         ) from error

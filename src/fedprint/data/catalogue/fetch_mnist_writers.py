@@ -52,7 +52,7 @@ def fetch_mnist_writers(target: Path) -> Table:
         mnist = [datasets.MNIST(cache, train=train, download=True) for train in (True, False)]
         qmnist = [datasets.QMNIST(cache, what, compat=False, download=True) for what in ("train", "test10k")]
     except (OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:120]
+        reason = " ".join(str(error).split())
         raise FedprintError(f"mnist_writers: download failed ({reason}); check the network and try again") from error
     return write_mnist_writers(target, [*zip(mnist, qmnist, strict=True)])
 

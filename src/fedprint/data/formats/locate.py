@@ -57,6 +57,11 @@ def located(path: str, data_dir: Path | None = None) -> Path:
     return Path(path) if Path(path).exists() or root is None else root / path
 
 
+def remedy_for(name: str) -> str:
+    """Return how to get a data set."""
+    return REMEDIES.get(name, f"bring it and {_FORMAT}")
+
+
 def find_folder(name: str, data_dir: Path | None) -> Path:
     """Return ``<data_dir>/<name>``. Raises FedprintError that says how to get the data when it is not there."""
     root = data_root(data_dir)
@@ -64,7 +69,6 @@ def find_folder(name: str, data_dir: Path | None) -> Path:
         return root / name
     where = f"{root / name} does not exist" if root else f"no data folder is set (--data-dir or {VARIABLE})"
     target = f"into {root / name}" if root else f"into {name}/ of that folder"
-    remedy = REMEDIES.get(name, f"bring it and {_FORMAT}")
     raise FedprintError(
-        f"data set '{name}': {where}; {remedy}, {target}, or point --data-dir / {VARIABLE} at its parent"
+        f"data set '{name}': {where}; {remedy_for(name)}, {target}, or point --data-dir / {VARIABLE} at its parent"
     )

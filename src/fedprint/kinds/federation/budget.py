@@ -17,7 +17,7 @@ from fedprint.federation.privacy import budget_accountant, not_covered, planned_
 from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.building.privacy import of_a_user
 from fedprint.kinds.federation.config import Experiment
-from fedprint.reports.pages.budget import dumped, side_by_side
+from fedprint.reports.pages.budget import cautions, dumped, side_by_side
 from fedprint.rng import seed_for
 from fedprint.types import FedprintError
 
@@ -134,8 +134,14 @@ def as_json(price: RunPrice) -> str:
             "adjacency": first.adjacency,
             "not_covered": list(first.not_covered),
             "not_installed": list(price.absent),
+            "cautions": cautions_of(price),
         },
     )
+
+
+def cautions_of(price: RunPrice) -> list[str]:
+    """Return what a delta or an epsilon too large to protect anyone means; the epsilon is that of the budget."""
+    return cautions(price.clients, price.budget.delta, next(iter(price.spent.values())).value)
 
 
 def table(price: RunPrice) -> Table:

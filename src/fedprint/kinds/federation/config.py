@@ -327,7 +327,8 @@ def load_experiment(request: Request) -> Experiment:
     FedprintError naming file, key, value and what is allowed.
     """
     values = resolved_values(request.root, request.values, request.fast, request.assignments)
-    config = check_experiment({**values, "name": request.name, "fast": request.fast}, str(request.path))
+    named = {**values, "name": request.name, "fast": request.fast}
+    config = check_experiment(named, str(request.path), request.assignments)
     title = title_of(request, config.report.title, file_values(request), config.data)
     return config.model_copy(update={"report": ReportConfig(title=title)})
 
@@ -341,12 +342,12 @@ def resolved_values(root: Path, settings: Mapping[str, Any], fast: bool, assignm
     return apply_assignments(merge(values, quick) if fast else values, assignments)
 
 
-def check_experiment(values: Mapping[str, Any], origin: str) -> Experiment:
-    """Validate a merged mapping; ``origin`` is named in the one-line error."""
+def check_experiment(values: Mapping[str, Any], origin: str, assignments: Sequence[str] = ()) -> Experiment:
+    """Validate a merged mapping; ``origin``, or the assignment at fault, is named in the one-line error."""
     try:
         return Experiment.model_validate(values)
     except ValidationError as error:
-        raise FedprintError(one_line(error, origin, Experiment)) from None
+        raise FedprintError(one_line(error, origin, Experiment, assignments)) from None
 
 
 def read_resolved(path: Path) -> Experiment:

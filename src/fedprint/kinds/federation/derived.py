@@ -41,7 +41,7 @@ def file_settings(request: Request, whole: type[FileSettings]) -> tuple[FileSett
     try:
         settings = whole.model_validate(apply_assignments(file_values(request), mine))
     except ValidationError as error:
-        raise FedprintError(one_line(error, str(request.path), whole)) from None
+        raise FedprintError(one_line(error, str(request.path), whole, mine)) from None
     return settings, [text for text in request.assignments if text not in mine]
 
 
@@ -69,7 +69,7 @@ def derived(
     changed = merge(merge(beneath or {}, merge(file, quick) if request.fast else file), changes)
     values = resolved_values(request.root, changed, False, assignments)
     named = {"name": request.name, "fast": request.fast, "report": {"title": title}}
-    config = check_experiment({**values, **named, **(over or {})}, f"{origin}: experiment {experiment}")
+    config = check_experiment({**values, **named, **(over or {})}, f"{origin}: experiment {experiment}", assignments)
     report = ReportConfig(title=title_of(request, title, changed, config.data))
     return config.model_copy(update={"report": report})
 

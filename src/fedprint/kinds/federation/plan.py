@@ -16,7 +16,7 @@ from fedprint.attacks.reidentification.ridge import CRITERIA
 from fedprint.data.examples import num_examples
 from fedprint.data.formats.locate import data_root
 from fedprint.data.prepared import meta_of
-from fedprint.data.splits import split_users
+from fedprint.data.splits import split_users, with_albums
 from fedprint.federation.backends import make_backend, on_one_machine
 from fedprint.kinds.base import Costs
 from fedprint.kinds.federation.building import federation as build
@@ -24,6 +24,7 @@ from fedprint.kinds.federation.building.effort import effort_of
 from fedprint.kinds.federation.config import Experiment
 from fedprint.models.base import FedModule
 from fedprint.models.inputs import model_users
+from fedprint.reports.wording import few_users
 from fedprint.rng import seed_for
 from fedprint.store.layout import StoreLayout, store_bytes
 from fedprint.types import ClientJob, DataDefence, Device, Params
@@ -46,6 +47,7 @@ class Estimate:
     """
 
     items: int
+    users: int
     rounds: int
     planned: int
     devices: int
@@ -81,7 +83,7 @@ def costs_of(config: Experiment, device: str, *, attacked: bool = True) -> Costs
     stopped = f" of {e.planned}: the budget ends them" if e.rounds < e.planned else ""
     return Costs(
         jobs=e.items,
-        seconds=e.federate_s + e.attack_s,
+        seconds=e.federate_s + e.attack_s + POINT_SECONDS * e.items,
         disk=e.disk,
         memory=e.memory,
         details={
@@ -92,7 +94,12 @@ def costs_of(config: Experiment, device: str, *, attacked: bool = True) -> Costs
             "time, federations": f"{e.federate_s / 60:.1f} min of one core",
             "time, attacks (rough)": f"{e.attack_s / 60:.1f} min of one core",
         },
+        warnings=_few(e.users) if attacked else (),
     )
+
+
+def _few(users: int) -> tuple[str, ...]:
+    return (text,) if (text := few_users(users)) else ()
 
 
 def estimate(config: Experiment, device: str) -> Estimate:
@@ -119,7 +126,11 @@ def load_trainees(config: Experiment, device: str) -> Trainees:
     """Load the data and build devices and model on a ``device`` (cpu, cuda), without defences."""
     dataset = config.data.load(data_root(None), seed_for(config.seeds[0], "data"))
     split = split_users(
-        dataset.users, seed=0, prior="random", test_fraction=config.split.test_fraction, test=dataset.test
+        with_albums(dataset.users, config.split.min_albums),
+        seed=0,
+        prior="random",
+        test_fraction=config.split.test_fraction,
+        test=dataset.test,
     )
     dtype = build.DTYPES[config.federation.dtype]
     prior, private = (model_users(users, dtype, device, config.model) for users in (split.prior, split.private))
@@ -173,6 +184,7 @@ def costs(config: Experiment, measured: Sample) -> Estimate:
     kept = sum(layout.sizes[name] for name in layout.kept)
     return Estimate(
         items=items,
+        users=measured.users,
         rounds=plan.rounds,
         planned=plan.planned,
         devices=devices,
@@ -291,6 +303,7 @@ def costs_of_points(
             "time, attacks (rough)": f"{attack_s / 60:.1f} min of one core",
             **({"time, audits": f"{audit_s / 60:.1f} min of one core"} if audits else {}),
         },
+        warnings=_few(shared.users),
     )
 
 

@@ -80,7 +80,7 @@ def _changed(config: Experiment, assignments: Sequence[str], origin: str) -> Exp
                 f"--set {assignment}: an existing store can only get other {', '.join(CHANGEABLE)}; to train anew, "
                 "use fedprint run"
             )
-    return check_experiment(apply_assignments(config.model_dump(mode="json"), assignments), origin)
+    return check_experiment(apply_assignments(config.model_dump(mode="json"), assignments), origin, assignments)
 
 
 def _table(rows: Sequence[Row], title: str) -> Table:

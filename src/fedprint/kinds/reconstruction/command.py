@@ -47,7 +47,7 @@ def settings_of(assignments: Sequence[str]) -> RecordedInversion:
     try:
         return RecordedInversion.model_validate(values)
     except ValidationError as error:
-        raise FedprintError(one_line(error, "--set", RecordedInversion)) from None
+        raise FedprintError(one_line(error, "reconstruct", RecordedInversion, assignments)) from None
 
 
 def table_of(rows: Sequence[Row], title: str) -> Table:

@@ -85,6 +85,7 @@ class SuiteKind:
                 label: f"{one.jobs} jobs, {one.seconds / 60:.1f} min of one core, {one.disk / 2**20:.0f} MiB"
                 for label, one in each.items()
             },
+            warnings=[f"{label}: {text}" for label, one in each.items() for text in one.warnings],
         )
 
     def head(self, config: Suite, job: Job) -> RunHead:

@@ -123,6 +123,26 @@ def _check(question: Question) -> None:
         raise FedprintError(f"--delta {question.delta} is no probability; choose far below 1 / clients")
 
 
+LARGE = 10.0
+"""An epsilon above this is weak or no protection (Ponomareva et al. 2023, How to DP-fy ML, section 5.2: tier 3)."""
+
+
+def cautions(clients: int, delta: float, epsilon: float) -> list[str]:
+    """Return in words what a delta or an epsilon too large to protect anyone means; empty for none."""
+    said = []
+    if delta >= 1 / clients:
+        said.append(
+            f"delta {delta:g} is not below 1 / clients ({1 / clients:g}): publishing the data of one client in "
+            f"{1 / delta:g} whole would satisfy it; choose far below."
+        )
+    if epsilon > LARGE:
+        said.append(
+            f"epsilon {epsilon:.4g} protects nobody in practice: the released models may change the odds that a client "
+            f"took part by a factor of e^{epsilon:.4g}; add noise, or take fewer rounds or a smaller share of clients."
+        )
+    return said
+
+
 def as_json(result: Answer) -> str:
     """Return the answer as JSON; null is an infinite epsilon."""
     question = result.question
@@ -138,8 +158,14 @@ def as_json(result: Answer) -> str:
         "adjacency": question.event(result.sigma).adjacency,
         "not_covered": [TUNING],
         "not_installed": list(result.absent),
+        "cautions": cautions_of(result),
     }
     return dumped(result.epsilon, values)
+
+
+def cautions_of(result: Answer) -> list[str]:
+    """Return the cautions about an answer, by its smallest epsilon, which is the tightest bound."""
+    return cautions(result.question.clients, result.question.delta, min(result.epsilon.values()))
 
 
 def dumped(epsilon: Mapping[str, float], values: Mapping[str, object]) -> str:
