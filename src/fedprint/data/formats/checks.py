@@ -12,6 +12,8 @@ from fedprint.data.formats.files import Columns, dtype_name
 from fedprint.data.formats.table import GROUPS, Table, class_names_of, has_groups, has_stars, label_column, role
 from fedprint.types import FedprintError
 
+_MOST_CLASSES = 1 << 20
+"""The highest label without class names: as many names are made."""
 _NEVER_NAN = (
     "user",
     "labels",
@@ -170,7 +172,7 @@ def _declared(table: Table) -> dict[str, tuple[str, tuple[int, ...] | None]]:
 def _normal(dtype: str) -> str:
     try:
         return "str" if np.dtype(dtype).kind == "U" else np.dtype(dtype).name
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError, OverflowError, MemoryError):
         return dtype
 
 
@@ -196,7 +198,7 @@ def _check_label(table: Table, name: str) -> None:
         raise FedprintError(
             f"{table.file}: '{name}' has {values.shape[1]} columns for {len(classes)} class_names; align both"
         )
-    low, high = 0, 1 if values.ndim == 2 else len(classes) - 1 if classes else np.inf
+    low, high = 0, 1 if values.ndim == 2 else len(classes) - 1 if classes else _MOST_CLASSES
     odd = values[(values < low) | (values > high)]
     if odd.size:
         raise FedprintError(f"{table.file}: '{name}' holds {odd[0]}, outside {low}..{high}; correct it or class_names")

@@ -27,7 +27,12 @@ Columns = Mapping[str, np.ndarray]
 SUFFIXES = (".npz", ".jsonl.gz", ".parquet")
 """Data files of the format, in the order in which they are looked for."""
 
-_BROKEN = (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error)
+_BROKEN = (
+    OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, RecursionError, MemoryError,
+    OverflowError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+_DEFLATE = 1032
+"""Deflate makes data at most this many times smaller."""
 
 
 _KNOWN: dict[tuple[str, int, int], str] = {}
@@ -148,8 +153,24 @@ def infer_column(values: Sequence[Any]) -> np.ndarray:
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray]:
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            _check_member(archive, member)
     with np.load(path, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
+
+
+def _check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Raise ValueError for an array whose header or size declares more than the file holds, before memory is taken."""
+    if member.file_size > _DEFLATE * member.compress_size + 64:
+        raise ValueError(f"{member.filename} declares {member.file_size:,} bytes in {member.compress_size:,}")
+    with archive.open(member) as stream:
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+        declared = math.prod(shape) * dtype.itemsize
+        if not dtype.hasobject and declared + stream.tell() != member.file_size:
+            raise ValueError(f"{member.filename} declares {declared:,} bytes of numbers in {member.file_size:,}")
 
 
 def _read_jsonl(path: Path) -> dict[str, np.ndarray]:
