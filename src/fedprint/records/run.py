@@ -130,8 +130,8 @@ def attack(
             found = attacked(scene, names, seed, lambda note: bar.update(min(next(done), steps - 1), note))
         except np.linalg.LinAlgError:
             raise FedprintError(
-                "the updates hardly differ in direction, so ridge cannot be fitted: record changes, not models, or name "
-                "other --attacks"
+                "the updates hardly differ in direction, so ridge cannot be fitted: record changes, not models, or "
+                "name other --attacks"
             ) from None
         bar.update(steps)
     return found, label_shares(scene.problem, scene.senders, classes)
