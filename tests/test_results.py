@@ -56,6 +56,14 @@ def test_picture_is_as_the_command_draws_it() -> None:
     assert new.shape == old.shape and np.abs(new - old).mean() < 1, "run `make results`"
 
 
+@needs_history
+def test_costs_of_planes_are_as_the_command_writes_them() -> None:
+    planes = [one for name in results.COSTS_OF if (one := results.find_published(ROOT, name)) is not None]
+    text = (ROOT / results.PLANES).read_text(encoding="utf-8")
+    assert results.plane_costs(planes) == text, "run `make results`"
+    assert {line.split(",")[0] for line in text.splitlines()[1:]} == set(results.COSTS_OF)
+
+
 def unexplained(text: str) -> list[str]:
     """Return what looks like a result outside generated blocks, code and names of files."""
     plain = re.sub(r"<!-- results:.*?<!-- end -->|```.*?```|`[^`]*`|\]\([^)]*\)", "", text, flags=re.DOTALL)

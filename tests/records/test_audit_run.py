@@ -125,12 +125,13 @@ def test_one_update_of_each_user_is_enough_to_attack(tmp_path: Path) -> None:
     assert any("nothing" in text or "fixed in advance" in text for text in result.verdict.sentences)
 
 
-def test_constant_updates_say_nothing(tmp_path: Path) -> None:
+def test_updates_of_one_direction_are_an_error_in_words(tmp_path: Path) -> None:
     folder = write_recording(tmp_path / "rec")
     values = np.load(folder / "updates.npy")
-    np.save(folder / "updates.npy", np.ones_like(values))
-    result = audited(folder, attacks=("ridge", "knn", "norm"))
-    assert result.verdict.risk == "low"
+    lengths = np.random.default_rng(0).uniform(1, 2, size=(len(values), 1)).astype(np.float32)
+    np.save(folder / "updates.npy", np.ones_like(values) * lengths)
+    with pytest.raises(FedprintError, match="hardly differ in direction"):
+        audited(folder, attacks=("ridge",))
 
 
 def test_an_unknown_attack_is_named(tmp_path: Path) -> None:

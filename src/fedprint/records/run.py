@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedprint.errors import FedprintError
 from fedprint.lab.progress import meter
 from fedprint.records.attack import ATTACKS, Attacked, attacked, count_steps
@@ -124,7 +126,13 @@ def attack(
     updates = f"{len(scene.problem.fit):,} known and {len(scene.rows):,} asked updates of {len(scene.options)} users"
     done = itertools.count()
     with meter(f"audit: {updates}", total=(steps := count_steps(scene, names))) as bar:
-        found = attacked(scene, names, seed, lambda note: bar.update(min(next(done), steps - 1), note))
+        try:
+            found = attacked(scene, names, seed, lambda note: bar.update(min(next(done), steps - 1), note))
+        except np.linalg.LinAlgError:
+            raise FedprintError(
+                "the updates hardly differ in direction, so ridge cannot be fitted: record changes, not models, or "
+                "name other --attacks"
+            ) from None
         bar.update(steps)
     return found, label_shares(scene.problem, scene.senders, classes)
 

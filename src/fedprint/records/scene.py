@@ -27,8 +27,11 @@ Basis = Literal["devices", "rounds", "nothing"]
 MOST_SCORES = 1 << 22
 """Most entries of a table of scores (q, m): of larger ones some devices, drawn at random, are asked about."""
 
-TUNED_USERS, TUNED_UPDATES = 256, 8
-"""On how many known users settings are chosen at most, and on how many updates of each, on each side."""
+TUNED_USERS, TUNED_UPDATES = 128, 4
+"""On how many known users settings are chosen at most, and on how many updates of each side: 512 against 512 in all.
+
+The cost of a trial grows with the cube of that number.
+"""
 
 
 class RecordedUpdates(Updates, Protocol):

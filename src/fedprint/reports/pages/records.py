@@ -136,7 +136,7 @@ def _costs() -> list[ResultTable]:
     """Return what defences left and cost in the published planes of this project."""
     lines, sources = list[TableLine](), dict[str, str]()
     for row in reference_table("planes"):
-        sources[row["experiment"]] = row["source"]
+        sources[row["experiment"]] = row["source"].replace("`", "")
         cells = tuple(_published(row, name, unit) for name, unit in _PLANE.items())
         lines.append(TableLine(labels=(row["experiment"], f"{row['strategy']} {row['strength']}".strip()), cells=cells))
     measured = "; ".join(f"{name}: {source}" for name, source in sources.items())
@@ -167,7 +167,8 @@ def _published(row: Mapping[str, str], name: str, unit: str) -> Cell:
     value, lo, hi, chance = (float(row[key]) if row.get(key) else None for key in
                              (name, f"{name}_lo", f"{name}_hi", f"{name}_chance"))  # fmt: skip
     counts = {f"n_{what}": int(row[f"{name}_n_{what}"]) for what in ("questions", "users", "seeds")}
-    return Estimate(metric=name, unit=unit, value=value, lo=lo, hi=hi, chance=chance, **counts)
+    level = chance if unit == "fraction" else None  # nobody asks what random guesses keep of the utility
+    return Estimate(metric=name, unit=unit, value=value, lo=lo, hi=hi, chance=level, **counts)
 
 
 def _epsilon(result: Result) -> list[ResultTable]:
