@@ -233,6 +233,8 @@ def test_a_user_with_a_single_album_is_named_with_the_remedy(make_users: Make) -
     split_users(kept, prior="photoset", seed=0)
     with pytest.raises(FedprintError, match=r"0 of 3 users have 3 albums; lower split\.min_albums"):
         with_albums(users, 3)
+    with pytest.raises(FedprintError, match="1 user takes part"):
+        with_albums(users[:1], 1)
 
 
 def test_albums_of_one_example_are_no_albums(make_users: Make) -> None:

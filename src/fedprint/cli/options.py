@@ -85,7 +85,7 @@ def out_file(path: Path | None) -> Path | None:
 def whole_console(table: Table) -> Console:
     """Return a console on which a table loses no character.
 
-    A terminal folds long cells. Elsewhere (a file, a pipe) lines are as wide as the table, unless COLUMNS is set.
+    Long cells fold. In a file or a pipe lines may be 160 characters wide, unless COLUMNS is set.
     """
     from rich.console import Console
     from rich.measure import Measurement
@@ -95,7 +95,7 @@ def whole_console(table: Table) -> Console:
     console = Console(soft_wrap=True)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         wide = Console(width=10_000)
-        console.width = max(console.width, Measurement.get(wide, wide.options, table).maximum)
+        console.width = min(160, max(console.width, Measurement.get(wide, wide.options, table).maximum))
     return console
 
 
