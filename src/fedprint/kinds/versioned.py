@@ -109,7 +109,7 @@ def fingerprint(kind: Kind[Any], jobs: Sequence[Job], config: Resolved) -> str:
         ]
         for job in jobs
     ]  # fmt: skip
-    beside = [source_digest(kind.code)] if kind.code else []
+    beside: list[object] = [source_digest(kind.code)] if kind.code else []
     beside += [digest for job in jobs for digest in plug_in_digests(job.config)]
     return digest_of([config.digest(), work, *beside])
 

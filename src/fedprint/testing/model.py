@@ -80,7 +80,7 @@ class ModelContract(ComponentContract):
         rate = 1e-3 / float(square.sqrt())
         with torch.no_grad():
             for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                parameter -= rate * gradient
+                parameter.sub_(rate * gradient)
         assert model.per_example_loss(batch).mean() < loss
 
     def test_many_clients_train_at_once(self) -> None:
