@@ -124,7 +124,7 @@ def _check(question: Question) -> None:
 
 
 LARGE = 10.0
-"""An epsilon above this is weak or no protection (Ponomareva et al. 2023, How to DP-fy ML, section 5.2: tier 3)."""
+"""An epsilon above this is weak or no protection (Ponomareva et al. 2023, How to DP-fy ML: tier 3)."""
 
 
 def cautions(clients: int, delta: float, epsilon: float) -> list[str]:
