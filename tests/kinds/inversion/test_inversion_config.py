@@ -108,7 +108,7 @@ def test_too_few_images_in_the_folder_are_noticed_before_anything_runs(
 
 
 def test_the_experiments_of_the_spn_paper_have_its_grids() -> None:
-    for name in ("spn-cifar10", "spn-mnist", "spn-fashion-mnist"):
+    for name in ("spn-cifar10", "spn-cifar100", "spn-svhn", "spn-mnist", "spn-fashion-mnist"):
         assert kind_of(request_for(CHECKOUT, name).values).name == "inversion"
         for fast in (False, True):
             experiment = load(CHECKOUT, name, fast=fast)
@@ -119,6 +119,10 @@ def test_the_experiments_of_the_spn_paper_have_its_grids() -> None:
                 config = experiment.config
                 assert config.attacks[0].batches == (1, 4, 8) and config.images == 16
                 assert config.traced_among(0) == 10, "as the papers trace, in every batch"
+                assert 10 * config.candidates.asked(8)[1] >= 2000, "an FPR of .1 % needs non-members"
+                assert config.training.seeds == 3
+                (priors,) = [one for one in config.attacks if one.variant == "cosine-tv"]
+                assert priors.attack.distance == "cosine" and priors.attack.tv > 0
             papers = [one for one in experiment.config.attacks if one.variant == "deep-leakage"]
             assert len(papers) == 1 and (fast or papers[0].batches == (1, 4, 8))
 

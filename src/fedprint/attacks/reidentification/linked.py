@@ -57,7 +57,9 @@ class Means(OfTable):
         chosen = self.groups if rows is None else [self.groups[row] for row in rows]
         counts = np.array([len(group) for group in chosen])
         members, starts = np.concatenate(chosen), np.cumsum([0, *counts[:-1]])
-        for block in self.updates.blocks(layers, members, columns=columns):
+        # There may be several times as many members as groups: narrower blocks of them take no more memory.
+        width = max(1, columns * len(chosen) // len(members))
+        for block in self.updates.blocks(layers, members, columns=width):
             sums: Floats = np.add.reduceat(np.asarray(block, np.float32), starts)
             sums /= counts[:, None]
             yield sums
