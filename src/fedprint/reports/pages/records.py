@@ -17,7 +17,7 @@ from fedprint.reports.numbers.reference import reference_table
 from fedprint.reports.pages.html import Page, write_page
 from fedprint.reports.pages.sections import analysis_sections
 from fedprint.reports.tables.analyses import Cell, ResultTable, TableLine, cell
-from fedprint.reports.wording import Estimate, percent, shown
+from fedprint.reports.wording import Estimate, shown, with_unit
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -65,7 +65,7 @@ def terminal_table(result: Result) -> Table:
         for row in _of(result.judged.rows, linkage):
             chosen = row["attack"] == result.found.selected
             counted = f"{row['n_questions']} of {row['n_users']} users"
-            cells = (f"{words}, {row['attack']}", shown(row), percent({**row, "value": row["chance"]}, ".1f"), counted)
+            cells = (f"{words}, {row['attack']}", shown(row), with_unit(row["chance"], "fraction"), counted)
             table.add_row(*map(escape, cells), style="bold" if chosen else "dim")
     return table
 
