@@ -15,7 +15,7 @@ Risk = Literal["low", "moderate", "high"]
 ALPHA = 0.05
 HIGH_RATIO, HIGH_SHARE = 5.0, 0.5
 RULES = (
-    f"An attack finds something where its AP over all users is above chance: the lower end of the 95 % interval, and a "
+    "An attack finds something where its AP over all users is above chance: the lower end of the 95 % interval, and a "
     f"permutation test at {ALPHA:g} over the number of attacks. The risk is high where that lower end is at least "
     f"{HIGH_RATIO:g} times chance, or at least {100 * HIGH_SHARE:g} %; moderate where it is above chance; else low."
 )
@@ -23,8 +23,7 @@ SIDES = {"count": "the number of examples", "norm": "the length of the update", 
 """Side channels -> what gives the sender away."""
 REMEDIES = {
     "count": "Do not send the number of examples: weigh all devices alike, or let each train on a fixed number of "
-    "batches "
-    "of equal size.",
+    "batches of equal size.",
     "norm": "Scale or clip every update to one length, and let all devices take the same number of steps.",
     "participation": "Draw each round's devices at random and independently, and give devices a new pseudonym every "
     "round.",
@@ -77,8 +76,7 @@ def _sentences(found: Attacked, judged: Judged, risk: Risk, reach: Row | None) -
     if single is not None:
         yield (
             f"The risk of {what} is {risk}: the attacker that validation chose ({found.selected}) names the sender of "
-            f"one "
-            f"update with average precision {shown(single)}; random guessing gets {percent(single['chance'])} "
+            f"one update with average precision {shown(single)}; random guessing gets {percent(single['chance'])} "
             f"({single['n_questions']} updates of {single['n_users']} users)."
         )
     if device is not None:
@@ -97,10 +95,8 @@ def _basis(found: Attacked, judged: Judged) -> Iterator[str]:
     if scene.split:
         yield (
             "No truth was given. So each known user's earlier updates are the prior, and the later ones of the same "
-            "device "
-            "were asked about. Device and data are the same: this is an upper estimate of how far updates can be "
-            "linked "
-            "across time. It says nothing of recognising a user from another device or from other data."
+            "device were asked about. Device and data are the same: this is an upper estimate of how far updates can "
+            "be linked across time. It says nothing of recognising a user from another device or from other data."
         )
     if scene.basis == "rounds":
         yield (
@@ -174,14 +170,12 @@ def _changes(found: Attacked, judged: Judged, leaking: Sequence[Row]) -> Iterato
         yield "Give every device a new pseudonym in each round, so that its updates cannot be linked."
     if names - set(SIDES):
         yield (
-            "Let the server see sums alone (secure aggregation), or change what a device sends: defences and what "
-            "they cost "
-            "are below."
+            "Let the server see sums alone (secure aggregation), or change what a device sends: defences and what they "
+            "cost are below."
         )
         yield (
             "If others than the server read the models, bound what these show by differential privacy on the sum; it "
-            "hides "
-            "no single update from the server."
+            "hides no single update from the server."
         )
     if judged.bound is not None and judged.claim.epsilon is not None and judged.bound.epsilon > judged.claim.epsilon:
         yield (
