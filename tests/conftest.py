@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 settings.register_profile("fedprint", deadline=None)  # a busy machine is no error
 settings.load_profile("fedprint")
+os.environ.pop("MLFLOW_TRACKING_URI", None)  # no test may write to a team's server
 
 
 def pytest_configure(config: pytest.Config) -> None:

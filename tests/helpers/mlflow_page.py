@@ -22,10 +22,17 @@ START_S = 120
 @contextmanager
 def mlflow_page(root: Path) -> Iterator[str]:
     """Start MLflow's page on the database of ``root`` and yield its address."""
+    with mlflow_server(root, tracking_uri(root)) as address:
+        yield address
+
+
+@contextmanager
+def mlflow_server(root: Path, database: str, *more: str) -> Iterator[str]:
+    """Start MLflow's server on a ``database`` and yield its address; its log is ``page.log`` below ``root``."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    own = ["ui", "--backend-store-uri", tracking_uri(root), "--port", str(port), "--workers", "1"]
+    own = ["server", "--backend-store-uri", database, "--port", str(port), "--workers", "1", *more]
     with (root / "page.log").open("w") as log:
         process = subprocess.Popen([sys.executable, "-m", "mlflow", *own], cwd=root, stdout=log, stderr=log)
     try:

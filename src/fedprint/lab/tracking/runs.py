@@ -281,7 +281,7 @@ def load_model(root: Path, run_id: str) -> Path:
     try:
         models = _outputs(client, run_id)
     except MlflowException as error:
-        raise FedprintError(f"{root / 'mlflow.db'} holds no run '{run_id}': copy its id from MLflow's page") from error
+        raise FedprintError(f"{tracking_uri(root)} holds no run '{run_id}': copy its id from MLflow's page") from error
     if not models:
         raise FedprintError(f"run '{run_id}' has no model: it did not get as far, or is one of a report")
     location = client.get_logged_model(models[0]).artifact_location

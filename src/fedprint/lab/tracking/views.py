@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedprint.lab.tracking.database import GROUP_TAG, create_database, database_lock, experiment_id, page_link
+from fedprint.lab.tracking.database import (
+    GROUP_TAG,
+    PAGE,
+    create_database,
+    database_lock,
+    experiment_id,
+    page_link,
+    server,
+)
 
 VIEW_TAG = "mlflow.sharedViewState."
 MOST_RUNS = 200
@@ -53,7 +61,7 @@ def save_view(root: Path, view: View) -> str:
     with database_lock(root):
         number = experiment_id(client, root, view.experiment)
         client.set_experiment_tag(number, f"{VIEW_TAG}{view.key}", json.dumps(saved))
-    return page_link(number, viewStateShareKey=view.key)
+    return page_link(number, server() or PAGE, viewStateShareKey=view.key)
 
 
 def _state(view: View) -> Mapping[str, Any]:
