@@ -139,8 +139,9 @@ def _claimed(judged: Judged) -> Iterator[str]:
 
 def _leaks_in_words(found: Attacked, judged: Judged, leaking: Sequence[Row]) -> Iterator[str]:
     for row in sorted(leaking, key=lambda row: -float(row["value"])):
-        if row["attack"] in SIDES and row["linkage"] == "update":
-            yield f"{SIDES[row['attack']].capitalize()}, without any look at the update: AP {shown(row)}."
+        if row["attack"] in SIDES:
+            how = {"update": "of one update", "device": "of all updates of a device"}[row["linkage"]]
+            yield f"{SIDES[row['attack']].capitalize()} {how}, whose numbers need not be read: AP {shown(row)}."
     content = [row for row in leaking if row["attack"] not in SIDES and row["linkage"] == "update"]
     if content:
         best = max(content, key=lambda row: float(row["value"]))
