@@ -183,7 +183,7 @@ def test_users_with_one_example_are_left_out_of_a_folder_of_enough_others(digits
         (["tune", "nothing"], ["nothing", "albums"]),
         (["compare", "tiny", "tiny", "--ignore", "seed"], ["--exact"]),
         (["run", "nothing"], ["unknown experiment 'nothing'", "choose one of", "quickstart"]),
-        (["run", "tiny", "--set", "data.name=atlantis"], ["tiny.yaml: data", "'atlantis'", "'albums'"]),
+        (["run", "tiny", "--set", "data.name=atlantis"], ["--set data.name=atlantis: data", "'atlantis'", "'albums'"]),
         (
             ["run", "tiny", "--set", "federation.fraction=1.5"],
             ["federation.fraction", "less than or equal to 1", "1.5"],

@@ -277,6 +277,7 @@ def test_rows_and_page_come_from_the_hits_and_name_what_diverged(tmp_path: Path)
     assert {path.name for path in (tmp_path / "report" / "figures").iterdir()} == {
         "accuracy-by-clients.svg",
         "accuracy-by-clients.png",
+        "plotly.min.js",
     }
     out = Console(width=200, record=True, file=StringIO())
     out.print(summary_table(tmp_path / "report"))

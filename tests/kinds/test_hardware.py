@@ -55,8 +55,8 @@ def test_assignments_override_files_and_files_the_shared_defaults(project: Proje
 @pytest.mark.parametrize(
     ("assigned", "message"),
     [
-        (["accelerator=tpu"], "mine.yaml: accelerator: Input should be 'auto', 'cpu' or 'gpu' (got 'tpu')"),
-        (["devices=0"], "mine.yaml: devices: Input should be greater than or equal to 1 (got 0)"),
+        (["accelerator=tpu"], "--set accelerator=tpu: accelerator: Input should be 'auto', 'cpu' or 'gpu' (got 'tpu')"),
+        (["devices=0"], "--set devices=0: devices: Input should be greater than or equal to 1 (got 0)"),
         (["accelerator=cpu", "devices=1"], "leave it out with accelerator: cpu (--jobs limits processes)"),
     ],
 )

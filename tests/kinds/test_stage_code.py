@@ -29,6 +29,7 @@ FREE = {
     "data/text_columns.py": "names of columns",
     "store": "reads what federate wrote: a new format changes those files",
     "reports/wording.py": "words of progress",
+    "plugins.py": "finds plug-ins; their code is in the keys of its own (lab/keys.py)",
 }
 """Code that may change without a new key, and why. What it calls is not looked at."""
 

@@ -31,12 +31,12 @@ def test_a_root_named_in_the_environment_wins_and_is_checked(root: Path, monkeyp
     monkeypatch.setenv("FEDPRINT_ROOT", str(root))
     assert find_root(Path("/")) == root
     monkeypatch.setenv("FEDPRINT_ROOT", str(root / "src"))
-    with pytest.raises(FedprintError, match=r"holds no pyproject\.toml"):
+    with pytest.raises(FedprintError, match=r"holds no fedprint-project, nor pyproject\.toml"):
         find_root(root)
 
 
 def test_outside_of_a_project_the_error_says_what_to_do(root: Path) -> None:
-    with pytest.raises(FedprintError, match="change into the clone"):
+    with pytest.raises(FedprintError, match="fedprint init DIR"):
         find_root(root.parent)
 
 

@@ -114,7 +114,9 @@ def test_a_path_in_a_suite_counts_from_the_suites_folder(
 
 
 def test_a_bad_override_names_the_member(pair: Project) -> None:
-    with pytest.raises(FedprintError, match=r"pair: member tiny: federation.rounds.*'many'"):
+    with pytest.raises(
+        FedprintError, match=r"pair: member tiny: --set federation.rounds=many: federation.rounds.*'many'"
+    ):
         suite_of(pair.root, assignments=["tiny.federation.rounds=many"])
 
 
