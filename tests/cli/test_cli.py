@@ -13,7 +13,7 @@ from tiny_project import CHECKOUT, TINY, Project
 from typer.main import get_command
 
 from fedprint.cli.main import app, main
-from fedprint.cli.open import open_report
+from fedprint.cli.results.open import open_report
 from fedprint.errors import FedprintError
 from fedprint.lab.cache import Cache
 

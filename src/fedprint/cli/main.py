@@ -17,17 +17,14 @@ from fedprint.cli import (
     audit_dp,
     budget,
     clean,
-    compare,
     config,
     data,
     init,
-    open,
-    pull,
     reconstruct,
     run,
-    summary,
     tune,
 )
+from fedprint.cli.results import compare, open, pull, summary
 from fedprint.errors import FedprintError
 
 app = typer.Typer(

@@ -57,7 +57,7 @@ def run_request(
     request: Request, *, dry_run: bool, jobs: int | None, keep: bool, renew: bool, pool: str, address: str | None
 ) -> None:
     """Run and print the summary, also of the finished part where jobs failed; or print the costs."""
-    from fedprint.cli.summary import show_summary
+    from fedprint.cli.results.summary import show_summary
 
     if dry_run:
         show_costs(request, jobs)

@@ -49,7 +49,7 @@ def compare(
         return
     if ignore:
         raise FedprintError("--ignore names columns of --exact; add --exact, or leave it out")
-    from fedprint.cli.summary import results_of
+    from fedprint.cli.results.summary import results_of
     from fedprint.lab.project import find_root
     from fedprint.reports.pages.compare import write_comparison
 
@@ -69,7 +69,7 @@ def _replaceable(out: Path) -> Path:
 
 
 def _compare_rows(first: str, second: str, ignore: list[str] | None) -> None:
-    from fedprint.cli.summary import results_of
+    from fedprint.cli.results.summary import results_of
     from fedprint.evaluation.agreement import IGNORED, agreement
     from fedprint.evaluation.rows import read_measurements
 

@@ -18,7 +18,7 @@ def open_report(
     """Open a report in the browser and print where it is."""
     import webbrowser
 
-    from fedprint.cli.summary import results_of
+    from fedprint.cli.results.summary import results_of
 
     folder = results_of(report)
     page = folder / "index.html"
