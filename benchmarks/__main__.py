@@ -42,6 +42,7 @@ PARTS = {
         "ridge's AP by federation.precision (needs MNIST's writers)",
     ),
     "inversion": ("benchmarks.inversion:measure", "gradient matching beside the serial reference (needs CIFAR-10)"),
+    "networks": ("benchmarks.networks:measure", "AlexNet and VGG16 by FedAvg (needs a GPU and CIFAR-10)"),
     "auditing": ("benchmarks.auditing:measure", "an audit of recorded updates, from the files to the report"),
     "accounting": ("benchmarks.accounting:measure", "epsilon by every accountant"),
     "laboratory": ("benchmarks.laboratory:measure", "a stage in a fork, and the bootstrap over users"),

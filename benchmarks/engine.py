@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from benchmarks.measuring import Cell, Section, in_turns, median, one_core, rati
 from benchmarks.workloads import WORKLOADS, PlainLoop, Workload
 from fedprint.federation.backends import fastest, make_backend, trial
 from fedprint.federation.client import batch_schedule
+from fedprint.federation.vectorised import default_block
 from fedprint.lab.gpus import best_device
 from fedprint.models.base import FedModule, initialise
 from fedprint.models.components import (
@@ -42,6 +44,12 @@ OURS: dict[str, tuple[Model, tuple[int, ...], int, tuple[str, ...]]] = {
 }  # fmt: skip
 """Each workload's model, shape and classes here, and the names of the plain network's weights in its order."""
 
+GPU_COHORTS = {"W1": 1000, "W2": 10_000, "W3": 1000}
+"""Clients of a round on a GPU, which has room for many; the plain loop trains a share of them there."""
+GPU_TURNS, LOOP_SHARE = 5, 20
+GPU_BLOCKS = ("vectorised:64", "vectorised:256", "vectorised:1000")
+"""Stacks to show beside those of the trial."""
+
 SHIPPED: dict[str, tuple[Model, tuple[int, ...], int]] = {
     "cnn": (SmallCnn(), (1, 28, 28), 10),
     "mlp": (FullyConnected(), (1, 28, 28), 10),
@@ -59,14 +67,17 @@ SHIPPED: dict[str, tuple[Model, tuple[int, ...], int]] = {
 def measure(quick: bool) -> Section:
     """Compare the executors with the loop; every one must give the loop's mean update."""
     one_core()
-    parts = [workload(name, work, 6 if quick else 30) for name, work in WORKLOADS.items()]
-    where = "processor time" if best_device() == "cpu" else "time on the clock"
+    on_gpu = best_device() != "cpu"
+    works = {n: on_a_gpu(w, GPU_COHORTS[n]) for n, w in WORKLOADS.items()} if on_gpu else WORKLOADS
+    turns = 6 if quick else GPU_TURNS if on_gpu else 30
+    parts = [workload(name, work, turns, LOOP_SHARE if on_gpu else 1) for name, work in works.items()]
+    where = "time on the clock" if on_gpu else "processor time"
     notes = (
         f"Ratios of {where}, one thread: the loop's time over the executor's, above 1 is faster. `auto` is the "
         "executor that `backend: auto` chooses.",
         *(
             f"{name}: {work.title}; `auto` is {chosen}"
-            for (name, work), (_, chosen) in zip(WORKLOADS.items(), parts, strict=True)
+            for (name, work), (_, chosen) in zip(works.items(), parts, strict=True)
         ),
     )
     return Section(cells=tuple(cell for cells, _ in parts for cell in cells), notes=notes)
@@ -85,6 +96,11 @@ def measure_models(quick: bool) -> Section:
         "chooses `sequential` itself."
     )
     return Section(cells=tuple(cells), notes=(note,))
+
+
+def on_a_gpu(work: Workload, cohort: int) -> Workload:
+    """Return a workload whose rounds have all of so many clients."""
+    return replace(work, title=f"{work.title}; rounds of {cohort:,} clients", clients=cohort, cohort=cohort)
 
 
 def jobs_of(clients: Sequence[Examples]) -> list[ClientJob]:
@@ -116,8 +132,11 @@ def round_by(name: str, model: FedModule, training: LocalTraining) -> Callable[[
     return run
 
 
-def workload(name: str, work: Workload, turns: int) -> tuple[list[Cell], str]:
-    """Return the row of a workload, and the executor that auto chooses."""
+def workload(name: str, work: Workload, turns: int, loop_share: int = 1) -> tuple[list[Cell], str]:
+    """Return the row of a workload, and the executor that auto chooses.
+
+    The plain loop and ``sequential`` train the first of ``loop_share`` parts of the cohort; their times count so often.
+    """
     config, shape, classes, names = OURS[name]
     model, device = build_network(config, shape, classes, False), best_device()
     params, loop = drawn(model), PlainLoop(work, device)
@@ -126,19 +145,26 @@ def workload(name: str, work: Workload, turns: int) -> tuple[list[Cell], str]:
     received = [params[name] for name in names]
     training = LocalTraining(epochs=1, batch_size=work.batch, lr=work.lr)
 
+    few = work.cohort // loop_share
+
     def by_loop(turn: int) -> dict[str, Tensor]:
-        mean = loop.round(received, [(job.examples["x"], job.examples["y"]) for job in rounds[turn]])
+        mean = loop.round(received, [(job.examples["x"], job.examples["y"]) for job in rounds[turn][:few]])
         return dict(zip(names, mean, strict=True))
 
-    chosen, tried = auto(model, rounds[0], params, training)
+    chosen, tried = auto(
+        model, rounds[0][: default_block(device, model)] if loop_share > 1 else rounds[0], params, training
+    )
+    tried = [*tried, *GPU_BLOCKS] if loop_share > 1 else tried
     engines: dict[str, Callable[[int], Params]] = {"loop": by_loop}
     for executor in dict.fromkeys((*tried, chosen)):
         run = round_by(executor, model, training)
-        engines[executor] = lambda turn, run=run: run(rounds[turn], params)  # type: ignore[misc]
-    reference = by_loop(0)
-    for executor, run_one in engines.items():  # also the warm-up
-        check_equal(f"{name}, {executor}", run_one(0), reference)
+        part = few if executor == "sequential" else work.cohort
+        engines[executor] = lambda turn, run=run, part=part: run(rounds[turn][:part], params)  # type: ignore[misc]
+        check_equal(f"{name}, {executor}", run(rounds[0][:few], params), by_loop(0))
+        engines[executor](0)  # the warm-up
     spent = in_turns(engines, turns)
+    for executor in ("loop", "sequential"):
+        spent[executor] = [loop_share * seconds for seconds in spent.get(executor, ())]
     cells = [median(name, "loop, rounds/s", [1 / s for s in spent["loop"]])]
     cells += [ratio(name, "auto", spent["loop"], spent[chosen])]
     cells += [ratio(name, executor, spent["loop"], spent[executor]) for executor in engines if executor != "loop"]

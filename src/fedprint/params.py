@@ -10,6 +10,9 @@ from torch import Tensor
 
 from fedprint.types import Params
 
+CHUNK = 256
+"""Updates on a GPU that are handled together, where one after another would cost a launch for each tensor."""
+
 
 def add(a: Params, b: Params, scale: float = 1.0) -> dict[str, Tensor]:
     """Return ``a + scale * b``, name by name."""
@@ -26,6 +29,17 @@ def norm(a: Params) -> float:
     return math.sqrt(sum(float(tensor.double().square().sum()) for tensor in a.values()))
 
 
+def norms(updates: Sequence[Params]) -> list[float]:
+    """Return :func:`norm` of each; those on a GPU in few launches, because each value that is read waits for it."""
+    if not updates or not next(iter(updates[0].values())).is_cuda:
+        return [norm(update) for update in updates]
+    squares = [
+        sum(torch.stack([update[name] for update in part]).double().flatten(1).square().sum(1) for name in part[0])
+        for part in (updates[start : start + CHUNK] for start in range(0, len(updates), CHUNK))
+    ]
+    return [float(value) for value in torch.cat([torch.as_tensor(part) for part in squares]).sqrt().tolist()]
+
+
 def clip(a: Params, max_norm: float) -> dict[str, Tensor]:
     """Scale ``a`` to L2 norm ``max_norm`` where it is longer: ``a / max(1, |a| / S)`` (client-dp, algorithm 1)."""
     return scale(a, 1.0 / max(1.0, norm(a) / max_norm))
@@ -37,6 +51,9 @@ def weighted_mean(updates: Iterable[Params], weights: Sequence[float], total: fl
     ``total``, where given, replaces n. The mean of no updates is empty.
     """
     total = float(sum(weights)) if total is None else total
+    updates = list(updates)
+    if updates and next(iter(updates[0].values())).is_cuda:
+        return _weighted_mean_on_gpu(updates, weights, total)
     mean: dict[str, Tensor] = {}
     terms: dict[str, Tensor] = {}
     for update, weight in zip(updates, weights, strict=True):
@@ -48,6 +65,17 @@ def weighted_mean(updates: Iterable[Params], weights: Sequence[float], total: fl
             torch.mul(update[name], weight / total, out=term)
         torch._foreach_add_(list(mean.values()), list(terms.values()))
     return mean
+
+
+def _weighted_mean_on_gpu(updates: Sequence[Params], weights: Sequence[float], total: float) -> dict[str, Tensor]:
+    some = next(iter(updates[0].values()))
+    shares = (torch.tensor(weights, dtype=torch.float64) / total).to(some)
+    mean = {name: torch.zeros_like(tensor).flatten() for name, tensor in updates[0].items()}
+    for start in range(0, len(updates), CHUNK):
+        part = updates[start : start + CHUNK]
+        for name, sums in mean.items():
+            sums += shares[start : start + CHUNK] @ torch.stack([update[name] for update in part]).flatten(1)
+    return {name: sums.view_as(updates[0][name]) for name, sums in mean.items()}
 
 
 def flatten(a: Params) -> Tensor:

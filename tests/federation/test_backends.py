@@ -15,9 +15,10 @@ from torch import Tensor
 
 from fedprint import params as algebra
 from fedprint.federation import backends
-from fedprint.federation.backends import default_block, fastest, make_backend, on_one_machine, trial
+from fedprint.federation.backends import fastest, make_backend, on_one_machine, trial
+from fedprint.federation.vectorised import Vectorised, default_block
 from fedprint.kinds.federation.config import FederationConfig
-from fedprint.types import ClientJob, ClientResult, Examples, FedprintError, LocalTraining, Params
+from fedprint.types import ClientJob, ClientResult, Examples, FedprintError, LocalOptimiser, LocalTraining, Params
 
 OTHERS = ("threaded:3", "vectorised", "vectorised:1", "vectorised:3", "vectorised:100")
 
@@ -212,7 +213,14 @@ def test_a_configuration_takes_the_backends_that_exist() -> None:
 
 
 def test_a_gpu_stacks_more() -> None:
-    assert (default_block("cpu"), default_block("cuda")) == (8, 64)
+    net = cases.model("cnn")
+    assert (default_block("cpu", net), default_block("cuda", net)) == (8, 512)
+
+
+def test_a_gpu_stacks_fewer_clients_of_a_large_model() -> None:
+    large = cases.model("cnn")
+    large.register_parameter("table", torch.nn.Parameter(torch.empty(1 << 20, 6)))  # 24 MiB: ten times in 256
+    assert default_block("cuda", large) == 8
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -225,3 +233,30 @@ def test_a_gpu_gives_what_the_cpu_gives(name: str, kind: str) -> None:
     cases.run(population, make_backend(name, net), writer, cases.plan())
     expected = cases.federated(kind, dtype=torch.float64)
     assert cases.distance({n: p.cpu() for n, p in writer.globals[3].items()}, expected.globals[3]) < 1e-9
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("optimiser", ["sgd", "momentum", "adam"])
+def test_a_replayed_step_is_that_of_one_client_after_another(optimiser: LocalOptimiser) -> None:
+    """Cohorts of several sizes and clients of many sizes share a few captured shapes; Adam's steps are not captured."""
+    net = cases.model("mlp", torch.float64).to("cuda")
+    params, training = cases.start(net), replace(cases.TRAINING, optimiser=optimiser)
+    population = [cases.on(device, "cuda") for device in cases.devices("mlp", dtype=torch.float64)]
+    jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=n) for n, d in enumerate(population)]
+    stacked = Vectorised(net, 8)
+    for cohort in (jobs, jobs[:5], jobs[:3], jobs):
+        expected = make_backend("sequential", net).run(cohort, params, training)
+        for one, other in zip(stacked.run(cohort, params, training), expected, strict=True):
+            assert one.device_id == other.device_id and one.loss == pytest.approx(other.loss, rel=1e-9)
+            assert cases.distance(one.update, other.update) < 1e-9
+    assert (len(stacked._replayed) == 0) == (optimiser == "adam")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_norms_and_means_on_a_gpu_are_those_of_the_cpu() -> None:
+    here = [{"a": torch.randn(3, 2), "b": torch.randn(5)} for _ in range(300)]
+    there = [{name: tensor.to("cuda") for name, tensor in update.items()} for update in here]
+    assert algebra.norms(there) == pytest.approx(algebra.norms(here), rel=1e-6)
+    weights = [float(n) for n in range(1, 301)]
+    mean, expected = algebra.weighted_mean(there, weights), algebra.weighted_mean(here, weights)
+    assert cases.distance({name: tensor.cpu() for name, tensor in mean.items()}, expected) < 1e-5

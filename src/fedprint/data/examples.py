@@ -68,6 +68,8 @@ def gathered(examples: Examples) -> dict[str, Tensor]:
 
 def stack_rows(parts: Sequence[Examples], rows: Tensor) -> dict[str, Tensor]:
     """Return the columns that a model may read of k parts, (k, n, ...): those ``rows`` (k, n) of each part."""
+    if parts[0]["y"].is_cuda:
+        return _stack_rows_at_once(parts, rows)
     k, n = rows.shape
     stacked: dict[str, Tensor] = {}
     for name in (name for name in INPUTS if name in parts[0]):
@@ -76,6 +78,25 @@ def stack_rows(parts: Sequence[Examples], rows: Tensor) -> dict[str, Tensor]:
         stacked[name] = torch.empty(k, n, *first.shape[1:], dtype=first.dtype, device=first.device)
         for row, (column, index) in zip(stacked[name], sources, strict=True):
             torch.index_select(column, 0, index, out=row)
+    return stacked
+
+
+def _stack_rows_at_once(parts: Sequence[Examples], rows: Tensor) -> dict[str, Tensor]:
+    """Return what :func:`stack_rows` does with a launch or two for each column, where launches cost more than bytes."""
+    lengths = torch.tensor([num_examples(part) for part in parts])
+    at = rows + (lengths.cumsum(0) - lengths)[:, None]
+    shared = pooled(parts)
+    if shared is not None:
+        index = torch.cat([part.index for part in shared])
+        in_pool, pool = index[at.to(index.device)], shared[0].pool
+    stacked: dict[str, Tensor] = {}
+    for name in (name for name in INPUTS if name in parts[0]):
+        if shared is not None and name not in shared[0].unshared:
+            column, where = pool[name], in_pool
+        else:
+            column, where = torch.cat([part[name] for part in parts]), at
+        taken = column.index_select(0, where.flatten().to(column.device))
+        stacked[name] = taken.view(*rows.shape, *column.shape[1:])
     return stacked
 
 

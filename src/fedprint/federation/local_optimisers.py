@@ -31,6 +31,12 @@ class Stepper:
         memories = {"sgd": 0, "momentum": 1, "adam": 2}[self._kind]
         self._memory = [[torch.zeros_like(p) for p in self._parameters] for _ in range(memories)]
 
+    def reset(self) -> None:
+        """Forget the steps that were taken."""
+        self._count = 0
+        for memory in self._memory:
+            torch._foreach_zero_(memory)
+
     @torch.no_grad()
     def __call__(self, gradients: Sequence[Gradient], active: Tensor | None = None) -> None:
         """Take the step of ``gradients``.

@@ -76,13 +76,15 @@ class RoundEngine:
         results: list[ClientResult] = []
         sent: list[Params] = []
         steps: list[Params] = []
+        norms: list[float] = []
         loss: dict[str, float] = {}
         seconds = 0.0
         for turn in turns:
             trained = self._train(turn, params, t)
             results += trained
-            loss = _mean_loss(results, first_loss, self.plan, t)
-            now = now if in_turn else self._spend(t, trained)
+            norms += algebra.norms([result.update for result in trained])
+            loss = _mean_loss(results, norms, first_loss, self.plan, t)
+            now = now if in_turn else self._spend(t, norms)
             started = time.perf_counter()
             shared = [self._sent(result, now, t) for result in trained]
             seconds += time.perf_counter() - started
@@ -95,11 +97,11 @@ class RoundEngine:
         metrics = {**loss, "update_norm": norm, **({} if now is None else now.metrics)}
         return Round(results=results, sent=sent, params=params, metrics=metrics, seconds=seconds)
 
-    def _spend(self, t: int, trained: Sequence[ClientResult]) -> PrivateRound | None:
-        """Return dp-fedavg as this round runs it, after writing its line into the ledger."""
+    def _spend(self, t: int, norms: Sequence[float]) -> PrivateRound | None:
+        """Return dp-fedavg as this round of updates of these norms runs it, after writing its line into the ledger."""
         if self.privacy is None:
             return None
-        now = self.privacy.round(t, [algebra.norm(result.update) for result in trained])
+        now = self.privacy.round(t, norms)
         if self.ledger is not None:
             self.ledger.spend(now.entry)
         return now
@@ -173,17 +175,21 @@ def _at(defences: Sequence[Any], now: PrivateRound | None) -> tuple[Any, ...]:
     return tuple(now.defence if now is not None and isinstance(d, DpFedAvg) else d for d in defences)
 
 
-def _mean_loss(results: Sequence[ClientResult], first: float | None, plan: FederationPlan, t: int) -> dict[str, float]:
+def _mean_loss(
+    results: Sequence[ClientResult], norms: Sequence[float], first: float | None, plan: FederationPlan, t: int
+) -> dict[str, float]:
     """Return the mean ``loss`` over examples, nothing for an empty round. Raises FedprintError where it explodes."""
     if not results:
         return {}
-    worst = max(results, key=_badness)
+    badness = [_badness(result.loss, norm) for result, norm in zip(results, norms, strict=True)]
+    worst = badness.index(max(badness))
     mean = sum(result.loss * result.num_examples for result in results) / sum(r.num_examples for r in results)
-    if math.isinf(_badness(worst)) or (first is not None and mean > DIVERGED * first):
+    if math.isinf(badness[worst]) or (first is not None and mean > DIVERGED * first):
         before = "" if first is None else f" (mean of the first round {first:.4g})"
+        device, loss = results[worst].device_id, results[worst].loss
         raise FedprintError(
-            f"training diverged in round {t}: device {worst.device_id} has loss {worst.loss:.4g}{before} and update "
-            f"norm {algebra.norm(worst.update):.4g}; lower federation.lr (now {plan.training.lr})"
+            f"training diverged in round {t}: device {device} has loss {loss:.4g}{before} "
+            f"and update norm {norms[worst]:.4g}; lower federation.lr (now {plan.training.lr})"
         )
     return {"loss": mean}
 
@@ -200,6 +206,6 @@ def device_weights(
     return [float(result.num_examples) for result in results]
 
 
-def _badness(result: ClientResult) -> float:
-    """Return the loss, infinite where the loss or any entry of the update is not finite."""
-    return result.loss if math.isfinite(result.loss + algebra.norm(result.update)) else math.inf
+def _badness(loss: float, norm: float) -> float:
+    """Return the loss, infinite where it or the norm of the update is not finite."""
+    return loss if math.isfinite(loss + norm) else math.inf

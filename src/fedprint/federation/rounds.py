@@ -19,6 +19,7 @@ from fedprint.federation.diagnostics import between_clients
 from fedprint.federation.ledger import Ledger
 from fedprint.federation.privacy import Privacy, private_defence
 from fedprint.federation.round_engine import Round, RoundEngine, device_weights
+from fedprint.lab.gpus import beside_training
 from fedprint.rng import seed_for
 from fedprint.store.writer import StoreWriter
 from fedprint.types import (
@@ -130,7 +131,7 @@ def _recording(writer: StoreWriter) -> Iterator[Callable[..., None]]:
             nonlocal pending
             if pending is not None:
                 pending.result()
-            pending = disk.submit(writer.append, *round_)
+            pending = disk.submit(beside_training(writer.append), *round_)
 
         yield record
         if pending is not None:

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The variable by which CUDA, and so all libraries of a process, see some GPUs and no others."""
@@ -30,6 +37,36 @@ def best_device() -> str:
 def torch_devices(device: str) -> tuple[str, ...]:
     """Return the names of all GPUs that this process may use where ``device`` is cuda; none for cpu."""
     return tuple(f"cuda:{gpu}" for gpu in range(gpu_count())) if device == "cuda" else ()
+
+
+def on_host(tensor: Tensor) -> Tensor:
+    """Return a tensor in the memory of the CPU: from a GPU through pinned pages, while other streams go on."""
+    if not tensor.is_cuda:
+        return tensor
+    import torch
+
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    torch.cuda.current_stream(tensor.device).synchronize()
+    return host
+
+
+def beside_training(work: Callable[P, T]) -> Callable[P, T]:
+    """Return ``work`` for another thread: what it asks of a GPU waits for what was asked until now, not for later."""
+    import torch
+
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return work
+    asked = torch.cuda.current_stream().record_event()
+
+    def beside(*args: P.args, **kwargs: P.kwargs) -> T:
+        with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]
+            torch.cuda.current_stream().wait_event(asked)
+            done = work(*args, **kwargs)
+            torch.cuda.current_stream().synchronize()
+        return done
+
+    return beside
 
 
 def keep_float32() -> None:

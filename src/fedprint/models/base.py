@@ -28,10 +28,13 @@ class FedModule(lightning.LightningModule, ABC):
     The federation calls ``model(batch)`` for the losses (b,). Lightning's Trainer uses the same losses for the
     centralised baseline. ``private_prefixes`` names parameters that never leave a device (SPN's private head).
     ``channels_last``: on a CPU its convolutions are faster with the channels innermost (not where group norm follows).
+    ``replayable``: a GPU may capture a training step and replay it (CUDA graphs). Set it to False where the losses read
+    a tensor's value on the host (``.item()``, ``if tensor``).
     """
 
     private_prefixes: tuple[str, ...] = ()
     channels_last: bool = True
+    replayable: bool = True
     initial_gain: float = 1.0
     central_lr: float = 0.1
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedprint.lab.gpus import on_host
 from fedprint.store.files import (
     JOURNAL,
     REPAIR,
@@ -255,7 +256,7 @@ def _stack(layout: StoreLayout, name: str, observations: Sequence[Observation]) 
         if shape != layout.shapes[name]:
             fault = f"shape {shape} instead of {layout.shapes[name]}" if shape is not None else "not in the update"
             raise FedprintError(f"round {o.round}, obs_id {o.obs_id}, layer {name}: {fault}; correct the kept layers")
-    rows = torch.stack([o.update[name].detach().reshape(-1) for o in observations]).cpu()
+    rows = on_host(torch.stack([o.update[name].detach().reshape(-1) for o in observations]))
     return (rows if rows.dtype == torch.float64 else rows.float()).numpy()
 
 

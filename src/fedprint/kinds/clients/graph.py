@@ -14,7 +14,7 @@ CHOOSE = Stage(
     run=f"{_STAGES}:choose",
     outputs=("executor",),
     settings=("data", "data_seed", "network", "training"),
-    code=(f"{_HERE}stages.py", "federation/backends.py"),
+    code=(f"{_HERE}stages.py", "federation/backends.py", "federation/vectorised.py"),
     data=True,
     settled=True,
 )

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from fedprint.data.sources.labelled_images import LabelledSet
 from fedprint.defences.points import defend_data
-from fedprint.federation.backends import default_block, fastest, open_backend, trial
+from fedprint.federation.backends import fastest, open_backend, trial
 from fedprint.federation.client_state import ClientMemory
 from fedprint.federation.cohorts import FederationPlan
 from fedprint.federation.unrecorded import train_alone, train_together
+from fedprint.federation.vectorised import default_block
 from fedprint.kinds.clients.config import SweepSettings
 from fedprint.kinds.federation.building.federation import parameters_of
 from fedprint.kinds.images import network_of
@@ -67,8 +68,8 @@ def trained(
 
 def chosen_executor(settings: SweepSettings, images: LabelledSet, device: str) -> str:
     """Return the executor that trains a few clients fastest on a ``device`` of this machine."""
-    few = settings.model_copy(update={"clients": default_block(device)})
-    model = build_model(few, images, 0).to(device)
+    model = build_model(settings, images, 0).to(device)
+    few = settings.model_copy(update={"clients": default_block(device, model)})
     params = parameters_of(model)
     jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices_of(few, images, device)]
     return fastest(trial(model, jobs, params, settings.training.local()))

@@ -7,7 +7,8 @@ import sys
 import torch
 
 from fedprint.data.formats.files import write_json
-from fedprint.federation.backends import default_block, fastest, trial
+from fedprint.federation.backends import fastest, trial
+from fedprint.federation.vectorised import default_block
 from fedprint.kinds.federation.plan import load_trainees
 from fedprint.lab.graph import Task
 from fedprint.types import ClientJob
@@ -19,7 +20,7 @@ def run(task: Task) -> None:
     name = task.config.federation.backend
     if name == "auto":
         trainees = load_trainees(task.config, task.device)
-        devices = trainees.devices[: default_block(task.device)]
+        devices = trainees.devices[: default_block(task.device, trainees.model)]
         jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in devices]
         seconds = trial(trainees.model, jobs, trainees.params, task.config.federation.local_training())
         name = fastest(seconds)
