@@ -47,6 +47,7 @@ OURS: dict[str, tuple[Model, tuple[int, ...], int, tuple[str, ...]]] = {
 GPU_COHORTS = {"W1": 1000, "W2": 10_000, "W3": 1000}
 """Clients of a round on a GPU, which has room for many; the plain loop trains a share of them there."""
 GPU_TURNS, LOOP_SHARE = 5, 20
+SHARE_NOTE = f"The loop and `sequential` train a {LOOP_SHARE}th of the cohort here; their times count so often."
 GPU_BLOCKS = ("vectorised:64", "vectorised:256", "vectorised:1000")
 """Stacks to show beside those of the trial."""
 
@@ -80,6 +81,7 @@ def measure(quick: bool) -> Section:
             for (name, work), (_, chosen) in zip(works.items(), parts, strict=True)
         ),
     )
+    notes += (SHARE_NOTE,) if on_gpu else ()
     return Section(cells=tuple(cell for cells, _ in parts for cell in cells), notes=notes)
 
 

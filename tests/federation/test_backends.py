@@ -212,6 +212,15 @@ def test_a_configuration_takes_the_backends_that_exist() -> None:
     assert tuple(map(on_one_machine, (*names, *on_ray))) == (*names, *executors)
 
 
+def test_a_stack_without_room_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Vectorised, *_: object) -> Iterator[ClientResult]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Vectorised, "run", full)
+    net = cases.model("mlp")
+    assert fastest(trial(net, jobs("mlp")[:3], cases.start(net), cases.TRAINING)) in ("sequential", "threaded")
+
+
 def test_a_gpu_stacks_more() -> None:
     net = cases.model("cnn")
     assert (default_block("cpu", net), default_block("cuda", net)) == (8, 512)
@@ -219,7 +228,7 @@ def test_a_gpu_stacks_more() -> None:
 
 def test_a_gpu_stacks_fewer_clients_of_a_large_model() -> None:
     large = cases.model("cnn")
-    large.register_parameter("table", torch.nn.Parameter(torch.empty(1 << 20, 6)))  # 24 MiB: ten times in 256
+    large.register_parameter("table", torch.nn.Parameter(torch.empty(1 << 20, 24)))  # 96 MiB: ten times in a GiB
     assert default_block("cuda", large) == 8
 
 

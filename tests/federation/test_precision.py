@@ -47,7 +47,8 @@ def test_tf32_is_allowed_inside_only() -> None:
         raise RuntimeError("stop")
     assert allowed() == before
     with products_in("full"):
-        assert allowed() == before
+        assert allowed() == [False, False]
+    assert allowed() == before
 
 
 def test_the_configuration_rounds_float32_only() -> None:

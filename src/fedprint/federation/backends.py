@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -173,8 +174,11 @@ def trial(model: FedModule, jobs: Sequence[ClientJob], params: Params, training:
         turns.append([])
         for backend, share in zip(backends, shares, strict=True):
             clock, processor = time.perf_counter(), time.process_time()
-            for _result in backend.run(share, params, short):
-                pass
+            try:
+                for _result in backend.run(share, params, short):
+                    pass
+            except torch.OutOfMemoryError:  # this GPU has no room for such a stack
+                clock = processor = -math.inf
             spent = time.perf_counter() - clock, time.process_time() - processor
             turns[-1].append((spent[0] / len(share), spent[1] / len(share)))
     seconds = torch.tensor(turns[1:], dtype=torch.float64)  # (turns, candidates, 2)

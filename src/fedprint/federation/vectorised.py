@@ -22,7 +22,7 @@ from fedprint.models.base import FedModule
 from fedprint.models.kernels.dense import whole
 from fedprint.types import ClientJob, ClientResult, LocalTraining, Params, Precision
 
-ON_GPU, STACK_BYTES = 512, 1 << 28
+ON_GPU, STACK_BYTES = 512, 1 << 30
 """Clients of a stack on a GPU, and the most bytes of their parameters: beyond these, larger stacks gain little."""
 CAPTURED = 8
 """Captured steps that are kept, one for each shape of a stack and each setting of training."""
