@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -68,18 +69,12 @@ class Vectorised:
         # Noise comes from the CPU's generators at every step, and Adam counts its steps there.
         replays = on_gpu and self._replayable and not training.noise and training.optimiser != "adam"
         index, mask = _pad_schedules(jobs, training, few_shapes=replays)
-        epoch_steps = math.ceil(index.shape[1] / training.epochs)
-        parts = torch.split(index, epoch_steps, 1), torch.split(mask, epoch_steps, 1)
-        stack: _Stack | None = None
-        for some_index, some_mask in zip(*parts, strict=True):  # of an epoch at a time the examples are copied
-            batches, masks = _batches(jobs, some_index), some_mask.to(next(iter(params.values())))
-            steps = [({name: c[:, t] for name, c in batches.items()}, masks[:, t]) for t in range(masks.shape[1])]
-            if stack is None:
-                stack, take_step = self._stack(jobs, params, training, *steps[0], replays=replays)
-                stack.start(jobs, params)
-            for batch, here in steps:
-                take_step(batch, here)
-        assert stack is not None
+        steps = _steps(jobs, index, mask.to(next(iter(params.values()))), math.ceil(index.shape[1] / training.epochs))
+        first = next(steps)
+        stack, take_step = self._stack(jobs, params, training, *first, replays=replays)
+        stack.start(jobs, params)
+        for batch, here in chain([first], steps):
+            take_step(batch, here)
         return stack.results(jobs, params, mask.amax(2).sum(1), copied=replays)
 
     def _stack(
@@ -248,8 +243,13 @@ def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def _batches(jobs: Sequence[ClientJob], index: Tensor) -> Mapping[str, Tensor]:
-    """Return the columns at the rows ``index`` (k, steps, batch) of the jobs, (k, steps, batch, ...)."""
+def _steps(
+    jobs: Sequence[ClientJob], index: Tensor, mask: Tensor, epoch: int
+) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+    """Yield the batch (k, b, ...) and the mask (k, b) of every step; examples are copied once for ``epoch`` steps."""
     parts = [job.examples for job in jobs] + [jobs[0].examples] * (len(index) - len(jobs))
-    taken = stack_rows(parts, index.flatten(1))
-    return {name: values.view(*index.shape, *values.shape[2:]) for name, values in taken.items()}
+    for rows, masks in zip(torch.split(index, epoch, 1), torch.split(mask, epoch, 1), strict=True):
+        taken = stack_rows(parts, rows.flatten(1))
+        columns = {name: values.view(*rows.shape, *values.shape[2:]) for name, values in taken.items()}
+        for t in range(rows.shape[1]):
+            yield {name: values[:, t] for name, values in columns.items()}, masks[:, t]
