@@ -8,6 +8,9 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 
+# Compiling all modules takes half of an installation. Those that are imported are compiled then.
+INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | awk -F'\t' '{printf "  make %-17s %s\n", $$1, $$2}'
 
@@ -15,19 +18,19 @@ run: setup  ## Install if needed, run the quickstart experiment, print its table
 	@# Three jobs: on two cores, the third would else run alone.
 	@fedprint run quickstart --jobs 3
 
-test: setup  ## Run the tests that take minutes at most
+test: .venv/.dev  ## Run the tests that take minutes at most
 	pytest -q -n 2 -m "not slow"
 
-test-slow: setup  ## Run the long tests (at most an hour) and record the run in tests/slow-run.yaml
+test-slow: .venv/.dev  ## Run the long tests (at most an hour) and record the run in tests/slow-run.yaml
 	pytest -q -n 2 --dist worksteal -m slow
 
-check: setup  ## Check format, lint, types and the layers of imports
+check: .venv/.dev  ## Check format, lint, types and the layers of imports
 	ruff format --check .
 	ruff check .
 	mypy
 	lint-imports
 
-bench: setup  ## Measure what the code costs and write benchmarks/RESULTS.md: make bench [ARGS="--quick --json PATH"]
+bench: .venv/.dev  ## Measure what the code costs and write benchmarks/RESULTS.md: make bench [ARGS="--quick --json PATH"]
 	@python -m benchmarks $(ARGS)
 
 setup: .venv/.ok  ## Create the virtual environment .venv and the MLflow database
@@ -66,7 +69,7 @@ clean: setup  ## Remove update stores and caches that no report needs
 	@echo "Creating .venv with $(PYTHON)"
 	@test -x .venv/bin/python || "$(PYTHON)" -m venv .venv
 	@echo "Installing the pinned packages (some minutes the first time)"
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@$(INSTALL) -e .
 	@# Without git (a ZIP) DVC has to be told so.
 	@test -e .git || .venv/bin/dvc config --local core.no_scm true
 	@echo "Creating the MLflow database"
@@ -80,7 +83,8 @@ clean: setup  ## Remove update stores and caches that no report needs
 	@.venv-flower/bin/python -m pip install --quiet --disable-pip-version-check -c examples/flower/constraints.txt -e ".[flower]"
 	@touch $@
 
-# Few need these packages, and no test does without saying so: they come with the first `make docs`.
-.venv/.docs: .venv/.ok
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+# What tests, or the site, need beside comes with the first command that needs it.
+.venv/.dev .venv/.docs: .venv/.%: .venv/.ok
+	@echo "Installing the packages for $*"
+	@$(INSTALL) -e ".[$*]"
 	@touch $@

@@ -96,10 +96,18 @@ def among(problem: Problem, columns: Sequence[int], ask: Ints) -> Problem:
 
 def of_some_users(validation: Validation, most: int) -> Validation:
     """Return the validation problem among ``most`` of its users, evenly spread; itself where it has no more."""
+    options = validation.problem.options
+    return validation if options <= most else among_users(validation, evenly_spread(options, most))
+
+
+def evenly_spread(n: int, most: int) -> Ints:
+    """Return at most ``most`` of the positions below n, the first and the last among them."""
+    return np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)
+
+
+def among_users(validation: Validation, users: Ints) -> Validation:
+    """Return the validation problem that knows of the options ``users`` (sorted) only, and asks about no others."""
     problem = validation.problem
-    if problem.options <= most:
-        return validation
-    users = np.linspace(0, problem.options - 1, most).round().astype(np.int64)
     asked = np.isin(validation.answers, users)
     few = among(problem, users.tolist(), problem.ask[asked])
     if problem.modes is not None:

@@ -243,3 +243,18 @@ def test_ap_in_validation_is_the_mean_over_users_with_questions() -> None:
     np.testing.assert_array_equal(validation_ap([wrong, wrong], folds), [0.75, 0.5, np.nan])
     with pytest.raises(FedprintError, match="NaN or infinity"):
         validation_ap([right, np.full((2, 3), np.nan)], folds)
+
+
+def test_of_many_priors_some_validate(
+    asked: tuple[AttackerView, Questions], spy: Spy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Problems are among those users alone, as if there were no others."""
+    monkeypatch.setattr("fedprint.attacks.adversary.shadow_validation.VALIDATED", 3)
+    view, _ = asked
+    folds = _validations(asked)
+    users = sorted(int(user) for user in spy.halves())
+    ids = [user.user_id for user in view.prior_users]
+    assert len(ids) > 3 and len(users) == 3 and (users[0], users[-1]) == (ids[0], ids[-1])
+    for fold in folds:
+        assert fold.problem.options == 3
+        assert set(fold.problem.labels) == set(fold.answers) == {0, 1, 2}

@@ -28,6 +28,7 @@ from fedprint.attacks.adversary.shadow_validation import (
     half_priors,
     train_plan,
     undefended,
+    validated,
     validation_ap,
     validation_folds,
     validation_scores,
@@ -109,7 +110,8 @@ class Effort:
     def devices(self, view: AttackerView) -> int:
         """Return the largest number of devices that :func:`train_shadows` trains."""
         background = sum(1 for _ in _nuisance(view))
-        return len(view.prior_users) * (self.whole(view.store.rounds) + self.halves(view.store.rounds)) + background
+        rounds = view.store.rounds
+        return len(view.prior_users) * self.whole(rounds) + validated(view) * self.halves(rounds) + background
 
     def whole(self, recorded: int) -> int:
         """Return the number of shadow devices with a whole prior, per user, of a store with ``recorded`` rounds."""
@@ -119,13 +121,14 @@ class Effort:
         """Return the number of shadow devices with half a prior, per user, of a store with ``recorded`` rounds."""
         return min(self.validation_rounds, recorded) * (1 + self.draws)
 
-    def passes(self, rounds: int, growth: float) -> float:
+    def passes(self, rounds: int, growth: float, validating: float = 1.0) -> float:
         """Return how many times the examples of a prior are trained on, of a store with ``rounds`` rounds.
 
+        A share ``validating`` of the priors is cut in halves.
         A defended device trains on ``growth`` times the data. With 0 it trains on the same data as the clean device,
         which then trains once for both.
         """
-        clean, halves = min(self.clean_rounds, rounds), min(self.validation_rounds, rounds) / 2
+        clean, halves = min(self.clean_rounds, rounds), validating * min(self.validation_rounds, rounds) / 2
         return clean + halves + growth * (self.whole(rounds) - clean + self.draws * halves)
 
 

@@ -17,11 +17,13 @@ import torch
 from scipy.special import log_softmax
 
 from fedprint.attacks.adversary.shadow_devices import ShadowDevice, cut_halves, shadow_updates, spread, spread_rounds
-from fedprint.attacks.problem import MORE_ROUNDS, Problem, Validation
+from fedprint.attacks.choices import VALIDATED
+from fedprint.attacks.problem import MORE_ROUNDS, Problem, Validation, among_users, evenly_spread
 from fedprint.attacks.reidentification.reidentify import Tuned, scores_of
 from fedprint.attacks.reidentification.workspace import Attack, Workspace
 from fedprint.attacks.updates import MemoryUpdates
 from fedprint.attacks.view import AttackerView
+from fedprint.data.examples import CLUSTER
 from fedprint.defences.secure_aggregation import secure_aggregation
 from fedprint.ranking import average_precision
 from fedprint.rng import numpy_rng
@@ -126,7 +128,7 @@ def whole_priors(view: AttackerView, *, rounds: int, defended: int, draws: int) 
 
 
 def half_priors(view: AttackerView, *, rounds: int, draws: int) -> DevicePlan:
-    """Yield clean and defended devices of the halves of every prior.
+    """Yield clean and defended devices of the halves of every prior, or of :data:`VALIDATED` of many.
 
     First halves train at even turns and second halves at odd ones, so that fit and asked rows share no global model.
     Where most priors have a single example, both halves are that example.
@@ -153,7 +155,9 @@ def validation_folds(shadows: ShadowTable, learn: Sequence[int], asked: int, opt
             options=options,
             nuisance=shadows.rows((NUISANCE,)),
         )
-        folds.append(Validation(problem=problem, answers=shadows.labels[ask]))
+        fold = Validation(problem=problem, answers=shadows.labels[ask])
+        validated = np.unique(shadows.labels[fit])
+        folds.append(among_users(fold, validated) if len(validated) <= VALIDATED < options else fold)
     return tuple(folds)
 
 
@@ -206,8 +210,16 @@ def _two_rounds(view: AttackerView) -> None:
 
 
 def prior_halves(view: AttackerView) -> dict[int, tuple[Examples, Examples]]:
-    """Return both halves of every prior by user id; where most priors cannot be cut, the whole prior twice."""
-    return _halves(view) or {user.user_id: (user.examples, user.examples) for user in view.prior_users}
+    """Return both halves of the priors that validate, by user id; where most cannot be cut, the whole prior twice."""
+    halves = _halves(view) or {user.user_id: (user.examples, user.examples) for user in view.prior_users}
+    users = list(halves)
+    return {users[i]: halves[users[i]] for i in evenly_spread(len(users), validated(view)).tolist()}
+
+
+def validated(view: AttackerView) -> int:
+    """Return how many priors are cut in halves at most: all of them where the background has modes."""
+    modes = any(CLUSTER in user.examples for user in view.background)
+    return len(view.prior_users) if modes else min(VALIDATED, len(view.prior_users))
 
 
 def _halves(view: AttackerView) -> dict[int, tuple[Examples, Examples]] | None:

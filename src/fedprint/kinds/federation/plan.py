@@ -11,12 +11,14 @@ import torch
 
 from fedprint.attacks.adversary.adversaries import Effort, available_mixes, background_devices
 from fedprint.attacks.adversary.modes import devices_by_mode
+from fedprint.attacks.choices import VALIDATED
 from fedprint.attacks.features import ROW_WISE, TRANSFORMS
 from fedprint.attacks.reidentification.ridge import CRITERIA
 from fedprint.data.examples import num_examples
 from fedprint.data.formats.locate import data_root
 from fedprint.data.prepared import meta_of
 from fedprint.data.splits import split_users, with_albums
+from fedprint.defences.on_data import MmAug
 from fedprint.federation.backends import make_backend, on_one_machine
 from fedprint.kinds.base import Costs
 from fedprint.kinds.federation.building import federation as build
@@ -224,14 +226,17 @@ class _Shadows:
         known = config.defences if "adaptive" in config.adversaries else ()
         background = background_devices(known, measured.background)
         validating, real = devices_by_mode(known, measured.users, effort.validation_rounds)
+        have_modes = any(isinstance(d, MmAug) for d in known)
+        validated = measured.users if have_modes else min(VALIDATED, measured.users)
         made = measured.users * effort.whole(rounds) + background + real if effort.clean_rounds else 0
         return cls(
-            halves=measured.users * effort.halves(rounds) + background,
+            halves=validated * effort.halves(rounds) + background,
             whole=made or updates // 2,
             asked=updates - updates // 2,
             made=made,
             background=background,
-            passes=effort.passes(rounds, growth) + (background + growth * (validating / 2 + real)) / measured.users,
+            passes=effort.passes(rounds, growth, validated / measured.users)
+            + (background + growth * (validating / 2 + real)) / measured.users,
         )
 
     def seconds(self, config: Experiment, measured: Sample, layout: StoreLayout) -> float:
