@@ -1,6 +1,7 @@
 """Damaged files: what is tried on every reader, and what no reader may do.
 
-Many more than the tests try: ``PYTHONPATH=tests/helpers:tests/store python tests/helpers/fuzzing.py --inputs 100000``.
+Many more than the tests try, of every reader (helpers are found by PYTHONPATH):
+``PYTHONPATH=tests/helpers:tests/store:tests/store/recorded python tests/helpers/fuzzing.py --inputs 100000``.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import resource
-import shutil
 import signal
 import sys
 import tempfile
@@ -68,13 +68,11 @@ def _exchange_number(data: bytearray, where: int, rng: Random) -> None:
         data[first:last] = rng.choice(TOKENS)
 
 
-def damaged_file(path: Path, rng: Random) -> None:
-    """Damage a file in place; of a gzip mostly what is packed in it, else its checksum would hide all readers."""
-    content = path.read_bytes()
-    if path.suffix == ".gz" and rng.random() < 0.9:
-        path.write_bytes(gzip.compress(damage(gzip.decompress(content), rng), compresslevel=1, mtime=0))
-    else:
-        path.write_bytes(damage(content, rng))
+def damaged(name: str, content: bytes, rng: Random) -> bytes:
+    """Return a file's damaged content; of a gzip mostly what it packs, else its checksum would hide all readers."""
+    if name.endswith(".gz") and rng.random() < 0.9:
+        return gzip.compress(damage(gzip.decompress(content), rng), compresslevel=1, mtime=0)
+    return damage(content, rng)
 
 
 def survive(reader: Reader, folder: Path, inputs: int, seed: int) -> Mapping[str, int]:
@@ -83,24 +81,31 @@ def survive(reader: Reader, folder: Path, inputs: int, seed: int) -> Mapping[str
     Raises AssertionError with the seed of an input that led to anything but a FedprintError of one line, took longer
     than :data:`SECONDS`, or touched a file.
     """
-    sound = folder / "sound"
-    sound.mkdir(parents=True)
-    reader.make(sound)
-    reader.read(sound)
+    tried = folder / "tried"
+    contents = sound_files(reader, tried)
     ended = {"refused": 0, "read": 0}
     with limited_memory():
         for number in range(inputs):
             rng = Random(f"{seed}/{number}")
-            tried = folder / "tried"
-            shutil.copytree(sound, tried)
-            damaged_file(tried / rng.choice(reader.damaged), rng)
-            ended[_try(reader, tried, f"seed {seed}/{number}")] += 1
-            shutil.rmtree(tried)
-    assert sorted(path.name for path in folder.iterdir()) == ["sound"], "a reader wrote beside its folder"
+            name = rng.choice(reader.damaged)
+            (tried / name).write_bytes(damaged(name, contents[name], rng))
+            ended[attempt(reader, tried, f"seed {seed}/{number}")] += 1
+            (tried / name).write_bytes(contents[name])
+    reader.read(tried)  # nothing else was changed
+    assert sorted(path.name for path in folder.iterdir()) == ["tried"], "a reader wrote beside its folder"
     return ended
 
 
-def _try(reader: Reader, folder: Path, name: str) -> str:
+def sound_files(reader: Reader, folder: Path) -> Mapping[str, bytes]:
+    """Write a sound folder, read it, and return the content of the files to damage."""
+    folder.mkdir(parents=True)
+    reader.make(folder)
+    reader.read(folder)
+    return {name: (folder / name).read_bytes() for name in reader.damaged}
+
+
+def attempt(reader: Reader, folder: Path, name: str) -> str:
+    """Return whether a folder was "refused" or "read". Raises AssertionError as :func:`survive` does."""
     before = sorted(folder.rglob("*"))
     try:
         with within(SECONDS):

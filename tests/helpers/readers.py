@@ -6,12 +6,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import recorded_folders
 import store_cases
 import yaml
 from fuzzing import Reader
+from safetensors.numpy import save_file
 
 from fedprint.data.formats.describe import read_sidecar, validate, write_table
 from fedprint.data.formats.files import jsonl_bytes, npz_bytes, parquet_bytes, read_columns, read_json, write_json
+from fedprint.errors import FedprintError
 from fedprint.evaluation.rows import read_measurements, write_measurements
 from fedprint.federation.ledger import Entry, Ledger, read_ledger
 from fedprint.kinds.base import Request
@@ -20,6 +24,8 @@ from fedprint.kinds.registry import kind_of
 from fedprint.store.files import JOURNAL
 from fedprint.store.index import read_truth
 from fedprint.store.reader import UpdateStore
+from fedprint.store.recorded.findings import RecordingRefused
+from fedprint.store.recorded.validate import findings_of
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = {
@@ -68,6 +74,52 @@ def _read_config(folder: Path) -> None:
     kind_of(values).load(Request(root=ROOT, path=path, values=values, name="own"))
 
 
+def _recorded(index: str = "index.csv", updates: str = "npz") -> Callable[[Path], None]:
+    """Return what writes a small recorded folder: its index as ``index``, its updates in files that end so."""
+
+    def make(folder: Path) -> None:
+        recorded_folders.write_npz_folder(folder / "recorded", 8)
+        here = folder / "recorded"
+        table = pd.read_csv(here / "index.csv")
+        if updates != "npz":
+            table["file"] = [name.replace(".npz", f".{updates}") for name in table["file"]]
+            _ignore([_as_written(path, updates) for path in sorted((here / "updates").iterdir())])
+        (here / "index.csv").unlink()
+        _WRITERS[Path(index).suffix](table, here / index)
+        manifest = (here / "manifest.yaml").read_text().replace("index.csv", index)
+        (here / "manifest.yaml").write_text(manifest.replace("format: npz", f"format: {updates}"))
+
+    return make
+
+
+def _as_written(path: Path, updates: str) -> None:
+    arrays = dict(np.load(path))
+    path.unlink()
+    if updates == "npy":
+        np.save(path.with_suffix(".npy"), np.concatenate([part.reshape(-1) for part in arrays.values()]))
+    else:
+        save_file(arrays, path.with_suffix(".safetensors"))
+
+
+_WRITERS: Mapping[str, Callable[[pd.DataFrame, Path], None]] = {
+    ".csv": lambda table, path: table.to_csv(path, index=False),
+    ".jsonl": lambda table, path: table.to_json(path, orient="records", lines=True),
+    ".parquet": lambda table, path: table.to_parquet(path),
+}
+
+
+def _read_recorded(folder: Path) -> None:
+    """Read a recorded folder as an audit does. Its refusal lists findings, each of one line."""
+    found = findings_of(folder / "recorded")
+    if found:
+        assert all("\n" not in str(finding) and finding.remedy for finding in found)
+        raise FedprintError(str(found[0])) from RecordingRefused(folder, found)
+
+
+def _of_recorded(damaged: str, index: str = "index.csv", updates: str = "npz") -> Reader:
+    return Reader(make=_recorded(index, updates), read=_read_recorded, damaged=(f"recorded/{damaged}",))
+
+
 STORED = (
     *(f"observed/{name}" for name in (JOURNAL, "layout.json", "complete.json", "index.parquet", "global.f32")),
     *(f"truth/{name}" for name in ("index.parquet", "complete.json")),
@@ -114,5 +166,13 @@ READERS: Mapping[str, Reader] = {
         read=_read_store,
         damaged=STORED,
     ),
+    "recorded-manifest": _of_recorded("manifest.yaml"),
+    "recorded-index-csv": _of_recorded("index.csv"),
+    "recorded-index-jsonl": _of_recorded("index.jsonl", index="index.jsonl"),
+    "recorded-index-parquet": _of_recorded("index.parquet", index="index.parquet"),
+    "recorded-truth": _of_recorded("truth.csv"),
+    "recorded-npz": _of_recorded("updates/3.npz"),
+    "recorded-npy": _of_recorded("updates/3.npy", updates="npy"),
+    "recorded-safetensors": _of_recorded("updates/3.safetensors", updates="safetensors"),
     "configuration": Reader(make=_config, read=_read_config, damaged=("own.yaml",)),
 }
