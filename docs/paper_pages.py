@@ -2,20 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from markdown_text import table
 
+from fedprint.kinds.clients.page import head_of as clients_head
+from fedprint.kinds.inversion.page import head_of as inversion_head
+from fedprint.kinds.registry import kind_of
+from fedprint.kinds.requests import request_for
 from fedprint.reports.claims import clients, federation, inversion, plane
-from fedprint.reports.claims.verdict import STATES, Claim, Verdict
+from fedprint.reports.claims.verdict import Claim, Verdict
+from fedprint.reports.numbers.clients import final
+from fedprint.reports.numbers.published import published_entries
 from fedprint.reports.numbers.reference import reference_table
 from fedprint.reports.results import KINDS, Published, find_published
 
 ROOT = Path(__file__).resolve().parents[1]
-NOT_PUBLISHED = "Not judged here: no experiment that judges these is published. This command judges them:"
+NOT_MEASURED = "not measured here"
+HEAD = ("claim", "section", "on", "verdict", "our numbers", "rests on")
+
+Judge = Callable[[Published], Sequence[Verdict]]
+
+
+def _names(claims: Sequence[Claim[Any]]) -> list[str]:
+    return [claim.name for claim in claims]
+
+
+def _plane_verdicts(one: Published) -> Sequence[Verdict]:
+    return plane.judge_plane(published_entries(one.rows), (plane.NAIVE, plane.ADAPTIVE), str(one.rows[0]["dataset"]))
+
+
+def _inversion_verdicts(one: Published) -> Sequence[Verdict]:
+    request = request_for(ROOT, one.name)
+    return inversion.judge_inversion(inversion_head(kind_of(request.values).load(request), {}), one.rows)
+
+
+def _clients_verdicts(one: Published) -> Sequence[Verdict]:
+    request = request_for(ROOT, one.name)
+    return clients.judge_clients(clients_head(kind_of(request.values).load(request), {}), final(one.rows))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Others:
+    """Claims that pages of another kind judge: on each of ``experiments`` that is published, by ``judge``.
+
+    ``claims`` are the paper's own: verdicts on others are left out. ``setting`` says how the experiments differ from
+    the paper's. ``lacking`` says of a claim that none of them tests what it would take; ``command`` judges all claims.
+    """
+
+    title: str
+    claims: Sequence[Claim[Any]]
+    judge: Judge
+    experiments: tuple[str, ...]
+    command: str
+    lacking: Mapping[str, str]
+    setting: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,18 +67,37 @@ class Paper:
     """A paper: where ``papers.md`` has it, its ``tables`` and what of ours stands beside them.
 
     ``attacks`` and ``planes`` are experiments whose numbers are shown where they are published; claims of ``sections``
-    are judged on the ``attacks``. ``others`` are claims of pages of another kind, by the command that makes the page.
+    are judged on the ``attacks``. ``lacking`` says of a claim that none of them tests what it would take.
     """
 
     name: str
     title: str
     anchor: str
-    sections: tuple[str, ...]
+    sections: tuple[str, ...] = ()
     tables: Mapping[str, str]
     attacks: tuple[str, ...] = ()
     planes: tuple[str, ...] = ()
-    others: Mapping[str, Sequence[Claim[Any]]]
+    lacking: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[Others, ...] = ()
 
+
+_ANALYSES: Mapping[str, tuple[str, ...]] = {
+    "prior-examples": ("one-example",),
+    "training-updates": ("one-update",),
+    "layers": ("every-layer", "later-layers", "lstm-layer", "embedding-layer"),
+    "epochs": ("epochs",),
+    "matching": ("matching",),
+    "open-world": ("matching-unseen", "open-world"),
+    "attributes": ("mtl-attribute", "mtl-identity"),
+    "data-space": ("update-over-example", "sets-over-update"),
+}
+"""Analysis -> the claims that it measures."""
+_OF_PAPER_TABLES = {
+    claim: f"takes the analysis `{analysis}`, which no published experiment ran; `fedprint run paper-tables`"
+    for analysis, claims in _ANALYSES.items()
+    for claim in claims
+}
+_WITHOUT_PRIVACY = "takes a federation without a private mechanism and its diversity; the published ones are private"
 
 PAPERS = (
     Paper(
@@ -53,7 +116,26 @@ PAPERS = (
         },
         attacks=("quickstart", "mnist-writers", "blog", "openmoji"),
         planes=("mnist-writers-linked", "blog-linked"),
-        others={"fedprint run papers-plane": plane.CLAIMS},
+        lacking={
+            **_OF_PAPER_TABLES,
+            "svm-leads-ap": "is about Yelp, which may not be redistributed; `fedprint run yelp` with your copy",
+            "embedding-layer": "is about Yelp, which may not be redistributed; `fedprint run yelp` with your copy",
+        },
+        others=(
+            Others(
+                title="Defences",
+                claims=plane.CLAIMS,
+                judge=_plane_verdicts,
+                experiments=("mnist-writers-linked", "blog-linked"),
+                command="fedprint run papers-plane",
+                lacking={
+                    "rand-aug-cuts": "takes rand-aug at alpha = 0.5; the published planes have other strengths",
+                    "bkg-repl-cuts": "takes bkg-repl at alpha = 0.5; the published planes have other strengths",
+                    "mm-aug-data": "takes the number of examples before and after, which a plane's report alone has",
+                },
+                setting="They defend every device, where the paper defends the anonymous ones alone.",
+            ),
+        ),
     ),
     Paper(
         name="client-dp",
@@ -62,15 +144,33 @@ PAPERS = (
         sections=("3",),
         tables={"client_level_dp": "The published table"},
         attacks=("client-dp-100", "client-dp-100-strict"),
-        others={},
+        lacking=dict.fromkeys(("clients-variance-rises", "update-scale-falls"), _WITHOUT_PRIVACY),
     ),
     Paper(
         name="spn",
         title="Rethinking Privacy Preserving Deep Learning: How to Evaluate and Thwart Privacy Attacks",
         anchor="4-the-secret-head-spn",
-        sections=("4",),
         tables={"spn_cap": "CAP scores", "spn_accuracy_dlnet": "Accuracy of DLNet"},
-        others={"fedprint run spn-cifar10": inversion.CONCLUSIONS, "fedprint run spn-clients": clients.CLAIMS},
+        others=(
+            Others(
+                title="Reconstruction, membership and tracing",
+                claims=inversion.CONCLUSIONS,
+                judge=_inversion_verdicts,
+                experiments=("spn-cifar10", "spn-mnist", "spn-svhn"),
+                command="fedprint run spn-cifar10",
+                lacking=dict.fromkeys(
+                    _names(inversion.CONCLUSIONS), "takes an inversion experiment; none is published"
+                ),
+            ),
+            Others(
+                title="Accuracy by the number of clients",
+                claims=clients.CLAIMS,
+                judge=_clients_verdicts,
+                experiments=("spn-clients",),
+                command="fedprint run spn-clients",
+                lacking=dict.fromkeys(_names(clients.CLAIMS), "takes a sweep over clients; none is published"),
+            ),
+        ),
     ),
 )
 
@@ -90,12 +190,16 @@ def _page(paper: Paper) -> Iterator[str]:
         "A claim holds or fails where its interval lies wholly on one side. With fewer than three seeds it is "
         "undecided. n, seeds and the corrected p stand with each verdict ([ADR 17](../adr/0017-verdicts.md))."
     )
-    if rows := list(_verdicts(paper, federation.judge_claims({one.name: one.rows for one in measured}))):
-        yield table(("claim", "section", "on", "verdict", "our numbers", "rests on"), rows)
-    for command, claims in paper.others.items():
-        yield NOT_PUBLISHED
-        yield f"```sh\n{command}\n```"
-        yield table(("claim", "section"), [(claim.text, claim.source) for claim in claims])
+    own = [claim for claim in federation.CLAIMS if paper.sections and claim.source.startswith(paper.sections)]
+    if own:
+        verdicts = federation.judge_claims({one.name: one.rows for one in measured})
+        yield table(HEAD, list(_lines(own, [(one.member, one) for one in verdicts], paper.lacking)))
+    for other in paper.others:
+        yield f"### {other.title}"
+        published = _published(other.experiments)
+        yield from _how_judged(other, published)
+        verdicts_on = [(f"{one.name}, {verdict.member}", verdict) for one in published for verdict in other.judge(one)]
+        yield table(HEAD, list(_lines(other.claims, verdicts_on, other.lacking)))
     if measured:
         yield "## Our measurements"
         yield KINDS["attacks"](measured)
@@ -112,12 +216,29 @@ def _published(names: Sequence[str]) -> list[Published]:
     return [one for name in names if (one := find_published(ROOT, name)) is not None]
 
 
-def _verdicts(paper: Paper, verdicts: Sequence[Verdict]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each claim of the paper and each experiment that tests it, one for a claim that none tests."""
-    for claim in federation.CLAIMS:
-        if claim.source.startswith(paper.sections):
-            tested = [one for one in verdicts if one.claim == claim.name and one.state != "untested"]
-            for one in tested:
-                yield claim.text, claim.source, one.member, STATES[one.state], one.numbers, one.basis
-            if not tested:
-                yield claim.text, claim.source, "", STATES["untested"], "", ""
+def _how_judged(other: Others, published: Sequence[Published]) -> Iterator[str]:
+    """Say on what the claims are judged, and which command judges them."""
+    if not published:
+        yield "None of these is measured here. The [log](../log.md) has findings of shorter runs. This command judges:"
+    else:
+        listed = " and ".join(one.name for one in published)
+        yield (
+            f"Judged on the published numbers of {listed}, against each adversary. {other.setting} Two settings cannot "
+            "be paired over users there, so fewer verdicts are decided than in a report. This command judges:"
+        )
+    yield f"```sh\n{other.command}\n```"
+
+
+def _lines(
+    claims: Sequence[Claim[Any]], verdicts: Sequence[tuple[str, Verdict]], lacking: Mapping[str, str]
+) -> Iterator[tuple[str, ...]]:
+    """Yield a line for each claim and whatever it was judged on; one with the reason for a claim that nothing tests.
+
+    Raises KeyError for such a claim without a reason.
+    """
+    for claim in claims:
+        tested = [(on, one) for on, one in verdicts if one.claim == claim.name and one.state != "untested"]
+        for on, one in tested:
+            yield claim.text, claim.source, on, one.result, one.numbers, one.basis
+        if not tested:
+            yield claim.text, claim.source, "", NOT_MEASURED, lacking[claim.name], ""

@@ -8,25 +8,31 @@ from collections.abc import Iterator
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
-sys.path[:0] = [str(DOCS.parent / "tests" / folder) for folder in ("helpers", "reports")]
+sys.path[:0] = [str(DOCS.parent / "tests" / folder) for folder in ("helpers", "reports", "records")]
 
 from chromium import Page, browser  # noqa: E402
 from mlflow_page import mlflow_page, visit  # noqa: E402
+from recorded_folder import write_recording  # noqa: E402
 from report_cases import write_evaluations  # noqa: E402
 from tiny_tracking import EXPERIMENT, write_plane, write_view  # noqa: E402
 
+import fedprint  # noqa: E402
 from fedprint.lab.tracking.database import PAGE, create_database  # noqa: E402
 from fedprint.reports.pages.federation import write_report  # noqa: E402
 
 SIZE = 1280, 860
 COLOURS = 256
+PATIENCE_S = 600
+"""MLflow's page takes seconds, and on a busy machine minutes."""
 
 
 def main() -> None:
     """Write the images and say which."""
-    with tempfile.TemporaryDirectory() as folder, browser(*SIZE) as page:
-        for name in (*_report(Path(folder) / "report", page), *_mlflow(Path(folder) / "mlflow", page)):
-            print(name)
+    with tempfile.TemporaryDirectory() as folder, browser(*SIZE, PATIENCE_S) as page:
+        root = Path(folder)
+        for taken in (_report(root / "report", page), _audit(root / "audit", page), _mlflow(root / "mlflow", page)):
+            for name in taken:
+                print(name, flush=True)
 
 
 def _report(root: Path, page: Page) -> Iterator[str]:
@@ -43,6 +49,15 @@ def _report(root: Path, page: Page) -> Iterator[str]:
     yield _save(page, "report")
 
 
+def _audit(root: Path, page: Page) -> Iterator[str]:
+    """Take a picture of an audit's page; yield what was written."""
+    folder = write_recording(root / "recorded", title="An audit (invented people)")
+    fedprint.audit(folder, out=root / "report")
+    page.open((root / "report" / "index.html").as_uri())
+    page.wait_for_text("An audit")
+    yield _save(page, "audit")
+
+
 def _mlflow(root: Path, page: Page) -> Iterator[str]:
     """Take the pictures of MLflow's pages; yield what was written."""
     root.mkdir()
@@ -55,6 +70,7 @@ def _mlflow(root: Path, page: Page) -> Iterator[str]:
 
 def _save(page: Page, name: str) -> str:
     file = DOCS / "images" / f"{name}.png"
+    page.wait_until_drawn()
     page.screenshot(file)
     _shrink(file)
     return f"{file.relative_to(DOCS.parent)}  {file.stat().st_size // 1000} kB"

@@ -21,6 +21,7 @@ from typing import Any
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 LOOK_S = 0.1
 STILL_S = 0.3
+PATIENCE_S = 60.0
 
 
 class BrowserError(Exception):
@@ -34,10 +35,10 @@ def installed() -> str | None:
 
 
 class Page:
-    """One open page."""
+    """One open page; what is waited for has ``patience_s`` to show."""
 
-    def __init__(self, write: int, read: int) -> None:
-        self._write, self._read = write, read
+    def __init__(self, write: int, read: int, patience_s: float = PATIENCE_S) -> None:
+        self._write, self._read, self._patience_s = write, read, patience_s
         self._rest, self._last = b"", 0
         self._session: str | None = None
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
@@ -58,10 +59,10 @@ class Page:
                     raise BrowserError(f"{method}: {answer['error']['message']}")
                 return dict(answer["result"])
 
-    def _next(self, timeout_s: float = 120) -> dict[str, Any]:
+    def _next(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            if not select.select([self._read], [], [], timeout_s)[0]:
-                raise BrowserError(f"no answer in {timeout_s:.0f} s")
+            if not select.select([self._read], [], [], 2 * self._patience_s)[0]:
+                raise BrowserError(f"no answer in {2 * self._patience_s:.0f} s")
             part = os.read(self._read, 1 << 16)
             if not part:
                 raise BrowserError("the browser ended")
@@ -85,19 +86,26 @@ class Page:
         """Return the text that is shown."""
         return str(self.run("document.body ? document.body.innerText : ''"))
 
-    def wait(self, script: str, timeout_s: float = 60) -> Any:
+    def wait(self, script: str) -> Any:
         """Return the value of an expression as soon as it is true."""
-        end = time.monotonic() + timeout_s
+        end = time.monotonic() + self._patience_s
         while not (value := self.run(script)):
             if time.monotonic() > end:
-                raise BrowserError(f"not true in {timeout_s:.0f} s: {script}; the page shows: {self.text()[:1500]}")
+                said = f"not true in {self._patience_s:.0f} s: {script}"
+                raise BrowserError(f"{said}; the page shows: {self.text()[:1500]}")
             time.sleep(LOOK_S)
         return value
 
-    def wait_for_text(self, *texts: str, timeout_s: float = 60) -> None:
+    def wait_for_text(self, *texts: str) -> None:
         """Wait until all texts are shown."""
         for text in texts:
-            self.wait(f"document.body && document.body.innerText.includes({json.dumps(text)})", timeout_s)
+            self.wait(f"document.body && document.body.innerText.includes({json.dumps(text)})")
+
+    def wait_until_drawn(self) -> None:
+        """Wait until pictures and fonts are loaded, and two frames have been painted since."""
+        self.wait("document.readyState === 'complete' && [...document.images].every(image => image.complete)")
+        frames = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+        self.wait(f"document.fonts.ready.then(() => {frames})")
 
     def click(self, selector: str, text: str | None = None) -> None:
         """Click the first visible element of a CSS selector whose text is ``text``, the innermost, as a mouse does."""
@@ -130,7 +138,7 @@ class Page:
 
 
 @contextmanager
-def browser(width: int = 1280, height: int = 800) -> Iterator[Page]:
+def browser(width: int = 1280, height: int = 800, patience_s: float = PATIENCE_S) -> Iterator[Page]:
     """Start a browser with an empty profile and yield its page."""
     command = installed()
     if command is None:
@@ -157,7 +165,7 @@ def browser(width: int = 1280, height: int = 800) -> Iterator[Page]:
         os.close(to_read)
         os.close(from_write)
         try:
-            page = Page(to_write, from_read)
+            page = Page(to_write, from_read, patience_s)
             size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
             page.send("Emulation.setDeviceMetricsOverride", **size)
             yield page

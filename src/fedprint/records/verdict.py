@@ -140,8 +140,8 @@ def _claimed(judged: Judged) -> Iterator[str]:
 def _leaks_in_words(found: Attacked, judged: Judged, leaking: Sequence[Row]) -> Iterator[str]:
     for row in sorted(leaking, key=lambda row: -float(row["value"])):
         if row["attack"] in SIDES:
-            how = {"update": "of one update", "device": "of all updates of a device"}[row["linkage"]]
-            yield f"{SIDES[row['attack']].capitalize()} {how}, whose numbers need not be read: AP {shown(row)}."
+            how = {"update": "from one update", "device": "from all updates of a device"}[row["linkage"]]
+            yield f"{SIDES[row['attack']].capitalize()}, {how}: AP {shown(row)}. It needs no number of the update."
     content = [row for row in leaking if row["attack"] not in SIDES and row["linkage"] == "update"]
     if content:
         best = max(content, key=lambda row: float(row["value"]))
@@ -149,7 +149,7 @@ def _leaks_in_words(found: Attacked, judged: Judged, leaking: Sequence[Row]) -> 
     layers = [row for row in judged.rows if row["analysis"] == "layers"]
     if layers and content:
         best = max(layers, key=lambda row: float(row["value"]))
-        yield f"Most of all layers {best['layer']} ({best['parameters']:,} parameters), alone: AP {shown(best)}."
+        yield f"The layer {best['layer']} ({best['parameters']:,} parameters) leaks most: AP {shown(best)} alone."
     gain = _gain(judged, found.selected)
     if gain:
         yield f"Pseudonyms that persist: linked updates of a device have AP {shown(gain[1])}, one has {shown(gain[0])}."

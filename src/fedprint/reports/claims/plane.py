@@ -135,7 +135,7 @@ def _ours(own: str, control: str) -> Claim[Judge]:
 
 def data_costs(sweep: Sweep) -> Finding:
     """Judge whether a device under mm-aug trains on (1 + alpha) times its data."""
-    pairs = [(entry, fmean(point.data_factor for point in entry.points)) for entry in sweep.of(MM_AUG)]
+    pairs = [(entry, fmean(point.data_factor for point in entry.points)) for entry in sweep.of(MM_AUG) if entry.points]
     if not pairs:
         return UNTESTED
     said = "; ".join(f"{entry.name}: {factor:.2f} times the data" for entry, factor in pairs)

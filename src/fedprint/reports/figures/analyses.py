@@ -185,9 +185,11 @@ def layer_bubbles(rows: Sequence[Row]) -> Drawing | None:
     figure, panels = prior_panels(rows, 3.3 if len(names) <= 8 else 3.9)
     largest = max(float(row["parameters"]) for row in rows)
     for prior, axes in panels.items():
-        for position, attack in enumerate(attacks_of(rows)):
+        attacks = attacks_of(rows)
+        for position, attack in enumerate(attacks):
             here = [row for row in of_prior(rows, prior) if row.get("attack") == attack]
-            _bubbles(axes, sorted(here, key=lambda row: int(row["depth"])), attack, position, largest)
+            shift = 0.08 * (position - (len(attacks) - 1) / 2)
+            _bubbles(axes, sorted(here, key=lambda row: int(row["depth"])), attack, shift, mark(position), largest)
         chance = [row["chance"] for row in of_prior(rows, prior) if row.get("chance") is not None]
         if chance:
             axes.axhline(fmean(chance), color=MUTED, ls=":", lw=1.4, label="chance")
@@ -289,14 +291,15 @@ def _matrix(rows: Sequence[Row], size: int) -> list[list[float | None]]:
     return table
 
 
-def _bubbles(axes: Axes, rows: Sequence[Row], attack: str, position: int, largest: float) -> None:
-    colour, marker = mark(position)
-    x = [int(row["depth"]) + 0.08 * (position - 0.5) for row in rows]
+def _bubbles(axes: Axes, rows: Sequence[Row], attack: str, shift: float, look: tuple[str, str], largest: float) -> None:
+    colour, marker = look
+    x = [int(row["depth"]) + shift for row in rows]
     y = [float(row["value"]) for row in rows]
     sizes = [12 + 500 * float(row["parameters"]) / largest for row in rows]
     axes.plot(x, y, color=colour, lw=0.9, alpha=0.6, zorder=2)
     axes.vlines(x, [row["lo"] for row in rows], [row["hi"] for row in rows], color=colour, lw=1.5, zorder=3)
-    axes.scatter(x, y, s=sizes, color=colour, alpha=0.28, lw=0, zorder=2)
+    # Not clipped: the bubble of an AP of 100 % reaches over the edge.
+    axes.scatter(x, y, s=sizes, color=colour, alpha=0.28, lw=0, zorder=2, clip_on=False)
     axes.plot(x, y, marker, color=colour, mfc=PAPER, ms=4, zorder=4, label=attack)
 
 

@@ -49,6 +49,11 @@ class Entry:
     audits: tuple[Row, ...] = ()
 
     @property
+    def is_measured(self) -> bool:
+        """Whether at least one seed ran to its end."""
+        return bool(self.points)
+
+    @property
     def label(self) -> str:
         """The strategy's name in words."""
         return self.strategy or NO_DEFENCE
@@ -129,7 +134,7 @@ class Entry:
 
 def measured(entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries of which at least one seed ran to its end."""
-    return [entry for entry in entries if entry.points]
+    return [entry for entry in entries if entry.is_measured]
 
 
 def public_entry(entries: Sequence[Entry]) -> Entry | None:

@@ -129,6 +129,7 @@ def _attacks(result: Result) -> ResultTable:
         labels=("asked from", "attack"),
         heads=(*COLUMNS.values(), "p"),
         lines=tuple(lines),
+        grouped=1,
     )
 
 
@@ -138,7 +139,7 @@ def _costs() -> list[ResultTable]:
     for row in reference_table("planes"):
         sources[row["experiment"]] = row["source"].replace("`", "")
         cells = tuple(_published(row, name, unit) for name, unit in _PLANE.items())
-        lines.append(TableLine(labels=(row["experiment"], f"{row['strategy']} {row['strength']}".strip()), cells=cells))
+        lines.append(TableLine(labels=(row["experiment"], _setting(row)), cells=cells))
     measured = "; ".join(f"{name}: {source}" for name, source in sources.items())
     note = (
         "What defences left to an adversary who knows them, and how much utility they kept, in federations that this "
@@ -159,6 +160,10 @@ def _costs() -> list[ResultTable]:
 
 
 _PLANE = {"ap": "fraction", "ap_linked": "fraction", "utility": "ratio"}
+
+
+def _setting(row: Mapping[str, str]) -> str:
+    return f"{row['strategy']} {float(row['strength']):g}" if row["strength"] else row["strategy"]
 
 
 def _published(row: Mapping[str, str], name: str, unit: str) -> Cell:

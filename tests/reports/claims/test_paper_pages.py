@@ -1,0 +1,104 @@
+"""The pages of papers (docs/paper_pages.py): each claim has a verdict or a reason, from published numbers alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+from fake_points import fake_point
+from tiny_project import CHECKOUT
+
+from fedprint.reports.claims import clients, federation, inversion, plane
+from fedprint.reports.claims.verdict import STATES
+from fedprint.reports.numbers.plane import Entry, measurement_rows
+from fedprint.reports.numbers.published import published_entries
+
+SPN_ROW: Mapping[str, Any] = {
+    "metric": "label_accuracy", "matching": "assignment", "labels": "gradient", "attack": "gradient-matching",
+    "network": "dlnet", "attack_batch": 1, "variant": "main", "defence": "dp", "strength": 0.1, "value": 0.9,
+    "lo": 0.85, "hi": 0.95, "chance": 0.1, "n_questions": 64, "n_users": 64, "n_seeds": 3, "seed": "all",
+}  # fmt: skip
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(CHECKOUT / "docs")
+    monkeypatch.delitem(sys.modules, "paper_pages", raising=False)
+    import paper_pages
+
+    return paper_pages
+
+
+def lines(page: str) -> list[list[str]]:
+    """Return the cells of a page's tables of claims."""
+    cells = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    return [[part.strip() for part in row] for row in cells if len(row) >= 4]
+
+
+def test_every_claim_has_a_verdict_or_the_reason_why_it_has_none(pages: ModuleType) -> None:
+    text = "\n".join(pages.paper_pages().values())
+    shown = {row[0]: row[3] for row in lines(text)}
+    known = [*federation.CLAIMS, *plane.CLAIMS, *inversion.CONCLUSIONS, *clients.CLAIMS]
+    assert [claim.text for claim in known if claim.text not in shown] == []
+    words = ("holds", "fails", "undecided", pages.NOT_MEASURED)
+    assert [claim.text for claim in known if not shown[claim.text].startswith(words)] == []
+    reasons = [row for row in lines(text) if row[3] == pages.NOT_MEASURED]
+    assert reasons and all(row[4].startswith(("takes ", "is about ")) for row in reasons)
+    assert STATES["untested"] not in text
+
+
+def test_claims_about_defences_are_judged_on_the_published_planes(pages: ModuleType) -> None:
+    page = pages.paper_pages()["papers/gradient-leaks.md"]
+    said = {(row[0], row[2]): row[3] for row in lines(page)}
+    ours = [claim.text for claim in plane.CLAIMS if claim.name == "largest-cut"]
+    assert {on for text, on in said if text in ours} == {
+        f"{name}, {adversary}"
+        for name in ("mnist-writers-linked", "blog-linked")
+        for adversary in ("naive", "adaptive")
+    }
+    assert {state for (text, _), state in said.items() if text in ours} <= {"holds", "fails", "undecided"}
+
+
+def test_an_inversion_is_judged_once_it_is_published(pages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "spn-cifar10"
+    rows = [{**SPN_ROW, "adversary": adversary} for adversary in ("naive", "adaptive")]
+    made = pages.Published(name=name, command=f"fedprint run {name}", date="2026-01-01", rows=rows)
+    found = pages.find_published
+    monkeypatch.setattr(pages, "find_published", lambda root, which: made if which == name else found(root, which))
+    text = next(claim.text for claim in inversion.CONCLUSIONS if claim.name == "labels-leak")
+    said = {row[2]: row[3] for row in lines(pages.paper_pages()["papers/spn.md"]) if row[0] == text}
+    assert said == {f"{name}, naive": "holds", f"{name}, adaptive": "holds"}
+
+
+def swept(strategy: str | None, strength: float | None, ap: float, utility: float) -> Entry:
+    points = tuple(fake_point(ap, utility, seed=seed) for seed in range(3))
+    return Entry(strategy=strategy, strength=strength, points=points)
+
+
+def test_published_numbers_give_the_verdicts_of_the_report_where_nothing_is_paired() -> None:
+    entries = [swept(None, None, 0.8, 0.9), swept("mm-aug", 0.5, 0.1, 0.88), swept("noise", 0.1, 0.3, 0.85)]
+    read = published_entries(measurement_rows("made-up", entries))
+    assert [entry.name for entry in read] == [entry.name for entry in entries]
+
+    def states(known: list[Entry]) -> dict[str, str]:
+        return {v.claim: v.state for v in plane.judge_plane(known, ("naive",), "albums")}
+
+    theirs, ours = states(entries), states(read)
+    alike = ("mm-aug-cuts", "largest-cut", "mm-aug-gains", "noise-loses", "bkg-repl-costs")
+    assert {name: ours[name] for name in alike} == {name: theirs[name] for name in alike}
+    assert theirs["mm-aug-cuts"] == "holds" and theirs["noise-loses"] == "fails"
+    assert ours["mm-aug-data"] == "untested", "the published numbers do not hold how many examples there were"
+
+
+def test_without_paired_numbers_two_points_are_compared_by_their_intervals() -> None:
+    entries = [swept(None, None, 0.8, 0.9), swept("mm-aug", 0.5, 0.1, 0.88), swept("noise", 0.1, 0.3, 0.6)]
+    read = published_entries(measurement_rows("made-up", entries))
+    worse = [replace(one, rows=()) for one in read if hasattr(one, "rows")]
+    found = {v.claim: v.state for v in plane.judge_plane(read, ("naive",), "albums")}
+    assert found["mm-aug-dominates"] == "holds"
+    with pytest.raises(ValueError, match="expected 1"):
+        worse[0].attack("naive")
