@@ -13,6 +13,7 @@ import numpy as np
 from fedprint.errors import FedprintError
 from fedprint.lab.progress import meter
 from fedprint.records.attack import ATTACKS, Attacked, attacked, count_steps
+from fedprint.records.examples import ReadExamples, read_examples
 from fedprint.records.judge import Claim, Judged, judge, number
 from fedprint.records.labels import LabelShares, label_shares
 from fedprint.records.scene import RecordedUpdates, scene_of
@@ -29,13 +30,17 @@ LIMITED = (
     *(f"{gate}{linked}{part}" for linked in ("", "_linked") for gate in GATES for part in _PARTS),
     "ap_any_attack",
     "epsilon_lower",
+    "examples_read",
 )
 """Names of the plain numbers of a summary that may have a limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """The whole audit. ``names`` are the users by column; show them to nobody who may not know them."""
+    """The whole audit. ``shape`` is that of one example, empty where it is not known.
+
+    ``names`` are the users by column; show them to nobody who may not know them, nor the inputs of ``examples``.
+    """
 
     title: str
     seed: int
@@ -43,6 +48,8 @@ class Result:
     judged: Judged
     verdict: Verdict
     labels: LabelShares | str
+    examples: ReadExamples | str
+    shape: tuple[int, ...]
     classes: tuple[str, ...]
     names: tuple[str, ...]
     numbers: Mapping[str, int]
@@ -65,6 +72,7 @@ class Result:
         plain |= {
             "epsilon_lower": None if bound is None else bound.epsilon,
             "epsilon_claimed": self.judged.claim.epsilon,
+            "examples_read": None if isinstance(self.examples, str) else self.examples.share,
         }
         plain |= {key: None if ap is None else ap[key] for key in ("chance", "n_questions", "n_users", "p_chance")}
         return plain | {
@@ -85,6 +93,7 @@ class Result:
                 }
                 for one in self.judged.users
             ],
+            "examples": _counted(self.examples),
             "left_out": dict(self.found.left_out),
             "validated_on": self.found.scene.basis,
             "split_in_time": self.found.scene.split,
@@ -102,6 +111,7 @@ def run(
     manifest = recording.manifest
     name = title or manifest.title or folder.resolve().name
     found, labels = attack(recording, attacks, seed, split=not manifest.truth, classes=manifest.classes)
+    examples = read_examples(recording, found.scene, manifest.input, seed)
     truth = read_recorded_truth(folder, manifest) if manifest.truth else None
     judged = judge(found, recording.index, truth, _claim(manifest.claims), title=name, seed=seed)
     seen = recording.index["user"].dropna().astype(str).unique()
@@ -110,8 +120,10 @@ def run(
         seed=seed,
         found=found,
         judged=judged,
-        verdict=verdict(found, judged),
+        verdict=verdict(found, judged, examples),
         labels=labels,
+        examples=examples,
+        shape=manifest.input,
         classes=manifest.classes,
         names=found.scene.options,
         numbers={user: i for i, user in enumerate(seen, 1)},
@@ -150,6 +162,22 @@ def _claim(claims: Claims | None) -> Claim:
 
 def _numbers(name: str, row: Mapping[str, Any] | None) -> dict[str, float | None]:
     return {f"{name}{ending}": None if row is None else row[key] for ending, key in _PARTS.items()}
+
+
+def _counted(found: ReadExamples | str) -> dict[str, Any] | str:
+    """Return the numbers of what was read, without any example; in words why nothing could be."""
+    if isinstance(found, str):
+        return found
+    return {
+        "layer": found.layer,
+        "updates": found.updates,
+        "updates_read": int((found.counts > 0).sum()),
+        "examples": int(found.counts.sum()),
+        "updates_of_one": found.of_one,
+        "updates_of_one_read": found.of_one_read,
+        "labels_of_one": found.labels,
+        "rows_that_must_agree": found.needed,
+    }
 
 
 def _listed(rows: Sequence[Mapping[str, Any]], analysis: str | None, *keys: str) -> list[dict[str, Any]]:

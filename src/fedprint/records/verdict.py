@@ -8,6 +8,7 @@ from typing import Literal
 
 from fedprint.evaluation.rows import Row
 from fedprint.records.attack import Attacked
+from fedprint.records.examples import ReadExamples
 from fedprint.records.judge import Judged, number
 
 Risk = Literal["low", "moderate", "high"]
@@ -44,19 +45,20 @@ class Verdict:
     changes: tuple[str, ...]
 
 
-def verdict(found: Attacked, judged: Judged) -> Verdict:
+def verdict(found: Attacked, judged: Judged, examples: ReadExamples | str) -> Verdict:
     """Return the verdict; what it would cost to change something is not measured here."""
     aps = [row for row in judged.rows if row["metric"] == "ap" and row["analysis"] is None]
     leaking = [row for row in aps if _leaks(row, len(aps))]
     risk: Risk = "high" if any(map(_is_high, leaking)) else "moderate" if leaking else "low"
     reach = max(aps, key=lambda row: float(row["hi"]))
     conclusive = risk != "low" or not (reach["hi"] >= HIGH_RATIO * reach["chance"] or reach["hi"] >= HIGH_SHARE)
+    read = None if isinstance(examples, str) or not examples.share else examples
     return Verdict(
         risk=risk,
         conclusive=conclusive,
-        sentences=tuple(_sentences(found, judged, risk, reach if not conclusive else None)),
-        leaks=tuple(_leaks_in_words(found, judged, leaking)),
-        changes=tuple(_changes(found, judged, leaking)),
+        sentences=(*_sentences(found, judged, risk, reach if not conclusive else None), *_read_in_words(read)),
+        leaks=tuple(_leaks_in_words(found, judged, leaking, read)),
+        changes=tuple(_changes(found, judged, leaking, read)),
     )
 
 
@@ -88,6 +90,14 @@ def _sentences(found: Attacked, judged: Judged, risk: Risk, reach: Row | None) -
         )
     yield from _basis(found, judged)
     yield from _claimed(judged)
+
+
+def _read_in_words(read: ReadExamples | None) -> Iterator[str]:
+    if read is not None:
+        yield (
+            f"Examples themselves can be read from {int((read.counts > 0).sum())} of {read.updates} updates, in closed "
+            f"form from {read.layer}. The risk above does not count that."
+        )
 
 
 def _basis(found: Attacked, judged: Judged) -> Iterator[str]:
@@ -137,7 +147,9 @@ def _claimed(judged: Judged) -> Iterator[str]:
         )
 
 
-def _leaks_in_words(found: Attacked, judged: Judged, leaking: Sequence[Row]) -> Iterator[str]:
+def _leaks_in_words(
+    found: Attacked, judged: Judged, leaking: Sequence[Row], read: ReadExamples | None
+) -> Iterator[str]:
     for row in sorted(leaking, key=lambda row: -float(row["value"])):
         if row["attack"] in SIDES:
             how = {"update": "from one update", "device": "from all updates of a device"}[row["linkage"]]
@@ -153,7 +165,12 @@ def _leaks_in_words(found: Attacked, judged: Judged, leaking: Sequence[Row]) -> 
     gain = _gain(judged, found.selected)
     if gain:
         yield f"Pseudonyms that persist: linked updates of a device have AP {shown(gain[1])}, one has {shown(gain[0])}."
-    if not leaking:
+    if read is not None:
+        yield (
+            f"Examples: {int(read.counts.sum())} were read from {int((read.counts > 0).sum())} of {read.updates} "
+            "updates, without a model or a search."
+        )
+    if not leaking and read is None:
         yield "Nothing was shown to leak."
 
 
@@ -164,7 +181,12 @@ def _gain(judged: Judged, attack: str) -> tuple[Row, Row] | None:
     return (single, device) if single and device and device["lo"] > single["hi"] else None
 
 
-def _changes(found: Attacked, judged: Judged, leaking: Sequence[Row]) -> Iterator[str]:
+def _changes(found: Attacked, judged: Judged, leaking: Sequence[Row], read: ReadExamples | None) -> Iterator[str]:
+    if read is not None:
+        yield (
+            "Let no single update reach the server, or let every device train on many more examples in each step: a "
+            "fully connected first layer shows each example that moves some of its rows alone."
+        )
     names = {row["attack"] for row in leaking}
     yield from (remedy for name, remedy in REMEDIES.items() if name in names)
     if _gain(judged, found.selected):
@@ -183,7 +205,7 @@ def _changes(found: Attacked, judged: Judged, leaking: Sequence[Row]) -> Iterato
             "Look for the fault in the mechanism whose epsilon is claimed: clipping, noise scale, or what the claim "
             "covers."
         )
-    if not leaking:
+    if not leaking and read is None:
         yield (
             "Nothing has to change for what was measured here. Repeat the audit with more users, and after each change."
         )

@@ -11,7 +11,7 @@ from fedprint.records.judge import number
 from fedprint.records.run import Result
 from fedprint.records.verdict import RULES
 from fedprint.reports.figures.drawing import INK, Drawing, finish, mark, percent_axis, style
-from fedprint.reports.figures.panels import WIDTH, blank_figure
+from fedprint.reports.figures.panels import WIDTH, blank_figure, show_image
 from fedprint.reports.numbers.order import attack_rank
 from fedprint.reports.numbers.reference import reference_table
 from fedprint.reports.pages.html import Page, write_page
@@ -38,15 +38,23 @@ MOST_USERS = 50
 def write_records(result: Result, out: Path, *, show_users: bool = False) -> None:
     """Write the folder ``out``: index.html, audit.json, measurements, figures/ and tables/.
 
-    Users have numbers, in the order in which the index names them, and their names with ``show_users`` only. The folder
-    appears as a whole and replaces an older one; equal input gives equal bytes.
+    Users have numbers, in the order in which the index names them. Their names, and examples that were read from
+    updates, are shown with ``show_users`` only. The folder appears as a whole and replaces an older one; equal input
+    gives equal bytes.
     """
     rows = result.judged.rows
     page = Page(
         template="records",
         sentences=result.verdict.sentences,
-        drawings=[_drawing(rows)],
-        tables=[_attacks(result), *_costs(), *_epsilon(result), _users(result, show_users), *_labels(result)],
+        drawings=[_drawing(rows), *(_pictures(result) if show_users else ())],
+        tables=[
+            _attacks(result),
+            *_costs(),
+            *_epsilon(result),
+            _users(result, show_users),
+            *_labels(result),
+            *_examples(result),
+        ],
         sections=analysis_sections([_plain(row) for row in rows]),
         rows=rows,
         files={"audit.json": result.summary()},
@@ -261,3 +269,56 @@ def _labels(result: Result) -> list[ResultTable]:
             folded=True,
         )
     ]
+
+
+def _examples(result: Result) -> list[ResultTable]:
+    found = result.examples
+    if isinstance(found, str):
+        return []
+    read, several = found.counts > 0, found.updates - found.of_one
+    of_several = int(read.sum()) - found.of_one_read
+    lines = [TableLine(labels=("of one example",), cells=(f"{found.of_one}", f"{found.of_one_read}",
+                       "" if found.labels is None else f"{found.labels}"))]  # fmt: skip
+    shown = f"{of_several}" if found.needed else "not tried"
+    lines.append(TableLine(labels=("of several, or of unknown number",), cells=(f"{several}", shown, "")))
+    rule = (
+        f"Of several examples one counts as read where {found.needed} rows of the layer agree on it and all others are "
+        "clearly apart: a lower bound. Examples that the model cannot tell apart look like one, their mean."
+        if found.needed
+        else f"Updates of several examples were not tried: {found.why}."
+    )
+    return [
+        ResultTable(
+            name="examples",
+            title="Examples that updates show",
+            note=f"From the gradient of {found.layer} and its bias, in closed form; {found.updates} updates, drawn at "
+            f"random where there are more. An update of one example counts where all rows agree. {rule} A label "
+            "counts where one entry of the last bias rises alone, which holds for cross-entropy.",
+            labels=("updates",),
+            heads=("looked at", "with an example read", "with the label read"),
+            lines=tuple(lines),
+        )
+    ]
+
+
+def _pictures(result: Result) -> list[Drawing]:
+    """Draw the first examples that were read, where they are images."""
+    found, shape = result.examples, result.shape
+    if isinstance(found, str) or not len(found.inputs) or len(shape) != 3 or shape[0] not in (1, 3):
+        return []
+    with style():
+        figure = blank_figure(max(0.9 * len(found.inputs), 3.0), 1.2)
+        panels = figure.subplots(1, len(found.inputs), squeeze=False)[0]
+        for axes, image in zip(panels, found.inputs.reshape(-1, *shape), strict=True):
+            axes.set_axis_off()
+            low, high = float(image.min()), float(image.max())
+            show_image(axes, (image - low) / ((high - low) or 1.0), 1)
+        return [
+            finish(
+                figure,
+                "examples",
+                "Examples read from single updates",
+                "These are what devices trained on, computed from their updates alone.",
+                "The first examples, as the layer reads them, from their darkest to their lightest value.",
+            )
+        ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,10 @@ from fedprint.store.recorded.findings import Finding, Unreadable, did_you_mean, 
 
 MANIFEST = "manifest.yaml"
 _MOST_BYTES = 1 << 22
+_MOST_NUMBERS = 1 << 28
+"""Numbers of one example at most."""
+_UNUSED = {"prior_data": "drop it: an audit trains nothing; its adversary knows the updates whose `user` the index has"}
+"""Keys that somebody may expect -> why there are none."""
 
 
 class _Record(BaseModel):
@@ -28,10 +33,18 @@ class Claims(_Record):
     of: Literal["update", "device"]
 
 
+class Gradients(_Record):
+    """Every update is one step of plain SGD, at the rate ``lr``, on all examples of its device."""
+
+    lr: float = Field(gt=0)
+
+
 class Manifest(_Record):
     """Where the parts of a recorded folder are; every path is relative to the folder and inside of it.
 
-    ``layers`` maps the names to the shapes of an update's arrays, in order; empty where the files name them.
+    ``layers`` maps the names to the shapes of an update's arrays, in order; empty where the files name them. ``model``
+    are the settings of a network of this project, ``input`` is the shape of one example, ``globals`` has the models
+    that devices received, by round.
     """
 
     format: Literal["npz", "safetensors", "npy", "fedprint"]
@@ -39,9 +52,10 @@ class Manifest(_Record):
     index: str = ""
     truth: str = ""
     layers: dict[str, tuple[int, ...]] = {}
-    model: str = ""
-    prior_data: str = ""
+    model: dict[str, Any] = {}
+    input: tuple[int, ...] = ()
     globals: str = ""
+    gradients: Gradients | None = None
     sign: Literal["local_minus_global", "global_minus_local"] = "local_minus_global"
     title: str = ""
     claims: Claims | None = None
@@ -50,7 +64,7 @@ class Manifest(_Record):
     @property
     def paths(self) -> dict[str, str]:
         """Return the paths that are given, by key; without ``truth``, which only the evaluation opens."""
-        keys = ("updates", "index", "model", "prior_data", "globals")
+        keys = ("updates", "index", "globals")
         return {key: value for key in keys if (value := getattr(self, key))}
 
 
@@ -102,8 +116,9 @@ def _finding(problem: Any) -> Finding:
     """Return what pydantic found, in our words."""
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        known = Claims.model_fields if problem["loc"][0] == "claims" else Manifest.model_fields
-        remedy = did_you_mean(str(problem["loc"][-1]), known)
+        parts: dict[object, type[_Record]] = {"claims": Claims, "gradients": Gradients}
+        known = parts.get(problem["loc"][0], Manifest).model_fields
+        remedy = _UNUSED.get(where) or did_you_mean(str(problem["loc"][-1]), known)
         return Finding(file=MANIFEST, what=f"unknown key '{quoted(where)}'", remedy=remedy)
     if problem["type"] == "missing":
         return Finding(file=MANIFEST, what=f"key '{quoted(where)}' is missing", remedy="add it")
@@ -130,6 +145,13 @@ def _consistent(manifest: Manifest) -> Iterable[Finding]:
         yield Finding(file=MANIFEST, what="index is given", remedy="drop it: a fedprint store has its own")
     if manifest.format == "fedprint" and manifest.sign != "local_minus_global":
         yield Finding(file=MANIFEST, what=f"sign is {manifest.sign}", remedy="drop it: a fedprint store fixes it")
+    if manifest.format == "fedprint" and manifest.globals:
+        yield Finding(file=MANIFEST, what="globals is given", remedy="drop it: a fedprint store has its own")
+    if any(size < 1 for size in manifest.input) or math.prod(manifest.input) > _MOST_NUMBERS:
+        what = f"input is {quoted(list(manifest.input))}"
+        yield Finding(file=MANIFEST, what=what, remedy="give the shape of one example, such as [1, 28, 28]")
+    if manifest.model and not manifest.input:
+        yield Finding(file=MANIFEST, what="model is given, but not input", remedy="add the shape of one example")
     for name, shape in manifest.layers.items():
         if any(size < 1 for size in shape):
             yield Finding(file=MANIFEST, what=f"layer '{quoted(name)}' has shape {shape}", remedy="give sizes above 0")

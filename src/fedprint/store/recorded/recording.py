@@ -24,13 +24,14 @@ from fedprint.store.reader import UpdateStore
 from fedprint.store.recorded.arrays import opened
 from fedprint.store.recorded.checks import check_lines
 from fedprint.store.recorded.findings import Finding, RecordingRefused, inside, quoted
+from fedprint.store.recorded.given import given_findings, read_global
 from fedprint.store.recorded.index import Line, frame
 from fedprint.store.recorded.index import read_index as _file_index
 from fedprint.store.recorded.manifest import Manifest, read_manifest
 from fedprint.store.recorded.own_store import store_lines
 from fedprint.store.recorded.tables import Files, Shapes, is_matrix, locate, read_all
 from fedprint.store.sent import Sent
-from fedprint.types import FedprintError, Ints
+from fedprint.types import FedprintError, Floats, Ints
 
 _WINDOW = 1 << 22
 _CELLS = 1 << 30
@@ -136,6 +137,12 @@ class Recording:
         for block in self._blocks(layers, chosen, columns, dtype):
             yield np.negative(block, out=block) if turn else block
 
+    def global_model(self, number: int) -> dict[str, Floats] | None:
+        """Return the model that devices received in round ``number``, by layer; None where it is not given."""
+        if isinstance(self.source, UpdateStore):
+            return {name: tensor.float().numpy() for name, tensor in self.source.global_params(number).items()}
+        return read_global(self.folder, self.manifest, self.shapes, number) if self.manifest.globals else None
+
     def _blocks(self, layers: Sequence[str] | None, rows: Ints, columns: int, dtype: DTypeLike) -> Iterator[FloatArray]:
         if isinstance(self.source, UpdateStore):
             yield from self.source.blocks(layers, rows, columns=columns, dtype=dtype)
@@ -192,7 +199,8 @@ def open_recording(folder: Path, scratch: Path, also: Sequence[Finding] = ()) ->
     if manifest.format == "fedprint":
         return _open_store(folder, manifest, seen.lines, [*seen.findings, *also])
     files, problems = locate(folder, manifest, seen.lines)
-    findings = [*seen.findings, *also, *problems]
+    given = given_findings(folder, manifest, files.shapes, (line.round for line in seen.lines))
+    findings = [*seen.findings, *also, *problems, *given]
     place = _in_place if is_matrix(folder, manifest) else _copied
     source = place(folder, files, scratch, findings)
     return Recording(
@@ -204,8 +212,15 @@ def _open_store(folder: Path, manifest: Manifest, lines: Sequence[Line], finding
     if findings:
         raise RecordingRefused(folder, findings)
     store = UpdateStore.open(inside(folder, manifest.updates))
-    shapes = {name: tuple(store.layout.shapes[name]) for name in store.layers}
+    shapes = shapes_of_store(store)
+    if given := given_findings(folder, manifest, shapes, ()):
+        raise RecordingRefused(folder, given)
     return Recording(folder=folder, manifest=manifest, index=frame(list(lines)), shapes=shapes, source=store)
+
+
+def shapes_of_store(store: UpdateStore) -> Shapes:
+    """Return the layers of a fedprint store, in order."""
+    return {name: tuple(store.layout.shapes[name]) for name in store.layers}
 
 
 def _in_place(folder: Path, files: Files, scratch: Path, findings: Sequence[Finding]) -> Rows:
