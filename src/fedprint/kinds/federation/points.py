@@ -12,7 +12,7 @@ from fedprint.evaluation.rows import read_measurements
 from fedprint.evaluation.tradeoffs.tradeoff import Point, point_from_json
 from fedprint.kinds.federation.config import Experiment
 from fedprint.kinds.federation.graph import POINT_WORK
-from fedprint.kinds.federation.tracked import analysis_points, by_round, data_use, log_updates, parameters
+from fedprint.kinds.federation.tracked import analysis_points, by_round, data_use, log_results, log_updates, parameters
 from fedprint.lab.graph import Job
 from fedprint.lab.keys import digest_of, source_digest
 from fedprint.lab.runner import Done
@@ -75,7 +75,7 @@ def log_point(base: Experiment, done: Done, run: Run) -> None:
     if (weights := done.outputs.get("model")) is not None:
         model = run.log_model(weights, name=base.model.name, params={"dataset": data.name})
     run.log_metrics([*by_round(details), *_measured(read_point(folder))], model=model, data=data)
-    run.log_artifacts(folder, "point")
+    log_results(run, folder, details, "point")
     log_updates(done, run)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fedprint.lab.graph import Job
 from fedprint.lab.runner import Done
 from fedprint.lab.tracking.origin import flat
 from fedprint.lab.tracking.runs import DataUse, Point, Run, RunHead
+from fedprint.reports.numbers.people import may_show, write_shown
 
 SHOWN = ("ap", "top1", "accuracy", "auc")
 """Metrics of analyses that are tracked; the others stand in the report's table."""
@@ -58,8 +60,18 @@ def log_federation(config: Experiment, done: Done, run: Run) -> None:
     shown = ("delta", "adjacency", "sampling", "not_covered")
     tags = {f"privacy.{name}": row[name] for row in spent if row["protects"] == "device" for name in shown}
     run.set_tags({**tags, "store_checksum": details["store_checksum"], "config_hash": config.digest()})
-    run.log_artifacts(out)
+    log_results(run, out, details)
     log_updates(done, run)
+
+
+def log_results(run: Run, folder: Path, details: Mapping[str, Any], below: str | None = None) -> None:
+    """Copy the files of a result to the run; of data that may not be shared without ids and words of users."""
+    if may_show(details):
+        run.log_artifacts(folder, below)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        write_shown(folder, shown := Path(scratch) / "shown")
+        run.log_artifacts(shown, below)
 
 
 def log_updates(done: Done, run: Run) -> None:

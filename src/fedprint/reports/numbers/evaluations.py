@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from fedprint.attacks.choices import HEADLINE
 from fedprint.evaluation.rows import COLUMNS, GUARANTEE, POOLED, Row, pool_seeds, read_measurements
+from fedprint.reports.numbers.people import may_show, numbered, numbers_of
 from fedprint.types import FedprintError, Floats, Ints
 
 PRIOR_ORDER = ("random", "chrono", "photoset")
@@ -70,11 +71,24 @@ def read_evaluation(folder: Path) -> Evaluation:
 
 
 def read_evaluations(folders: Sequence[Path]) -> tuple[Evaluation, ...]:
-    """Read all folders, sorted by prior (see :func:`prior_rank`), then by seed."""
+    """Read all folders, sorted by prior (see :func:`prior_rank`), then by seed.
+
+    Users of data that may not be shared have numbers instead of ids (:mod:`fedprint.reports.numbers.people`).
+    """
     if not folders:
         raise FedprintError("no evaluation to report; run the evaluate stage first")
-    evaluations = (read_evaluation(Path(folder)) for folder in folders)
+    evaluations = _numbered([read_evaluation(Path(folder)) for folder in folders])
     return tuple(sorted(evaluations, key=lambda item: (prior_rank(item.prior), item.seed)))
+
+
+def _numbered(evaluations: Sequence[Evaluation]) -> Sequence[Evaluation]:
+    if all(may_show(item.details) for item in evaluations):
+        return evaluations
+    numbers = numbers_of([values for item in evaluations for values in (item.details, item.exhibits)])
+    return [
+        replace(item, details=numbered(item.details, numbers), exhibits=numbered(item.exhibits, numbers))
+        for item in evaluations
+    ]
 
 
 def read_scatter(evaluation: Evaluation) -> Scatter | None:
@@ -91,7 +105,7 @@ def read_scatter(evaluation: Evaluation) -> Scatter | None:
 
 def read_samples(evaluation: Evaluation) -> Mapping[str, Any]:
     """Return ``samples.json``, or its kind ``withheld``: nothing is read unless the data are marked shareable."""
-    if evaluation.details.get("data", {}).get("shareable") is not True:
+    if not may_show(evaluation.details):
         return {"kind": "withheld", "reason": "The data set is not marked shareable: real people's data stay out."}
     path = evaluation.folder / "samples" / "samples.json"
     return _read_json(path) if path.exists() else {"kind": "withheld", "reason": "No samples were written."}

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedprint.reports.numbers.evaluations import CONTROL, Evaluation, Exhibit, exhibits_of
 from fedprint.reports.numbers.order import prior_title
+from fedprint.reports.numbers.people import hides_words
 from fedprint.reports.tables.analyses import ResultTable, TableLine
 from fedprint.reports.wording import number
 
@@ -15,7 +16,7 @@ WITHHELD = "withheld: words of real people"
 
 def tabulate_exhibits(evaluations: Sequence[Evaluation]) -> dict[str, tuple[ResultTable, ...]]:
     """Return the tables of every exhibit, by analysis; words of texts only where the data may be shared."""
-    hidden = any(_private_text(item) for item in evaluations)
+    hidden = any(hides_words(item.details) for item in evaluations)
     makers = {"recognisable": _ends, "class-bias": _words, "profile": _profile}
     by_analysis = {}
     for name, make in makers.items():
@@ -102,9 +103,3 @@ def _bias(words: Sequence[Mapping[str, Any]]) -> str:
 
 def _moved(entry: Mapping[str, Any]) -> str:
     return f"{entry['name']} ({entry['deviations']:.1f})"
-
-
-def _private_text(item: Evaluation) -> bool:
-    """Return whether labels are words that real people wrote and nobody may pass on."""
-    text = item.details.get("task") in {"language_model", "regression"}
-    return text and item.details.get("data", {}).get("shareable") is not True
