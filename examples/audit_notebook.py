@@ -1,6 +1,8 @@
-"""Record an invented federation of ten people with two devices each, audit it, defend it, and audit it again."""
+"""Audit the updates of a program that is not ours, add noise, and audit again; run it in the root of a clone."""
 
-# %%
+# %% A federation that knows nothing of fedprint keeps what its server received
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -8,25 +10,14 @@ import numpy as np
 
 import fedprint
 
-here, rng = Path(tempfile.mkdtemp()), np.random.default_rng(0)
-direction = rng.normal(size=(10, 400))  # what is particular to each person
+folder = Path(tempfile.mkdtemp()) / "recorded"
+subprocess.run([sys.executable, "examples/foreign_federation.py", folder], check=True)
+manifest = ("format: npz", "updates: updates", "index: index.csv", "truth: truth.csv")
+(folder / "manifest.yaml").write_text("\n".join(manifest))
 
-
-# %%
-def federation(folder: Path, sigma: float) -> Path:
-    """Record eight rounds; every device adds noise of standard deviation ``sigma`` to its update."""
-    with fedprint.record.Recorder(folder, title=f"noise {sigma}") as recorder:
-        for turn in range(8):
-            for person in range(10):
-                for device, user in ((f"known-{person}", f"person {person}"), (f"device-{person}", None)):
-                    update = {"head": direction[person] + 2 * rng.normal(size=400)}
-                    sent = fedprint.protect.noise(update, sigma=sigma)
-                    recorder.record(turn, device, sent, num_examples=20, user=user)
-        recorder.write_truth({f"device-{person}": f"person {person}" for person in range(10)})
-    return folder
-
-
-# %%
-for sigma in (0.0, 20.0):
-    report = fedprint.audit(federation(here / f"noise-{sigma}", sigma), out=here / f"report-{sigma}", attacks=["ridge"])
+# %% The verdict, and the same once every device has added noise of standard deviation sigma to its update
+for sigma in (0.0, 0.5):
+    for file in (folder / "updates").iterdir():
+        np.savez(file, **fedprint.protect.noise(dict(np.load(file)), sigma=sigma))
+    report = fedprint.audit(folder, out=folder.with_name(f"verdict-{sigma}"), attacks=["ridge"])
     print(f"noise {sigma:g}: AP {report.ap:.0%}, chance {report.chance:.0%}, {report['risk']}; {report.page}")

@@ -14,12 +14,12 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from doc_blocks import Block, blocks_of, shown
 from tiny_project import CHECKOUT, Project, make_project
 from typer.main import get_command
 
@@ -29,40 +29,9 @@ from fedprint.kinds.requests import FOLDERS, request_for
 from fedprint.store.recorded.manifest import Manifest
 
 PAGES = [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
-FENCE = re.compile(
-    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n+)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
-)
 LANGUAGES = ("", "text", "python", "sh", "bash", "yaml", "toml")
-ELSEWHERE = ("cd", "createdb", "export", "git", "mlflow", "mv", "pip", "ray", "srun")
+ELSEWHERE = ("cd", "createdb", "export", "git", "mlflow", "mv", "pip", "printf", "ray", "srun")
 """Programs that are not ours, whose words are not checked (mlflow's are, where a test starts it: mlflow_page.py)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """A fenced block: where it stands, its language, its text, and why it is not run."""
-
-    page: Path
-    line: int
-    language: str
-    text: str
-    reason: str | None
-
-    def __str__(self) -> str:
-        return f"{shown(self.page)}:{self.line}"
-
-
-def blocks_of(page: Path) -> list[Block]:
-    """Return the blocks of a page in their order."""
-    text = page.read_text(encoding="utf-8")
-    return [
-        Block(page=page, line=text[: found.start("language")].count("\n") + 1, **found.groupdict())
-        for found in FENCE.finditer(text)
-    ]
-
-
-def shown(path: Path) -> str:
-    """Return the name of a page in the name of a test."""
-    return str(path.relative_to(CHECKOUT))
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
@@ -131,7 +100,7 @@ def test_commands_are_understood(block: Block, root: Project, monkeypatch: pytes
 def check(words: Sequence[str], root: Path) -> None:
     """Have a command read by the program that it is for, up to the point where it would begin to work."""
     program, *rest = words
-    program = program.removeprefix(".venv/bin/")
+    program = program.removeprefix(".venv/bin/").removeprefix(".venv-flower/bin/")
     if program == "fedprint":
         check_fedprint(rest, root)
     elif program == "make":
