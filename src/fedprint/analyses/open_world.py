@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -48,7 +48,7 @@ class OpenWorld(Analysis):
     """
 
     name: Literal["open-world"] = "open-world"
-    shares: tuple[float, ...] = Field(default=(0.0, 0.25, 0.5, 0.75, 1.0), min_length=1)
+    shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(default=(0.0, 0.25, 0.5, 0.75, 1.0), min_length=1)
     splits: int = Field(default=1, ge=1)
     pairs: int = Field(default=2000, ge=2)
     attacks: tuple[Preset, ...] = ("knn", "svm", "mlp")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ class Profile(Analysis):
     at_least: float | None = Field(default=None, gt=0, le=1)
     devices: int = Field(default=30, ge=4)
     rounds: int = Field(default=4, ge=1)
-    shares: tuple[float, ...] = (0.25, 0.5, 1.0)
+    shares: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(default=(0.25, 0.5, 1.0), min_length=1)
     shown: int = Field(default=20, ge=1)
 
     @property

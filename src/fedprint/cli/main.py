@@ -84,3 +84,7 @@ def main() -> None:
     except FedprintError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except MemoryError as error:
+        what = f" ({error})" if str(error) else ""
+        print(f"error: this needs more memory than there is{what}; take smaller numbers", file=sys.stderr)
+        sys.exit(2)

@@ -26,7 +26,7 @@ class SecretHead(Defence):
     neutral: ClassVar[Mapping[str, Any]] = {"alpha1": 1, "alpha2": 0}
 
     name: Literal["spn"] = "spn"
-    bits: int = Field(default=64, ge=1)
+    bits: int = Field(default=64, ge=1, le=2**16)
     alpha1: float = Field(default=1.0, gt=0)
     alpha2: Amount | Annotated[tuple[Amount, ...], Field(min_length=1)] = 0.1
     margin: float = Field(default=1.0, ge=1)

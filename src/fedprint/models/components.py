@@ -13,6 +13,12 @@ from fedprint.component import Component
 from fedprint.data.dataset import Task
 from fedprint.plugins import names_of, with_plugins
 
+Width = Annotated[int, Field(ge=1, le=2**16)]
+"""Units of a layer."""
+
+Channels = Annotated[int, Field(ge=1, le=4096)]
+"""Channels of a convolution."""
+
 
 class SmallCnn(Component):
     """``cnn``: the small network for images of at least 8 x 8 pixels.
@@ -23,8 +29,8 @@ class SmallCnn(Component):
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
 
     name: Literal["cnn"] = "cnn"
-    channels: tuple[int, int] = (16, 32)
-    hidden: int = Field(default=64, ge=0)
+    channels: tuple[Channels, Channels] = (16, 32)
+    hidden: int = Field(default=64, ge=0, le=2**16)
     centred: bool = False
 
 
@@ -42,9 +48,9 @@ class MobileNet(Component):
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
 
     name: Literal["mobilenet"] = "mobilenet"
-    width: float = Field(default=1.0, gt=0)
+    width: float = Field(default=1.0, gt=0, le=64)
     normalisation: Literal["group", "frozen"] = "group"
-    groups: int = Field(default=8, ge=1)
+    groups: int = Field(default=8, ge=1, le=1024)
     least_map: int = Field(default=4, ge=1)
     weights: str | None = None
     centred: bool = True
@@ -64,7 +70,7 @@ class FullyConnected(Component):
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
 
     name: Literal["mlp"] = "mlp"
-    hidden: int = Field(default=64, ge=1)
+    hidden: Width = 64
     activation: Literal["relu", "sigmoid"] = "relu"
     centred: bool = False
 
@@ -80,8 +86,8 @@ class OrientedGradients(Component):
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
 
     name: Literal["oriented-gradients"] = "oriented-gradients"
-    orientations: int = Field(default=8, ge=2)
-    cells: int = Field(default=7, ge=2)
+    orientations: int = Field(default=8, ge=2, le=64)
+    cells: int = Field(default=7, ge=2, le=64)
 
 
 class HandwritingGradients(Component):
@@ -94,8 +100,8 @@ class HandwritingGradients(Component):
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
 
     name: Literal["handwriting-gradients"] = "handwriting-gradients"
-    orientations: int = Field(default=8, ge=2)
-    cells: int = Field(default=7, ge=2)
+    orientations: int = Field(default=8, ge=2, le=64)
+    cells: int = Field(default=7, ge=2, le=64)
 
 
 class DlNet(Component):
@@ -110,7 +116,7 @@ class DlNet(Component):
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
 
     name: Literal["dlnet"] = "dlnet"
-    channels: int = Field(default=12, ge=1)
+    channels: Channels = 12
     activation: Literal["sigmoid", "tanh"] = "sigmoid"
     bound: float | None = Field(default=0.3, gt=0)
     centred: bool = False
@@ -125,7 +131,7 @@ class AlexNet(Component):
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
 
     name: Literal["alexnet"] = "alexnet"
-    hidden: int = Field(default=256, ge=1)
+    hidden: Width = 256
     centred: bool = True
 
 
@@ -140,7 +146,7 @@ class Vgg16(Component):
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")
 
     name: Literal["vgg16"] = "vgg16"
-    hidden: int = Field(default=256, ge=1)
+    hidden: Width = 256
     groups: Literal[1, 2, 4, 8, 16, 32, 64] = 32
     centred: bool = True
 
@@ -151,8 +157,8 @@ class NextWordLstm(Component):
     tasks: ClassVar[tuple[Task, ...]] = ("language_model",)
 
     name: Literal["lm"] = "lm"
-    embedding: int = 100
-    hidden: int = 64
+    embedding: Width = 100
+    hidden: Width = 64
 
 
 class StarLstm(Component):
@@ -166,8 +172,8 @@ class StarLstm(Component):
     tasks: ClassVar[tuple[Task, ...]] = ("regression",)
 
     name: Literal["stars"] = "stars"
-    embedding: int = 50
-    hidden: int = 128
+    embedding: Width = 50
+    hidden: Width = 128
     centre: float = 3.0
     forget_bias: float = 1.0
     loss: Literal["absolute", "squared", "huber"] = "huber"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -25,7 +25,7 @@ class Users(Analysis):
 
     name: Literal["users"] = "users"
     attack: str = SELECTED
-    sizes: tuple[int, ...] | None = Field(default=None, min_length=1)
+    sizes: tuple[Annotated[int, Field(ge=2)], ...] | None = Field(default=None, min_length=1)
     repeats: int = Field(default=3, ge=1)
 
     def ask(self, facts: Facts) -> Iterator[Asked]:

@@ -78,7 +78,7 @@ class ClientTraining(Component):
     ``backend`` is what trains the clients, as in a federation; ``auto`` tries what is fastest on this machine.
     """
 
-    rounds: int = Field(default=100, ge=1)
+    rounds: int = Field(default=100, ge=1, le=100_000)
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=32, ge=1)
     lr: float = Field(default=1e-3, gt=0)

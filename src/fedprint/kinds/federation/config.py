@@ -110,7 +110,7 @@ class FederationConfig(Component):
     are faster there and change every update a little (benchmarks/RESULTS.md has what that does to an attack).
     """
 
-    rounds: int = Field(default=100, ge=1)
+    rounds: int = Field(default=100, ge=1, le=100_000)
     fraction: float = Field(default=0.1, gt=0, le=1)
     epochs: int = Field(default=1, ge=1)
     batch_size: int = Field(default=10, ge=1)

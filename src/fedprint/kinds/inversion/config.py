@@ -65,6 +65,10 @@ class MechanismConfig(Component):
         return _MECHANICS.validate_python(filled(self.defences, {STRENGTH: strength}))
 
 
+Size = Annotated[int, Field(ge=1)]
+"""How many images or participants."""
+
+
 class LocalSgd(Component):
     """What a client trains before it sends: ``steps`` of plain SGD on batches of ``batch_size``, epoch by epoch.
 
@@ -90,7 +94,7 @@ class AttackConfig(Component):
     attack: Inversion
     local: LocalSgd | None = None
     mechanisms: Annotated[tuple[DefenceName, ...], AfterValidator(all_differ), Field(min_length=1)] | None = None
-    batches: Annotated[tuple[Annotated[int, Field(ge=1)], ...], AfterValidator(all_differ), Field(min_length=1)] = (1,)
+    batches: Annotated[tuple[Size, ...], AfterValidator(all_differ), Field(min_length=1)] = (1,)
     variant: str = Field(default=MAIN, pattern=VARIANT)
     adversaries: Adversaries | None = None
     victims: int | None = Field(default=None, ge=2)
@@ -160,7 +164,7 @@ class TrainingConfig(Component):
     """
 
     clients: int = Field(default=10, ge=1)
-    rounds: int = Field(default=300, ge=1)
+    rounds: int = Field(default=300, ge=1, le=100_000)
     batch_size: int = Field(default=32, ge=1)
     lr: float = Field(default=1e-3, gt=0)
     aggregation: Literal["round-robin", "mean"] = "round-robin"
@@ -182,7 +186,7 @@ class CandidatesConfig(Component):
     pairs: int = Field(default=1000, ge=1)
     lira: int = Field(default=0, ge=0)
     lira_strangers: int | None = Field(default=None, ge=1)
-    lira_batches: Annotated[tuple[int, ...], AfterValidator(all_differ)] | None = None
+    lira_batches: Annotated[tuple[Size, ...], AfterValidator(all_differ), Field(min_length=1)] | None = None
     shadows: int = Field(default=16, ge=2)
 
     def asked(self, batch: int) -> tuple[int, int]:
@@ -224,7 +228,7 @@ class InversionConfig(Component):
     adversaries: Adversaries = ("naive", "adaptive")
     images: int = Field(default=16, ge=2)
     victims: int = Field(default=3, ge=2)
-    participants: Annotated[tuple[int, ...], AfterValidator(all_differ)] = (2, 4, 8)
+    participants: Annotated[tuple[Size, ...], AfterValidator(all_differ)] = (2, 4, 8)
     candidates: CandidatesConfig = CandidatesConfig()
     training: TrainingConfig = TrainingConfig()
     seed: int = 0
