@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 from plugin import PLUGIN, environment, installed_in
+from tiny_inversion import SMALL
 from tiny_project import TINY, make_project
 
+from fedprint.kinds.inversion.config import acts_on_updates
 from fedprint.plugins import code_files, plug_in_digests, plug_in_roots
 
 PLUGGED = {
@@ -67,6 +70,67 @@ def test_its_parts_are_registered_and_their_code_is_in_the_keys_of_stages_that_r
     _, after, still = asked()
     assert still == unplugged, "an experiment without plug-ins has the keys that it had"
     assert {name for name in before if before[name] != after[name]} >= {"prepare", "federate", "attack"}
+
+
+INVERSION = """
+import sys
+from pathlib import Path
+import torch
+from safetensors.torch import load_file
+from tiny_inversion import expose_in, load, settings_at, write_blobs
+from fedprint.attacks.inversion.labels import labels_from
+from fedprint.kinds.clients.config import SweepSettings
+from fedprint.kinds.clients.training import trained
+from fedprint.kinds.inversion.attack import observed_victims, reconstruct
+from fedprint.kinds.inversion.jobs import images_of
+
+root = Path(sys.argv[1])
+write_blobs(root / "data")
+experiment = load(root, "plugged")
+settings = settings_at(experiment, "dp")
+images = images_of(settings.data, 0)
+observed = expose_in(root, settings) / "observed"
+sent = torch.cat([each.flatten() for each in observed_victims(observed).descents.values()])
+reconstruct(settings.attack, observed, None, root / "found", seed=0)
+found = load_file(root / "found" / "reconstructed.safetensors")["images"]
+method = {"name": "mine", "defence": "dp", "defences": [{"name": "drop-coordinates", "share": 0.5}]}
+sweep = {"data": {"name": "blobs"}, "data_seed": 0, "partition": {"name": "iid"}, "clients": 3, "method": method,
+         "network": {"name": "softmax"}, "training": {"rounds": 30, "lr": 0.1}, "seed": 0}
+hits, _ = trained(SweepSettings.model_validate(sweep), images, "sequential")
+print(float((sent == 0).double().mean()), tuple(found.shape), settings.attack.labels, float(hits.mean()))
+"""
+
+
+def test_inversions_and_client_sweeps_take_its_model_and_its_defence(
+    tmp_path: Path, installed: Mapping[str, str]
+) -> None:
+    attack = {"network": {"name": "softmax"}, "attack": {"name": "gradient-matching", "evaluations": 20}}
+    mechanism = {"defence": "dp", "defences": [{"name": "drop-coordinates", "share": "$strength"}], "strengths": [0.5]}
+    values = {**SMALL, "attacks": [attack], "mechanisms": [{"defence": "none"}, mechanism]}
+    project = make_project(tmp_path / "project")
+    project.write("plugged", values)
+    env = {"FEDPRINT_DATA": str(project.root / "data")}
+    helpers = os.pathsep.join([installed["PYTHONPATH"], str(Path(__file__).parent / "helpers")])
+    command = [sys.executable, "-c", INVERSION, str(project.root)]
+    done = subprocess.run(
+        command, env={**installed, **env, "PYTHONPATH": helpers}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    zeros, rest = done.stdout.split(" ", 1)
+    shape, labels, hits = rest.rsplit(" ", 2)
+    assert 0.4 < float(zeros) < 0.6, "half of the coordinates never left"
+    assert shape == "(4, 1, 1, 8, 8)" and labels == "sign", "inputs of a plug-in's last layer may be negative"
+    assert float(hits) > 0.6, "three classes"
+    lacking = {**installed, **env, "PYTHONPATH": helpers.partition(os.pathsep)[2]}
+    without = subprocess.run(command, env=lacking, capture_output=True, text=True, check=False)
+    assert without.returncode != 0 and "drop-coordinates" in without.stderr
+
+
+def test_a_defence_on_data_has_no_place_in_a_mechanism() -> None:
+    from fedprint.defences.on_data import RandAug
+    from fedprint.defences.on_update import Sign
+
+    assert acts_on_updates(Sign) and not acts_on_updates(RandAug)
 
 
 def test_a_broken_plug_in_is_named_in_one_line(tmp_path: Path, installed: Mapping[str, str]) -> None:

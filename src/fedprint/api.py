@@ -207,20 +207,19 @@ def load_report(folder: Path | str) -> Report | AuditReport:
     raise FedprintError(f"{path} holds no report: neither {AUDIT} nor summary.json; give the folder of its index.html")
 
 
-def load_model(folder: Path | str, run_id: str | None = None) -> FedModule:
+def load_model(folder: Path | str, run: str | None = None) -> FedModule:
     """Return a trained global model, ready to evaluate.
 
-    ``folder`` holds model.json and weights.safetensors. With ``run_id`` it is the folder that :func:`run` worked in, or
-    a project, and MLflow's run there logged the model. Raises FedprintError where there is none.
+    ``folder`` holds model.json and weights.safetensors. With ``run`` it is the folder that :func:`run` worked in, or a
+    project, and MLflow's run there logged the model: its id, its name (``quickstart random seed 0``), or the label of
+    its job (``random-0``) where it is the only one. Raises FedprintError where there is none.
     """
     from fedprint.kinds.federation.building import model
 
-    if run_id is not None:
-        return model.model_of_run(Path(folder).resolve(), run_id)
+    if run is not None:
+        return model.model_of_run(Path(folder).resolve(), run)
     if not (Path(folder) / model.DESCRIPTION).is_file():
-        raise FedprintError(
-            f"{folder} holds no {model.DESCRIPTION}: give a model's folder, or the run_id of MLflow too"
-        )
+        raise FedprintError(f"{folder} holds no {model.DESCRIPTION}: give a model's folder, or MLflow's run too")
     return model.read_model(Path(folder))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from functools import cache, reduce
 from importlib.metadata import EntryPoint, entry_points
@@ -54,8 +54,10 @@ def _loaded(point: EntryPoint) -> Any:
         raise FedprintError(f"plug-in {_shown(point)} does not load ({reason}); mend or uninstall it") from None
 
 
-def with_plugins(union: Any, group: Group) -> Any:
-    """Return a union of components, told apart by ``name``, with those of a group of entry points.
+def with_plugins(union: Any, group: Group, fits: Callable[[Any], bool] = lambda component: True) -> Any:
+    """Return a union of components, told apart by ``name``, with those of a group of entry points that fit.
+
+    A kind of experiment that can use only some components of a group says which by ``fits``.
 
     Raises FedprintError for what is no component, and for a name that is taken.
     """
@@ -69,7 +71,8 @@ def with_plugins(union: Any, group: Group) -> Any:
         if twice := taken & set(names):
             raise FedprintError(f"plug-in {_shown(point)}: the name '{min(twice)}' is taken; give it another one")
         taken |= set(names)
-        members.append(added)
+        if fits(added):
+            members.append(added)
     return Annotated[reduce(or_, members), Field(discriminator="name")]
 
 

@@ -1,7 +1,7 @@
 """The defences, attacks and analyses of a federation by name.
 
 Its models are in models/components.py, its data in data/sources/registry.py. Inversions and client sweeps list their
-components in their own config.py. Other packages add components by entry point (docs/plug-ins.md).
+components in their own config.py. Other packages add components by entry point (docs/plug-ins.md), there as here.
 """
 
 from __future__ import annotations

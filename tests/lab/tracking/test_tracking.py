@@ -129,6 +129,31 @@ def test_the_model_is_one_and_comes_back_by_the_run(root: Path, tmp_path: Path) 
     assert load_file(place / "weights.safetensors")["head.weight"].shape == (2, 3)
 
 
+def test_a_model_comes_back_by_the_name_of_its_run_and_by_the_label_of_its_job(tmp_path: Path) -> None:
+    root, ids = tmp_path / "project", {}
+    root.mkdir()
+    for number, name in enumerate(("one random seed 7", "two random seed 7", "two random seed 8")):
+        key = {"prior": "random", "seed": name[-1], "experiment": name.split()[0]}
+        with open_run(root, _head("labels", key, name=name)) as run:
+            folder = write_model(tmp_path / str(number))
+            (folder / "model.json").write_text(json.dumps(number))
+            run.log_model(folder, "cnn")
+            ids[name] = run.run_id
+    with open_run(root, _head("labels", {"group": "plane", "point": "noise 0.1 seed 0"}, name="plane x")) as run:
+        run.log_model(write_model(tmp_path / "point"), "cnn")
+
+    def found(named: str) -> int:
+        return int(json.loads((load_model(root, named) / "model.json").read_text()))
+
+    assert [found(name) for name in ids] == [0, 1, 2] == [found(run_id) for run_id in ids.values()]
+    assert found("random-8") == 2
+    assert load_model(root, "noise 0.1 seed 0").is_dir()
+    with pytest.raises(FedprintError, match="several runs: one random seed 7, two random seed 7; give one"):
+        found("random-7")
+    with pytest.raises(FedprintError, match="did you mean 'two random seed 8'"):
+        found("two random seed 9")
+
+
 def test_what_is_told_of_a_model_in_training_is_linked_to_it_and_stands_once(root: Path, tmp_path: Path) -> None:
     head = _head("in training", model="cnn")
     with open_run(root, head) as run:

@@ -6,7 +6,7 @@ A file in configs/experiments with ``methods`` is one: no user is attacked, so i
 from __future__ import annotations
 
 from itertools import product
-from typing import Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -18,11 +18,15 @@ from fedprint.defences.schedules import Constant, Schedule
 from fedprint.defences.secret_head import SecretHead
 from fedprint.defences.strength import single
 from fedprint.kinds.federation.config import BACKENDS, ReportConfig, all_differ, names_differ
-from fedprint.kinds.inversion.config import DefenceName, Network
+from fedprint.kinds.inversion.config import DefenceName, Network, acts_on_updates
 from fedprint.kinds.jobs import JobSettings, ResolvedFile
+from fedprint.plugins import with_plugins
 from fedprint.types import LocalOptimiser, LocalTraining
 
 Mechanism = Annotated[Noise | TopK | SecretHead, Field(discriminator="name")]
+
+if not TYPE_CHECKING:
+    Mechanism = with_plugins(Mechanism, "fedprint.defences", acts_on_updates)
 
 
 class Method(Component):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
@@ -22,6 +22,7 @@ from fedprint.defences.secret_head import SecretHead
 from fedprint.kinds.federation.config import ReportConfig, all_differ
 from fedprint.kinds.jobs import ResolvedFile
 from fedprint.models.components import AlexNet, DlNet, FullyConnected, SmallCnn, Vgg16
+from fedprint.plugins import with_plugins
 from fedprint.tuning.space import filled, placeholders
 from fedprint.types import AdversaryName
 
@@ -36,6 +37,21 @@ Mechanic = Annotated[Noise | Laplace | TopK | SecretHead, Field(discriminator="n
 Network = Annotated[DlNet | AlexNet | Vgg16 | SmallCnn | FullyConnected, Field(discriminator="name")]
 Inversion = Annotated[GradientMatching | ClosedForm, Field(discriminator="name")]
 STRENGTH = "strength"
+
+
+def acts_on_updates(defence: Any) -> bool:
+    """Return whether a class of defences changes what a client sends; one on its data has no place in a mechanism."""
+    return hasattr(defence, "on_device") and hasattr(defence, "on_server")
+
+
+def names_one_class(model: Any) -> bool:
+    """Return whether a class of models can do images of one class each."""
+    return "single_label" in model.tasks
+
+
+if not TYPE_CHECKING:
+    Mechanic = with_plugins(Mechanic, "fedprint.defences", acts_on_updates)
+    Network = with_plugins(Network, "fedprint.models", names_one_class)
 
 _MECHANICS: TypeAdapter[tuple[Mechanic, ...]] = TypeAdapter(tuple[Mechanic, ...])
 
@@ -144,7 +160,9 @@ class AttackConfig(Component):
 
     @property
     def _signed(self) -> bool:
-        """Whether the last layer's inputs may be negative."""
+        """Whether the last layer's inputs may be negative; a plug-in's may, unless it says that they are not."""
+        if hasattr(self.network, "network"):
+            return bool(getattr(self.network, "signed_features", True))
         return isinstance(self.network, DlNet) and self.network.activation == "tanh"
 
     def attack_on(self, batch: int) -> GradientMatching | ClosedForm:

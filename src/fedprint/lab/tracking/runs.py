@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedprint.errors import FedprintError
+from fedprint.errors import FedprintError, did_you_mean
 from fedprint.lab.tracking.database import GROUP_TAG, create_database, database_lock, experiment_id, tracking_uri
 from fedprint.lab.tracking.origin import canonical_key, origin_tags, param_texts, plain_name, tag_texts
 from fedprint.lab.tracking.system_metrics import Sample, system_metrics
@@ -35,6 +35,7 @@ FAILURE_TAG = "fedprint.failure"
 
 METRICS_PER_CALL = 1000
 PARAMS_PER_CALL = 100
+RUNS_PER_CALL = 1000
 LONGEST_DIGEST = 36
 MODEL_FILES = (".safetensors", ".json")
 
@@ -272,20 +273,53 @@ def is_finished(root: Path, head: RunHead) -> bool:
     return stored is not None and stored.info.status == "FINISHED"
 
 
-def load_model(root: Path, run_id: str) -> Path:
-    """Return the folder with the weights and the JSON of the run's model; raises FedprintError where there is none."""
+def load_model(root: Path, run: str) -> Path:
+    """Return the folder with the weights and the JSON of a run's model.
+
+    ``run`` is its id, its name on MLflow's page, or the label of its job (``random-0``). Of several runs of one name
+    the newest is taken. Raises FedprintError where there is none, or where runs of several names have the label.
+    """
     from mlflow.artifacts import download_artifacts
-    from mlflow.exceptions import MlflowException
 
     client = create_database(root)
-    try:
-        models = _outputs(client, run_id)
-    except MlflowException as error:
-        raise FedprintError(f"{tracking_uri(root)} holds no run '{run_id}': copy its id from MLflow's page") from error
+    models = _outputs(client, _id_of(client, root, run))
     if not models:
-        raise FedprintError(f"run '{run_id}' has no model: it did not get as far, or is one of a report")
+        raise FedprintError(f"run '{run}' has no model: it did not get as far, or is one of a report")
     location = client.get_logged_model(models[0]).artifact_location
     return Path(download_artifacts(artifact_uri=location, tracking_uri=tracking_uri(root)))
+
+
+def _id_of(client: MlflowClient, root: Path, run: str) -> str:
+    known = list(_all_runs(client))
+    if any(one.info.run_id == run for one in known):
+        return run
+    found = [one for one in known if run in _called(one)]
+    names = sorted({str(one.info.run_name) for one in found})
+    if len(names) > 1:
+        raise FedprintError(f"'{run}' is the label of several runs: {', '.join(names)}; give one of these names")
+    if not found:
+        close = did_you_mean(run, {str(one.info.run_name) for one in known})
+        where = f"{tracking_uri(root)} holds no run '{run}'"
+        raise FedprintError(f"{where}; {close}copy its id or its name from MLflow's page")
+    return str(next((one for one in found if _outputs(client, one.info.run_id)), found[0]).info.run_id)
+
+
+def _called(run: StoredRun) -> set[str]:
+    """Return the name of a run and the label of its job."""
+    tags = {name.removeprefix("fedprint."): value for name, value in run.data.tags.items()}
+    label = tags.get("point", f"{tags.get('prior')}-{tags.get('seed')}")
+    return {str(run.info.run_name), label}
+
+
+def _all_runs(client: MlflowClient) -> Iterator[StoredRun]:
+    """Yield every run, the newest first."""
+    places, token = [one.experiment_id for one in client.search_experiments()], None
+    while True:
+        page = client.search_runs(places, max_results=RUNS_PER_CALL, order_by=["start_time DESC"], page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
 
 
 def _outputs(client: MlflowClient, run_id: str) -> list[str]:
