@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedprint.cli.main import main
+from fedprint.data.formats.describe import write_table
 from fedprint.errors import did_you_mean
 
 
@@ -80,3 +84,27 @@ def test_a_budget_explains_what_protects_nobody(
     out = capsys.readouterr().out
     assert "delta 0.01 is not below 1 / clients (0.001)" in out
     assert "protects nobody" in out
+
+
+def test_tables_in_a_pipe_cut_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, classes = f"holiday_photos_{'of_a_long_name_' * 3}", [f"[b]class-{'x' * 60}-{c}" for c in range(2)]
+    columns = {"images": np.zeros((12, 8, 8), np.uint8), "labels": np.tile([0, 1], 6), "user": np.repeat([0, 1, 2], 4)}
+    write_table(tmp_path / name, columns, {"licence": "mine", "class_names": classes})
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for words in (("data", "list"), ("data", "describe", name)):
+        monkeypatch.setattr("sys.argv", ["fedprint", *words, "--data-dir", str(tmp_path)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out = capsys.readouterr().out
+        assert ended.value.code == 0 and "…" not in out
+        assert name in out
+    assert all(label in out for label in classes), "labels are no markup"
+
+
+def test_help_imports_nothing_heavy() -> None:
+    heavy = ("torch", "mlflow", "matplotlib", "pandas", "numpy", "pydantic", "rich", "plotly", "sklearn", "optuna")
+    asked = f"import sys, fedprint.cli.main; print([name for name in {heavy} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

@@ -182,7 +182,7 @@ def test_stages_run_on_files_elsewhere_and_on_what_stages_before_them_made(
     made = lab.run_on(job(plus=3), LATE, elsewhere(tmp_path / "a"), title="again")
     assert made.keys() == {"total", "last"} and made["last"].read_text() == "even 5"
     assert not finished(lab, "add"), "no key says what lay there"
-    assert "again 2/2" in capsys.readouterr().out
+    assert "again 2/2" in capsys.readouterr().err
     assert (tmp_path / "work" / "logs" / "again" / "toy.end.log").is_file()
 
 

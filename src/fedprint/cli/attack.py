@@ -7,7 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from fedprint.cli.options import Address, Assignments, Recorded, Where, out_folder, pool_of, show
+from fedprint.cli.options import Address, Assignments, Recorded, Where, out_folder, pool_of
+from fedprint.reports.console import show
 
 EPILOG = "Example: fedprint attack quickstart/random-0 --set attacks.1.k=5"
 

@@ -13,6 +13,7 @@ import typer
 
 from fedprint.cli.options import Json
 from fedprint.errors import FedprintError
+from fedprint.reports.console import show
 
 EPILOG = (
     "Examples: fedprint audit my-updates | fedprint audit my-updates --json --fail-above ap_over_chance=5 | "
@@ -64,9 +65,7 @@ def audit(
     if as_json:
         print((report / "audit.json").read_text(encoding="utf-8"), end="")
     else:
-        from rich.console import Console
-
-        Console().print(terminal_table(result))
+        show(terminal_table(result))
         print(f"Report: {report / 'index.html'}")
     above = [(key, records.gate_value(summary, key), limit) for key, limit in limits]
     if exceeded := [f"{key} is {value:.4g}, above {limit:g}" for key, value, limit in above if value > limit]:

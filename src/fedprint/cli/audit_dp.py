@@ -26,6 +26,7 @@ from fedprint.cli.options import (
     use_data,
 )
 from fedprint.errors import FedprintError
+from fedprint.reports.console import show
 
 if TYPE_CHECKING:
     from fedprint.audit.run import Audit
@@ -81,8 +82,6 @@ def audit_dp(
 
     It runs the code of real federations. The exit code is 1 when the bound exceeds the accounted epsilon.
     """
-    from rich.console import Console
-
     from fedprint.audit.run import bound_of_runs
     from fedprint.kinds.audit import results
     from fedprint.kinds.audit.mechanism import Options, check_named
@@ -117,9 +116,9 @@ def audit_dp(
         print(results.as_json(audits))
     else:
         for one in audits:
-            Console().print(results.table(one, f"audit of {experiment or 'the aggregation alone'}"))
+            show(results.table(one, f"audit of {experiment or 'the aggregation alone'}"))
         if (together := bound_of_runs(audits)) is not None:
-            Console().print(
+            print(
                 f"All {len(audits)} runs together: epsilon is at least {together:.3f} if only the noise may be less "
                 f"(confidence {100 * audits[0].confidence:g} %); {audits[0].accounted.value:.3f} is accounted for."
             )

@@ -20,10 +20,10 @@ from fedprint.cli.options import (
     Sampling,
     out_file,
     request_of,
-    show,
     use_data,
 )
 from fedprint.errors import FedprintError
+from fedprint.reports.console import show
 
 if TYPE_CHECKING:
     from rich.table import Table

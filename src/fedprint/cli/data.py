@@ -7,11 +7,13 @@ from typing import Annotated, Optional
 
 import typer
 
-from fedprint.cli.options import DataDir, data_folder, out_file, show, use_data
+from fedprint.cli.options import DataDir, data_folder, out_file, use_data
+from fedprint.reports.console import show
 
 app = typer.Typer(
     help="List, describe, validate, fetch and version data sets.", no_args_is_help=True, rich_markup_mode=None
 )
+
 Cached = Annotated[
     bool, typer.Option("--cache", help="Also copy the data to data/<name> and into DVC's cache, for dvc push.")
 ]

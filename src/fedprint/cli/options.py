@@ -12,9 +12,6 @@ from fedprint.errors import FedprintError
 from fedprint.lab.outputs import file_for, folder_for
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from fedprint.kinds.base import Request
     from fedprint.lab.workers.pool import LocalPool
     from fedprint.lab.workers.ray_pool import RayPool
@@ -80,28 +77,6 @@ def out_folder(path: Path | None) -> Path | None:
 def out_file(path: Path | None) -> Path | None:
     """Check a file of results before the work (callback of ``--out`` and ``--plot``)."""
     return path and file_for(path)
-
-
-def whole_console(table: Table) -> Console:
-    """Return a console on which a table loses no character.
-
-    Long cells fold. In a file or a pipe lines may be 160 characters wide, unless COLUMNS is set.
-    """
-    from rich.console import Console
-    from rich.measure import Measurement
-
-    for column in table.columns:
-        column.overflow = "fold"
-    console = Console(soft_wrap=True)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        wide = Console(width=10_000)
-        console.width = min(160, max(console.width, Measurement.get(wide, wide.options, table).maximum))
-    return console
-
-
-def show(table: Table) -> None:
-    """Print a table whole (:func:`whole_console`)."""
-    whole_console(table).print(table)
 
 
 def use_data(folder: Path | None) -> None:

@@ -18,9 +18,9 @@ from fedprint.cli.options import (
     Where,
     pool_of,
     request_of,
-    show,
     use_data,
 )
+from fedprint.reports.console import show
 
 if TYPE_CHECKING:
     from fedprint.kinds.base import Request

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,6 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 _EVERY_S = 10.0
+_SILENT_S = 30.0
+"""After so long without news a line says that work goes on."""
 _listener: list[Callable[[Mapping[str, Any]], None]] = []
 """Where this process sends its progress instead of printing it: at most one."""
 
@@ -48,6 +52,7 @@ def meter(title: str, total: int) -> Iterator[Meter]:
 class Board:
     """One display of many jobs: done, running, failed, time left; live on a terminal, a line now and then elsewhere.
 
+    Lines go to standard error, beside the results of the command. They come also while no job has news.
     Jobs that were done before the command (``known``) take no time and are left out of the estimate.
     """
 
@@ -56,6 +61,8 @@ class Board:
         self._done = self._known = self._failed = 0
         self._running: dict[str, str] = {}
         self._start = self._last = time.monotonic()
+        self._ended = threading.Event()
+        self._alive = threading.Thread(target=self._say_that_work_goes_on, daemon=True)
         console = Console()
         columns = (
             TextColumn("{task.description}"),
@@ -70,10 +77,15 @@ class Board:
         """Start the display."""
         if self._live:
             self._live.start()
+        else:
+            self._alive.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         """Show the final state."""
+        self._ended.set()
+        if self._alive.is_alive():
+            self._alive.join()
         self._show(final=True)
         if self._live:
             self._live.stop()
@@ -102,11 +114,18 @@ class Board:
         now = time.monotonic()
         if final or now - self._last >= _EVERY_S:
             self._last = now
-            print(f"{self._title} {self._done}/{self._total}  {self._note()}", flush=True)
+            print(f"{self._title} {self._done}/{self._total}  {self._note()}", file=sys.stderr, flush=True)
+
+    def _say_that_work_goes_on(self) -> None:
+        while not self._ended.wait(min(_SILENT_S, _EVERY_S)):
+            if time.monotonic() - self._last >= _SILENT_S:
+                self._show(final=True)
 
     def _note(self) -> str:
         computed, elapsed = self._done - self._known, time.monotonic() - self._start
         parts = [", ".join(f"{label}: {note}" for label, note in list(self._running.items())[:3])]
+        if elapsed >= 60:
+            parts.append(f"{elapsed / 60:.0f} min")
         if self._failed:
             parts.append(f"{self._failed} failed")
         if computed and self._done < self._total:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Column, Table
 
 from fedprint.data.catalogue.fetch_images import LOADERS, fetch_images
 from fedprint.data.catalogue.fetch_mnist_writers import fetch_mnist_writers
@@ -20,6 +20,7 @@ from fedprint.data.sources.albums import Albums
 from fedprint.data.sources.registry import SOURCES
 from fedprint.errors import did_you_mean
 from fedprint.lab.outputs import file_for, folder_for
+from fedprint.reports.console import show
 from fedprint.rng import seed_for
 from fedprint.types import FedprintError
 
@@ -33,7 +34,7 @@ def list_table(data_dir: Path | None, experiments: Mapping[str, Sequence[str]]) 
     """
     present = {*list_datasets(data_dir), *list_official(data_dir)}
     title = f"Data sets in {data_dir}" if data_dir else "Data sets (no data folder: give --data-dir or FEDPRINT_DATA)"
-    table = Table("name", "where, or how to get it", "ready experiments", title=title)
+    table = Table(Column("name", no_wrap=True), "where, or how to get it", "ready experiments", title=title)
     table.add_row("albums", "embedded (generated)", _ready("albums", experiments))
     for name in sorted({*present, *SOURCES, *LOADERS} - {"albums", "folder", "mnist_shards"}):
         where = str(data_dir / name) if name in present and data_dir else f"missing: {remedy_for(name)}"
@@ -53,17 +54,16 @@ def describe(name: str, data_dir: Path | None, out: Path | None, samples: bool) 
     Of official layouts, which are read with the papers' filters, only numbers are printed.
     Samples of data that are not shareable are shown only where ``samples`` asks for them, and stay on this machine.
     """
-    console = Console()
     if name == "albums":
         dataset = Albums().load(None, seed_for(0, "data"))
-        console.print(_album_table(dataset))
+        show(_album_table(dataset))
         _save_sheet(dataset, name, out)
         return
     if name in LAYOUTS:
-        console.print(_summary_table(SOURCES[name]().survey(data_dir)))
+        show(_summary_table(SOURCES[name]().survey(data_dir)))
         return
-    console.print(_summary_table(describe_folder(name, data_dir)))
-    _show_samples(name, data_dir, out, console, samples)
+    show(_summary_table(describe_folder(name, data_dir)))
+    _show_samples(name, data_dir, out, samples)
 
 
 def _album_table(dataset: Dataset) -> Table:
@@ -86,21 +86,21 @@ def _summary_table(summary: Summary | Survey) -> Table:
     table = Table("what", "value", title=summary.name)
     for what, value in vars(summary).items():
         shown = ", ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
-        table.add_row(what.replace("_", " "), shown if len(shown) < 300 else f"{shown[:300]} ...")
+        table.add_row(what.replace("_", " "), escape(shown if len(shown) < 300 else f"{shown[:300]} ..."))
     return table
 
 
-def _show_samples(name: str, data_dir: Path | None, out: Path | None, console: Console, samples: bool) -> None:
+def _show_samples(name: str, data_dir: Path | None, out: Path | None, samples: bool) -> None:
     if name not in PREVIEWS:
         return
     dataset = SOURCES[name]().load(data_dir, 0)
     if not dataset.shareable and not samples:
-        console.print("Samples are withheld: the sidecar does not say `samples: shareable`; --samples shows them here.")
+        print("Samples are withheld: the sidecar does not say `samples: shareable`; --samples shows them here.")
         return
     dataset = replace(dataset, shareable=True)
     if dataset.task in TEXT_TASKS:
         for user, texts in sample_texts(dataset).items():
-            console.print(f"user {user}: {' | '.join(texts)}", markup=False)
+            print(f"user {user}: {' | '.join(texts)}")
     else:
         _save_sheet(dataset, name, out)
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from fedprint.cli.options import whole_console
 from fedprint.errors import FedprintError
+from fedprint.reports.console import whole_console
 
 EPILOG = "Example: fedprint summary quickstart"
 
