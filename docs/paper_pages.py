@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from fedprint.reports.results import KINDS, Published, find_published
 
 ROOT = Path(__file__).resolve().parents[1]
 NOT_MEASURED = "not measured here"
-HEAD = ("claim", "section", "on", "verdict", "our numbers", "rests on")
+HEAD = ("claim", "section", "on", "verdict", "our numbers, or why there are none", "rests on")
 
 Judge = Callable[[Published], Sequence[Verdict]]
 
@@ -193,13 +193,13 @@ def _page(paper: Paper) -> Iterator[str]:
     own = [claim for claim in federation.CLAIMS if paper.sections and claim.source.startswith(paper.sections)]
     if own:
         verdicts = federation.judge_claims({one.name: one.rows for one in measured})
-        yield table(HEAD, list(_lines(own, [(one.member, one) for one in verdicts], paper.lacking)))
+        yield _judged(_lines(own, [(one.member, one) for one in verdicts], paper.lacking))
     for other in paper.others:
         yield f"### {other.title}"
         published = _published(other.experiments)
         yield from _how_judged(other, published)
         verdicts_on = [(f"{one.name}, {verdict.member}", verdict) for one in published for verdict in other.judge(one)]
-        yield table(HEAD, list(_lines(other.claims, verdicts_on, other.lacking)))
+        yield _judged(_lines(other.claims, verdicts_on, other.lacking))
     if measured:
         yield "## Our measurements"
         yield KINDS["attacks"](measured)
@@ -227,6 +227,13 @@ def _how_judged(other: Others, published: Sequence[Published]) -> Iterator[str]:
             "be paired over users there, so fewer verdicts are decided than in a report. This command judges:"
         )
     yield f"```sh\n{other.command}\n```"
+
+
+def _judged(lines: Iterable[Sequence[str]]) -> str:
+    """Return the table of claims without the columns in which all lines are empty."""
+    rows = list(lines)
+    kept = [column for column in range(len(HEAD)) if any(row[column] for row in rows)]
+    return table([HEAD[column] for column in kept], [[row[column] for column in kept] for row in rows])
 
 
 def _lines(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -33,27 +33,45 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return paper_pages
 
 
-def lines(page: str) -> list[list[str]]:
-    """Return the cells of a page's tables of claims."""
-    cells = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
-    return [[part.strip() for part in row] for row in cells if len(row) >= 4]
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    claim: str
+    on: str
+    verdict: str
+    numbers: str
+
+
+def lines(page: str) -> list[Line]:
+    """Return the lines of a page's tables of claims."""
+    found, head = [], list[str]()
+    for line in page.splitlines():
+        cells = [part.strip() for part in line[1:-1].split(" | ")] if line.startswith("|") else []
+        if cells[:1] == ["claim"]:
+            head = cells
+        elif not cells:
+            head = []
+        elif head and not cells[0].startswith("---"):
+            row = dict(zip(head, cells, strict=True))
+            numbers = next(row[name] for name in head if name.startswith("our numbers"))
+            found.append(Line(claim=row["claim"], on=row.get("on", ""), verdict=row["verdict"], numbers=numbers))
+    return found
 
 
 def test_every_claim_has_a_verdict_or_the_reason_why_it_has_none(pages: ModuleType) -> None:
     text = "\n".join(pages.paper_pages().values())
-    shown = {row[0]: row[3] for row in lines(text)}
+    shown = {line.claim: line.verdict for line in lines(text)}
     known = [*federation.CLAIMS, *plane.CLAIMS, *inversion.CONCLUSIONS, *clients.CLAIMS]
     assert [claim.text for claim in known if claim.text not in shown] == []
     words = ("holds", "fails", "undecided", pages.NOT_MEASURED)
     assert [claim.text for claim in known if not shown[claim.text].startswith(words)] == []
-    reasons = [row for row in lines(text) if row[3] == pages.NOT_MEASURED]
-    assert reasons and all(row[4].startswith(("takes ", "is about ")) for row in reasons)
+    reasons = [line.numbers for line in lines(text) if line.verdict == pages.NOT_MEASURED]
+    assert reasons and all(reason.startswith(("takes ", "is about ")) for reason in reasons)
     assert STATES["untested"] not in text
 
 
 def test_claims_about_defences_are_judged_on_the_published_planes(pages: ModuleType) -> None:
     page = pages.paper_pages()["papers/gradient-leaks.md"]
-    said = {(row[0], row[2]): row[3] for row in lines(page)}
+    said = {(line.claim, line.on): line.verdict for line in lines(page)}
     ours = [claim.text for claim in plane.CLAIMS if claim.name == "largest-cut"]
     assert {on for text, on in said if text in ours} == {
         f"{name}, {adversary}"
@@ -70,7 +88,7 @@ def test_an_inversion_is_judged_once_it_is_published(pages: ModuleType, monkeypa
     found = pages.find_published
     monkeypatch.setattr(pages, "find_published", lambda root, which: made if which == name else found(root, which))
     text = next(claim.text for claim in inversion.CONCLUSIONS if claim.name == "labels-leak")
-    said = {row[2]: row[3] for row in lines(pages.paper_pages()["papers/spn.md"]) if row[0] == text}
+    said = {line.on: line.verdict for line in lines(pages.paper_pages()["papers/spn.md"]) if line.claim == text}
     assert said == {f"{name}, naive": "holds", f"{name}, adaptive": "holds"}
 
 
