@@ -192,5 +192,6 @@ def _labels(recording: Layered, rows: Ints) -> int | None:
 
 
 def _array(recording: Layered, name: str, row: int) -> Floats:
-    values: Floats = np.concatenate(list(recording.blocks([name], np.array([row]))), axis=1, dtype=np.float32)
-    return values[0].reshape(recording.shapes[name])
+    blocks = [np.asarray(block, np.float32) for block in recording.blocks([name], np.array([row]))]
+    array: Floats = np.concatenate(blocks, axis=1)[0].reshape(recording.shapes[name])
+    return array
