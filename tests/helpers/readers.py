@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import given_folder
 import numpy as np
 import pandas as pd
 import recorded_folders
@@ -167,6 +168,11 @@ READERS: Mapping[str, Reader] = {
         damaged=STORED,
     ),
     "recorded-manifest": _of_recorded("manifest.yaml"),
+    "recorded-globals": Reader(
+        make=lambda folder: _ignore(given_folder.write(folder / "recorded")),
+        read=_read_recorded,
+        damaged=("recorded/manifest.yaml", "recorded/globals/1.npz"),
+    ),
     "recorded-index-csv": _of_recorded("index.csv"),
     "recorded-index-jsonl": _of_recorded("index.jsonl", index="index.jsonl"),
     "recorded-index-parquet": _of_recorded("index.parquet", index="index.parquet"),

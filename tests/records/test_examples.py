@@ -66,7 +66,7 @@ def test_the_example_of_an_update_is_read(tmp_path: Path, steps: int) -> None:
     assert len(found.inputs) == 8 and errors(found, truth).max() < 0.01 and found.labels == found.updates
     summary = result.summary()
     assert summary["examples_read"] == 1 and summary["examples"]["examples"] == found.updates
-    assert any("Examples: 36 were read" in text for text in result.verdict.leaks)
+    assert any("Examples themselves: 36 were read" in text for text in result.verdict.leaks)
 
 
 def test_examples_of_small_batches_are_read_where_rows_agree_and_no_mean_is(tmp_path: Path) -> None:
@@ -110,4 +110,4 @@ def test_examples_are_on_the_page_with_show_users_only(tmp_path: Path) -> None:
         write_records(result, tmp_path / "out", show_users=show)
         assert (tmp_path / "out" / "figures" / "examples.png").exists() is show
     page = (tmp_path / "out" / "index.html").read_text()
-    assert "Examples that updates show" in page and "Examples themselves can be read from 36 of 36 updates" in page
+    assert "Examples that updates show" in page and "36 were read from 36 of 36 updates" in page

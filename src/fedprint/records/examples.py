@@ -192,6 +192,6 @@ def _labels(recording: Layered, rows: Ints) -> int | None:
 
 
 def _array(recording: Layered, name: str, row: int) -> Floats:
-    blocks = recording.blocks([name], np.array([row]))
-    values: Floats = np.concatenate(list(blocks), axis=1, dtype=np.float32).reshape(recording.shapes[name])
-    return values
+    blocks = [np.asarray(block, np.float32) for block in recording.blocks([name], np.array([row]))]
+    array: Floats = np.concatenate(blocks, axis=1)[0].reshape(recording.shapes[name])
+    return array

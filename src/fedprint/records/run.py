@@ -17,6 +17,7 @@ from fedprint.records.examples import ReadExamples, read_examples
 from fedprint.records.judge import Claim, Judged, judge, number
 from fedprint.records.labels import LabelShares, label_shares
 from fedprint.records.scene import RecordedUpdates, scene_of
+from fedprint.records.search import SearchedExamples, search_examples
 from fedprint.records.verdict import Verdict, verdict
 from fedprint.store.recorded.manifest import Claims
 from fedprint.store.recorded.recording import open_recording
@@ -39,7 +40,8 @@ LIMITED = (
 class Result:
     """The whole audit. ``shape`` is that of one example, empty where it is not known.
 
-    ``names`` are the users by column; show them to nobody who may not know them, nor the inputs of ``examples``.
+    ``names`` are the users by column; show them to nobody who may not know them, nor images of ``examples``
+    and ``searched``.
     """
 
     title: str
@@ -49,6 +51,7 @@ class Result:
     verdict: Verdict
     labels: LabelShares | str
     examples: ReadExamples | str
+    searched: SearchedExamples | str
     shape: tuple[int, ...]
     classes: tuple[str, ...]
     names: tuple[str, ...]
@@ -94,6 +97,7 @@ class Result:
                 for one in self.judged.users
             ],
             "examples": _counted(self.examples),
+            "searched": _recovered(self.searched),
             "left_out": dict(self.found.left_out),
             "validated_on": self.found.scene.basis,
             "split_in_time": self.found.scene.split,
@@ -112,6 +116,7 @@ def run(
     name = title or manifest.title or folder.resolve().name
     found, labels = attack(recording, attacks, seed, split=not manifest.truth, classes=manifest.classes)
     examples = read_examples(recording, found.scene, manifest.input, seed)
+    searched = search_examples(recording, found.scene, seed)
     truth = read_recorded_truth(folder, manifest) if manifest.truth else None
     judged = judge(found, recording.index, truth, _claim(manifest.claims), title=name, seed=seed)
     seen = recording.index["user"].dropna().astype(str).unique()
@@ -120,9 +125,10 @@ def run(
         seed=seed,
         found=found,
         judged=judged,
-        verdict=verdict(found, judged, examples),
+        verdict=verdict(found, judged, examples, searched),
         labels=labels,
         examples=examples,
+        searched=searched,
         shape=manifest.input,
         classes=manifest.classes,
         names=found.scene.options,
@@ -177,6 +183,18 @@ def _counted(found: ReadExamples | str) -> dict[str, Any] | str:
         "updates_of_one_read": found.of_one_read,
         "labels_of_one": found.labels,
         "rows_that_must_agree": found.needed,
+    }
+
+
+def _recovered(found: SearchedExamples | str) -> dict[str, Any] | str:
+    if isinstance(found, str):
+        return found
+    return {
+        "updates": len(found.of),
+        "updates_recovered": found.recovered,
+        "images_of_each": list(found.of),
+        "unexplained": found.unexplained.tolist(),
+        "between_two_searches": found.apart.tolist(),
     }
 
 

@@ -10,6 +10,7 @@ from fedprint.evaluation.rows import Row
 from fedprint.records.attack import Attacked
 from fedprint.records.examples import ReadExamples
 from fedprint.records.judge import Judged, number
+from fedprint.records.search import SearchedExamples
 
 Risk = Literal["low", "moderate", "high"]
 
@@ -45,20 +46,20 @@ class Verdict:
     changes: tuple[str, ...]
 
 
-def verdict(found: Attacked, judged: Judged, examples: ReadExamples | str) -> Verdict:
+def verdict(found: Attacked, judged: Judged, examples: ReadExamples | str, searched: SearchedExamples | str) -> Verdict:
     """Return the verdict; what it would cost to change something is not measured here."""
     aps = [row for row in judged.rows if row["metric"] == "ap" and row["analysis"] is None]
     leaking = [row for row in aps if _leaks(row, len(aps))]
     risk: Risk = "high" if any(map(_is_high, leaking)) else "moderate" if leaking else "low"
     reach = max(aps, key=lambda row: float(row["hi"]))
     conclusive = risk != "low" or not (reach["hi"] >= HIGH_RATIO * reach["chance"] or reach["hi"] >= HIGH_SHARE)
-    read = None if isinstance(examples, str) or not examples.share else examples
+    told = _examples_in_words(examples, searched)
     return Verdict(
         risk=risk,
         conclusive=conclusive,
-        sentences=(*_sentences(found, judged, risk, reach if not conclusive else None), *_read_in_words(read)),
-        leaks=tuple(_leaks_in_words(found, judged, leaking, read)),
-        changes=tuple(_changes(found, judged, leaking, read)),
+        sentences=(*_sentences(found, judged, risk, reach if not conclusive else None), *told),
+        leaks=tuple(_leaks_in_words(found, judged, leaking, told)),
+        changes=tuple(_changes(found, judged, leaking, told)),
     )
 
 
@@ -92,12 +93,20 @@ def _sentences(found: Attacked, judged: Judged, risk: Risk, reach: Row | None) -
     yield from _claimed(judged)
 
 
-def _read_in_words(read: ReadExamples | None) -> Iterator[str]:
-    if read is not None:
-        yield (
-            f"Examples themselves can be read from {int((read.counts > 0).sum())} of {read.updates} updates, in closed "
-            f"form from {read.layer}. The risk above does not count that."
+def _examples_in_words(examples: ReadExamples | str, searched: SearchedExamples | str) -> tuple[str, ...]:
+    """Return what updates show of examples; nothing where they show none."""
+    words = []
+    if isinstance(examples, ReadExamples) and examples.share:
+        words.append(
+            f"Examples themselves: {int(examples.counts.sum())} were read from {int((examples.counts > 0).sum())} of "
+            f"{examples.updates} updates, in closed form from {examples.layer}. The risk does not count that."
         )
+    if isinstance(searched, SearchedExamples) and searched.recovered:
+        words.append(
+            f"A search recovered the images of {searched.recovered} of {len(searched.of)} updates that were tried. The "
+            "risk does not count that."
+        )
+    return tuple(words)
 
 
 def _basis(found: Attacked, judged: Judged) -> Iterator[str]:
@@ -147,9 +156,7 @@ def _claimed(judged: Judged) -> Iterator[str]:
         )
 
 
-def _leaks_in_words(
-    found: Attacked, judged: Judged, leaking: Sequence[Row], read: ReadExamples | None
-) -> Iterator[str]:
+def _leaks_in_words(found: Attacked, judged: Judged, leaking: Sequence[Row], examples: Sequence[str]) -> Iterator[str]:
     for row in sorted(leaking, key=lambda row: -float(row["value"])):
         if row["attack"] in SIDES:
             how = {"update": "from one update", "device": "from all updates of a device"}[row["linkage"]]
@@ -165,12 +172,8 @@ def _leaks_in_words(
     gain = _gain(judged, found.selected)
     if gain:
         yield f"Pseudonyms that persist: linked updates of a device have AP {shown(gain[1])}, one has {shown(gain[0])}."
-    if read is not None:
-        yield (
-            f"Examples: {int(read.counts.sum())} were read from {int((read.counts > 0).sum())} of {read.updates} "
-            "updates, without a model or a search."
-        )
-    if not leaking and read is None:
+    yield from examples
+    if not leaking and not examples:
         yield "Nothing was shown to leak."
 
 
@@ -181,11 +184,11 @@ def _gain(judged: Judged, attack: str) -> tuple[Row, Row] | None:
     return (single, device) if single and device and device["lo"] > single["hi"] else None
 
 
-def _changes(found: Attacked, judged: Judged, leaking: Sequence[Row], read: ReadExamples | None) -> Iterator[str]:
-    if read is not None:
+def _changes(found: Attacked, judged: Judged, leaking: Sequence[Row], examples: Sequence[str]) -> Iterator[str]:
+    if examples:
         yield (
-            "Let no single update reach the server, or let every device train on many more examples in each step: a "
-            "fully connected first layer shows each example that moves some of its rows alone."
+            "Let no single update reach the server, or let every device train on many more examples in each step: "
+            "updates of few examples show the examples themselves."
         )
     names = {row["attack"] for row in leaking}
     yield from (remedy for name, remedy in REMEDIES.items() if name in names)
@@ -205,7 +208,7 @@ def _changes(found: Attacked, judged: Judged, leaking: Sequence[Row], read: Read
             "Look for the fault in the mechanism whose epsilon is claimed: clipping, noise scale, or what the claim "
             "covers."
         )
-    if not leaking and read is None:
+    if not leaking and not examples:
         yield (
             "Nothing has to change for what was measured here. Repeat the audit with more users, and after each change."
         )

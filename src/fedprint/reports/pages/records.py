@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
 
 from fedprint.evaluation.rows import Row
 from fedprint.records.judge import number
@@ -302,23 +304,26 @@ def _examples(result: Result) -> list[ResultTable]:
 
 
 def _pictures(result: Result) -> list[Drawing]:
-    """Draw the first examples that were read, where they are images."""
-    found, shape = result.examples, result.shape
-    if isinstance(found, str) or not len(found.inputs) or len(shape) != 3 or shape[0] not in (1, 3):
-        return []
+    """Draw the first examples that were read, and those that a search recovered, where they are images."""
+    shape, drawings = result.shape, list[Drawing]()
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        return drawings
+    if not isinstance(result.examples, str) and len(result.examples.inputs):
+        words = ("Examples read from single updates", "as the first layer reads them")
+        drawings.append(_images("examples", result.examples.inputs.reshape(-1, *shape), *words))
+    if not isinstance(result.searched, str) and len(result.searched.images):
+        drawings.append(_images("searched", result.searched.images, "Images recovered by a search", "as it ended"))
+    return drawings
+
+
+def _images(name: str, images: NDArray[Any], title: str, what: str) -> Drawing:
+    """Draw images (k, c, h, w), each from its darkest to its lightest value."""
     with style():
-        figure = blank_figure(max(0.9 * len(found.inputs), 3.0), 1.2)
-        panels = figure.subplots(1, len(found.inputs), squeeze=False)[0]
-        for axes, image in zip(panels, found.inputs.reshape(-1, *shape), strict=True):
+        figure = blank_figure(max(0.9 * len(images), 3.0), 1.2)
+        panels = figure.subplots(1, len(images), squeeze=False)[0]
+        for axes, image in zip(panels, images, strict=True):
             axes.set_axis_off()
             low, high = float(image.min()), float(image.max())
             show_image(axes, (image - low) / ((high - low) or 1.0), 1)
-        return [
-            finish(
-                figure,
-                "examples",
-                "Examples read from single updates",
-                "These are what devices trained on, computed from their updates alone.",
-                "The first examples, as the layer reads them, from their darkest to their lightest value.",
-            )
-        ]
+        caption = f"The first examples {what}, each from its darkest to its lightest value."
+        return finish(figure, name, title, "These are what devices trained on, found in their updates alone.", caption)

@@ -30,8 +30,8 @@ def given_findings(folder: Path, manifest: Manifest, shapes: Shapes, rounds: Ite
     return [*_model_findings(manifest, shapes), *_globals_findings(folder, manifest, shapes, sorted(set(rounds)))]
 
 
-def network_of(manifest: Manifest, shapes: Shapes) -> FedModule:
-    """Return the network of ``model`` without memory for its parameters (device "meta").
+def network_of(manifest: Manifest, shapes: Shapes, device: str = "meta") -> FedModule:
+    """Return the network of ``model``, by default without memory for its parameters.
 
     Raises Unreadable for settings that are none, and for a network that takes no images.
     """
@@ -54,7 +54,7 @@ def network_of(manifest: Manifest, shapes: Shapes) -> FedModule:
         raise Unreadable("model.weights is given", "drop it: the models that devices received are in `globals`")
     classes = len(manifest.classes) or list(shapes.values())[-1][0]
     try:
-        with torch.device("meta"):
+        with torch.device(device):
             return build_network(config, manifest.input, classes, multi_label=False)
     except _BROKEN as error:
         why = quoted(" ".join(str(error).split()))
