@@ -55,6 +55,22 @@ def test_names_are_shown_on_request_and_escaped(folder: Path, tmp_path: Path, mo
     assert "person-3" not in (out / "audit.json").read_text()
 
 
+def test_names_of_users_and_devices_stand_nowhere_without_being_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Devices are named as in the recording: known-0 to anonymous-5."""
+    names = [f"Marker{u} <i>Surname</i>" for u in range(6)]
+    folder, out = write_recording(tmp_path / "rec", users=names, rounds=4), tmp_path / "out"
+    assert fedprint(monkeypatch, "audit", folder, "--out", out, "--attacks", "ridge,count,participation") == 0
+    printed = capsys.readouterr()
+    files = [path for path in out.rglob("*") if path.is_file() and path.name != "plotly.min.js"]
+    texts = {path.name: path.read_bytes().decode("latin-1") for path in files}
+    texts |= {"stdout": printed.out, "stderr": printed.err}
+    assert "index.html" in texts and "audit:" in printed.err
+    secret = ("Marker", "Surname", *(f"{role}-{u}" for role in ("known", "anonymous") for u in range(6)))
+    assert {name for name, text in texts.items() if any(word in text for word in secret)} == set()
+
+
 @pytest.mark.parametrize(("limit", "code", "said"), [
     ("ap_over_chance=1.5", 3, "above 1.5"),
     ("ap=1", 0, ""),

@@ -87,6 +87,10 @@ class Findings:
     reads: Sequence[str] = ()
 
 
+FEWER = "take fewer users or rounds (federation.rounds, threat.shadow_rounds), record fewer layers (store.layers)"
+"""What makes a run smaller."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Costs:
     """The costs of an experiment: ``seconds`` of one core for ``jobs``, bytes of ``disk`` and, for one job, ``memory``.
@@ -105,11 +109,11 @@ class Costs:
         """Return what a machine lacks, with so many jobs ``at_a_time``: bytes of all its memory, of free ``disk``."""
         need, lacks = self.memory * at_a_time, []
         if need > memory:
-            remedy = "--jobs 1 needs less" if self.memory <= memory else "record fewer layers (store.layers)"
+            remedy = "--jobs 1 needs less" if self.memory <= memory else FEWER
             lacks.append(f"memory: {need / 2**30:.1f} GiB at most, of {memory / 2**30:.1f} GiB here; {remedy}.")
         if self.disk > disk:
-            remedy = "record fewer layers (store.layers) or use a larger disk; a run stops where it does not fit"
-            lacks.append(f"disk: {self.disk / 2**30:.1f} GiB, of {disk / 2**30:.1f} GiB free here; {remedy}.")
+            stops = "or use a larger disk; a run stops where it does not fit"
+            lacks.append(f"disk: {self.disk / 2**30:.1f} GiB, of {disk / 2**30:.1f} GiB free here; {FEWER}, {stops}.")
         return lacks
 
 

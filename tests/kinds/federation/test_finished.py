@@ -69,7 +69,7 @@ def test_a_point_is_attacked_again_by_other_attacks(
     rows = read_measurements(folder / "evaluation" / "rows.jsonl")
     assert {row["attack"] for row in rows if row["metric"] == "ap"} == {"ridge"}
     assert {row["experiment"] for row in rows} == {"plane"}
-    assert "attack 3/3" in capsys.readouterr().out, "its progress"
+    assert "attack 3/3" in capsys.readouterr().err, "its progress"
 
 
 def test_a_stage_that_fails_again_is_named_with_its_log(home: Path) -> None:

@@ -14,15 +14,17 @@ from fedprint.attacks.adversary.adversaries import Effort, _nuisance, background
 from fedprint.defences.counterweight import CounterAug
 from fedprint.defences.on_data import BkgRepl, MmAug, RandAug, RepeatAug
 from fedprint.defences.on_update import Noise
+from fedprint.kinds.base import Costs
 from fedprint.kinds.federation import plan
 from fedprint.kinds.federation.building.effort import effort_of
 from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.federation.config import Experiment, check_experiment
-from fedprint.kinds.federation.plan import Estimate, Sample, costs, costs_of_points, sample
+from fedprint.kinds.federation.plan import Estimate, Sample, costs, costs_of, costs_of_points, sample
 from fedprint.kinds.plane.config import load_plane
 from fedprint.kinds.requests import request_for
 from fedprint.lab.graph import Task
 from fedprint.models.networks import build_network
+from fedprint.types import FedprintError
 
 USERS = 8
 PARAMS = {"conv1.weight": torch.zeros(400), "head.weight": torch.zeros(100), "head.bias": torch.zeros(10)}
@@ -175,3 +177,27 @@ def test_a_study_counts_its_strategies_at_the_middle_of_their_spaces() -> None:
     assert plain == study.config and fresh == len(s.seeds) + 2 * len(s.fresh_seeds), "on confirmation users too"
     assert len(strategies) == len(s.strategies) and all(config.defences for config, _ in strategies)
     assert {number for _, number in strategies} == {s.trials * len(s.seeds) + 2 * len(s.fresh_seeds)}
+
+
+def test_what_a_machine_lacks_is_said_with_a_remedy() -> None:
+    gib = 2**30
+    costs = Costs(jobs=4, seconds=1.0, disk=100 * gib, memory=10 * gib)
+    assert costs.beyond(2, memory=20 * gib, disk=100 * gib) == []
+    (memory,) = costs.beyond(3, memory=20 * gib, disk=100 * gib)
+    assert memory == "memory: 30.0 GiB at most, of 20.0 GiB here; --jobs 1 needs less."
+    memory, disk = costs.beyond(1, memory=5 * gib, disk=99 * gib)
+    assert "10.0 GiB at most, of 5.0 GiB here; take fewer users or rounds" in memory
+    assert "100.0 GiB, of 99.0 GiB free here" in disk and "a larger disk" in disk
+
+
+@pytest.mark.parametrize(("users", "said"), [(2, "2 users bear no conclusion"), (5, "5 users bear"), (6, None)])
+def test_too_few_users_are_warned_of_before_the_run(project: Project, users: int, said: str | None) -> None:
+    values = {**TINY, "name": "few", "data": {**TINY["data"], "users": users}}
+    warnings = costs_of(check_experiment(values, "few"), "cpu").warnings
+    assert [said in text for text in warnings] == ([True] if said else [])
+
+
+def test_one_user_is_refused_before_the_run(project: Project) -> None:
+    values = {**TINY, "name": "one", "data": {**TINY["data"], "users": 1}}
+    with pytest.raises(FedprintError, match=r"1 user takes part.*data\.users"):
+        costs_of(check_experiment(values, "one"), "cpu")
