@@ -107,7 +107,10 @@ def main() -> None:
         server_app=server_app(given.data_dir, given.out.resolve()),
         client_app=client_app(given.data_dir, mods),
         num_supernodes=2 * USERS,
-        backend_config={"init_args": {"address": "local", "num_cpus": 2}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
+        backend_config={
+            "init_args": {"address": "local", "num_cpus": 2},  # a Ray of its own, whatever cluster others have left
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+        },
     )
 
 
