@@ -108,7 +108,7 @@ def main() -> None:
         client_app=client_app(given.data_dir, mods),
         num_supernodes=2 * USERS,
         backend_config={
-            "init_args": {"address": "local", "num_cpus": 2},
+            "init_args": {"address": "local", "num_cpus": 2},  # a Ray of its own, whatever cluster others have left
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
         },
     )
