@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -57,7 +58,8 @@ def _replace_columns(folder: Path, **changed: np.ndarray) -> None:
 
 
 def _one_line(error: str) -> str:
-    lines = [line for line in error.splitlines() if line.strip()]
+    """Return the only line that is no progress ("NAME 0/3  ...")."""
+    lines = [line for line in error.splitlines() if line.strip() and not re.match(r"\S+ \d+/\d+  ", line)]
     assert len(lines) == 1, error
     assert lines[0].startswith("error: ")
     return lines[0]
