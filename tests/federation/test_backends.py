@@ -175,7 +175,7 @@ def test_a_trial_does_not_count_the_waiting_for_a_busy_core(monkeypatch: pytest.
             until = time.process_time() + 0.002
             while time.process_time() < until:
                 pass
-            time.sleep(0.01 if self.name == "sequential" else 0.0)
+            time.sleep(0.1 if self.name == "sequential" else 0.0)
             return iter(())
 
     monkeypatch.setattr(backends, "make_backend", lambda name, _model: Waiting(name))

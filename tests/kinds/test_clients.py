@@ -388,10 +388,14 @@ def test_a_sweep_runs_in_the_lab_and_names_what_diverged(tmp_path: Path, monkeyp
     write_blobs(tmp_path / "data")
     monkeypatch.setenv("FEDPRINT_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    wild = {"name": "ppdl-0.3", "defence": "dp", "defences": [{"name": "noise", "sigma": 1e38}]}
+    wild = {"name": "ppdl-0.3", "defence": "dp", "defences": [{"name": "noise", "sigma": 1e12}]}
     (tmp_path / "project").mkdir()
     with project_in(tmp_path / "project") as project:
-        project.write("sweep", {**TINY_SWEEP, "methods": [*TINY_SWEEP["methods"], wild]})
+        # Adam's steps are short, however large the noise is; and only four layers multiply it beyond float32
+        deep = {"name": "cnn", "channels": [2, 2], "hidden": 4}
+        plain = {**TINY_SWEEP["training"], "optimiser": "sgd"}
+        changed = {"network": deep, "training": plain, "methods": [*TINY_SWEEP["methods"], wild]}
+        project.write("sweep", {**TINY_SWEEP, **changed})
         kind = ClientsKind()
         config = kind.load(request_for(project.root, "sweep"))
         with (
