@@ -70,7 +70,7 @@ def measure(quick: bool) -> Section:
     one_core()
     on_gpu = best_device() != "cpu"
     works = {n: on_a_gpu(w, GPU_COHORTS[n]) for n, w in WORKLOADS.items()} if on_gpu else WORKLOADS
-    turns = 6 if quick else GPU_TURNS if on_gpu else 30
+    turns = GPU_TURNS if on_gpu else 6 if quick else 30
     parts = [workload(name, work, turns, LOOP_SHARE if on_gpu else 1) for name, work in works.items()]
     where = "time on the clock" if on_gpu else "processor time"
     notes = (
