@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from toy_work import job
 
 from fedprint.lab import gpus
 from fedprint.lab.gpus import VISIBLE, Gpus, best_device, only, torch_devices
+from fedprint.lab.graph import Graph, Job
 from fedprint.lab.runner import Done, Lab
 from fedprint.lab.workers.pool import LocalPool
 
@@ -87,6 +89,28 @@ def test_jobs_are_spread_over_the_gpus(
     assert all(isinstance(one, Done) for one in ended), ended
     assert {given for _, given in pool.calls} == shares
     assert {device for device, _ in pool.calls} == {lab.device}
+
+
+def unsettled(n: int) -> Job:
+    """Return a toy job without the stage that settles something for its machine."""
+    toy = job(n=n)
+    stages = (toy.work.graph.stage("number"), toy.work.graph.stage("add"))
+    return replace(toy, work=replace(toy.work, graph=Graph(stages)))
+
+
+def test_a_lab_without_gpus_borrows_whole_jobs_that_one_computed(tmp_path: Path) -> None:
+    def calls(*, gpus: int, borrows: bool, n: int = 0) -> list[str]:
+        pool = Asked(1)
+        with Lab(root=tmp_path, pool=pool, gpus=Gpus(gpus), borrows=borrows) as lab:
+            done = lab.one(unsettled(n), title="toy")
+        assert all(path.exists() for path in done.outputs.values())
+        return [device for device, _ in pool.calls]
+
+    made = calls(gpus=1, borrows=False)
+    assert set(made) == {"cuda"}
+    assert calls(gpus=0, borrows=True) == []
+    assert calls(gpus=0, borrows=True, n=1) == ["cpu"] * len(made), "no GPU computed this job"
+    assert calls(gpus=0, borrows=False) == ["cpu"] * len(made), "accelerator: cpu takes nothing from a GPU"
 
 
 def test_a_gpu_rounds_as_a_processor_does(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,8 +129,8 @@ class _Stack:
             if name in params:
                 stacked.copy_(params[name])
             else:
-                stacked.copy_(jobs[0].private[name])
                 torch.stack([job.private[name] for job in jobs], out=stacked[: len(jobs)])
+                stacked[len(jobs) :] = jobs[0].private[name]
         self._stepper.reset()
         self._losses.zero_()
         self._rngs = [noise_rng(job) for job in jobs] if self._noise else []

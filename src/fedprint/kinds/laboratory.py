@@ -66,7 +66,8 @@ def lab_in(
         jobs = min(jobs or gpus, gpus) if gpus else jobs or max(pool.cpus, 1)  # of GPUs there, each call takes one
     else:
         gpus = hardware.gpus(gpu_count())
-    return Lab(root=root, pool=pool, jobs=jobs or cores(), keep=keep, watcher=tracker, gpus=Gpus(gpus))
+    borrows = not gpus and hardware.accelerator == "auto"
+    return Lab(root=root, pool=pool, jobs=jobs or cores(), keep=keep, watcher=tracker, gpus=Gpus(gpus), borrows=borrows)
 
 
 def conclude(root: Path, kind: Kind[Any], config: Resolved, findings: Findings, folder: Path) -> None:

@@ -28,6 +28,7 @@ from fedprint.lab.workers.pool import Crashed, Lost, Pool, Stopped
 from fedprint.lab.workers.sandbox import confine, refuse_exposed
 
 RETRY_S = 0.05
+GPU = "cuda"
 LOST_AT_MOST = 3
 """How often a stage is run again because its machine was lost."""
 
@@ -78,8 +79,9 @@ class Watch(Protocol):
 class Lab:
     """Runs jobs of the project ``root`` in a ``pool``, ``jobs`` of them at a time, on the ``gpus`` that it may use.
 
-    ``keep`` leaves heavy outputs (updates, scores) in the cache, for another attack. Results stay in use, so that no
-    other process drops them, until the lab is closed. What failed for a stated reason is not tried again in a lab.
+    ``keep`` leaves heavy outputs (updates, scores) in the cache, for another attack. A lab that ``borrows`` takes jobs
+    that a GPU has finished elsewhere from the cache. Results stay in use, so that no other process drops them, until
+    the lab is closed. What failed for a stated reason is not tried again in a lab.
     """
 
     root: Path
@@ -88,6 +90,7 @@ class Lab:
     keep: bool = False
     watcher: Watcher | None = None
     gpus: Gpus = field(default_factory=Gpus)
+    borrows: bool = False
     _held: ExitStack = field(default_factory=ExitStack, repr=False)
     _used: set[Path] = field(default_factory=set, repr=False)
     _failed: dict[Path, FedprintError] = field(default_factory=dict, repr=False)
@@ -111,7 +114,7 @@ class Lab:
     @property
     def device(self) -> str:
         """Where stages compute: cuda where there are GPUs to use, else cpu."""
-        return "cuda" if self.gpus.count else "cpu"
+        return GPU if self.gpus.count else "cpu"
 
     @property
     def confined(self) -> tuple[Path, ...]:
@@ -209,10 +212,16 @@ class _Run:
     keys: dict[str, str] = field(default_factory=dict)
     watch: Watch | None = None
     computed: bool = False
+    device: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.device = self.lab.device
 
     def through(self, want: Sequence[str] | None) -> Done:
         graph = self.job.work.graph
         wanted = self._wanted() if want is None else set(want)
+        if self.lab.borrows:
+            self._borrow(wanted)
         for stage in graph.stages:
             self._name(stage)
         for stage in self._missing(wanted):
@@ -230,6 +239,17 @@ class _Run:
         kept = {output: path for output, path in outputs.items() if graph.maker(output).name in wanted}
         return replace(done, outputs=kept)
 
+    def _borrow(self, wanted: Iterable[str]) -> None:
+        """Use a GPU's results if all that are wanted are in the cache. What a stage settled is its own machine's."""
+        self.device = GPU
+        stages = self.job.work.graph.stages
+        if not any(stage.settled for stage in stages):
+            for stage in stages:
+                self._name(stage)
+            if all(self._use(self.entries[name]) for name in wanted):
+                return
+        self.device = self.lab.device
+
     def _wanted(self) -> set[str]:
         work = self.job.work
         if work.wanted is None:
@@ -246,7 +266,7 @@ class _Run:
     def _name(self, stage: Stage, *, settle: bool = True) -> None:
         """Find a stage's key; one that settles something is run at once, because the keys after it depend on that."""
         before = {output: self._identity(self.job.work.graph.maker(output)) for output in stage.inputs}
-        key = self.keys[stage.name] = stage_key(self.job, stage, before, self.lab.device)
+        key = self.keys[stage.name] = stage_key(self.job, stage, before, self.device)
         self.entries[stage.name] = self.lab.cache.entry(stage.name, key)
         if stage.settled and settle:
             self._stage(stage)
@@ -405,7 +425,7 @@ def perform(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) 
     stage = work.graph.stage(call["stage"])
     function, config = stage.function(), work.parse(call["config"])
     keep_freed_memory()
-    if call["device"] == "cuda":
+    if call["device"] == GPU:
         keep_float32()
     send_progress(send)
     tempfile.tempdir = call["scratch"]

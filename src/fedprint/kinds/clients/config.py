@@ -21,7 +21,7 @@ from fedprint.kinds.federation.config import BACKENDS, ReportConfig, all_differ,
 from fedprint.kinds.inversion.config import DefenceName, Network, acts_on_updates
 from fedprint.kinds.jobs import JobSettings, ResolvedFile
 from fedprint.plugins import with_plugins
-from fedprint.types import LocalOptimiser, LocalTraining
+from fedprint.types import LocalOptimiser, LocalTraining, Precision
 
 Mechanism = Annotated[Noise | TopK | SecretHead, Field(discriminator="name")]
 
@@ -79,7 +79,8 @@ class ClientTraining(Component):
     """What every method does: ``rounds`` of all clients, in which each trains ``epochs`` on its own examples.
 
     ``lr_schedule`` multiplies the learning rate by round: the papers' halvings are step at 100, 200 of .5, .25.
-    ``backend`` is what trains the clients, as in a federation; ``auto`` tries what is fastest on this machine.
+    ``backend`` is what trains the clients, and ``precision`` how products are rounded there, as in a federation;
+    backend ``auto`` tries what is fastest on this machine.
     """
 
     rounds: int = Field(default=100, ge=1, le=100_000)
@@ -90,11 +91,17 @@ class ClientTraining(Component):
     optimiser: LocalOptimiser = "adam"
     aggregation: Literal["fedavg", "mean", "round-robin"] = "mean"
     backend: str = Field(default="sequential", pattern=BACKENDS)
+    precision: Precision = "full"
 
     def local(self, noise: float = 0.0) -> LocalTraining:
         """What a client does in one round, before ``lr_schedule``, with ``noise`` on its gradients."""
         return LocalTraining(
-            epochs=self.epochs, batch_size=self.batch_size, lr=self.lr, optimiser=self.optimiser, noise=noise
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            optimiser=self.optimiser,
+            noise=noise,
+            precision=self.precision,
         )
 
 
