@@ -24,7 +24,6 @@ from fedprint.lab.gpus import best_device
 
 CLIENTS, ROUNDS, SAID = 8, 60, 10
 METHODS: dict[str, dict[str, Any]] = {
-    "alone": {"name": "standalone", "alone": True},
     "FedAvg": {"name": "fedavg"},
     "secret head, .1": {"name": "spn", "defence": "spn", "defences": [{"name": "spn", "alpha2": 0.1}]},
 }
