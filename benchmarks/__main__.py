@@ -110,7 +110,7 @@ def benchmark(names: Sequence[str], quick: bool, path: Path | None) -> int:
         write_page()
     if path:
         path.write_text(json.dumps(summary(quick, parts), indent=1) + "\n")
-    shutil.rmtree(finished)
+    shutil.rmtree(finished, ignore_errors=True)
     failed = [name for name, part in parts.items() if "error" in part]
     say(f"failed: {', '.join(failed)}" if failed else "all parts measured")
     return 1 if failed else 0

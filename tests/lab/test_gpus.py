@@ -113,6 +113,12 @@ def test_a_lab_without_gpus_borrows_whole_jobs_that_one_computed(tmp_path: Path)
     assert calls(gpus=0, borrows=False) == ["cpu"] * len(made), "accelerator: cpu takes nothing from a GPU"
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_confined_stage_computes_on_a_gpu(tmp_path: Path, pool: LocalPool) -> None:
+    with Lab(root=tmp_path, pool=pool, gpus=Gpus(1)) as lab:
+        assert lab.one(job(end="multiply"), title="toy").outputs["last"].exists()
+
+
 def test_a_gpu_rounds_as_a_processor_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     monkeypatch.setattr(gpus, "gpu_count", lambda: 0)

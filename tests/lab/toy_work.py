@@ -83,6 +83,11 @@ def end(task: Task) -> None:
             task.at("numbers")
         case "trespass":
             Path(task.config.values["path"]).read_text()
+        case "multiply":
+            import torch  # late: no other toy needs it
+
+            ones = torch.ones(8, 8, device=task.device)
+            assert (ones @ ones).sum() == 512
         case "elsewhere":
             Path(task.config.values["path"]).write_text("x")
     task.at("last").write_text(f"{task.at('choice').read_text()} {task.at('total').read_text()}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -89,11 +91,16 @@ def test_dlnet_starts_uniform_in_the_published_range_biases_too() -> None:
     assert float(parameters(built(DlNet(bound=None)))["conv1.bias"].abs().max()) == 0
 
 
-@pytest.mark.parametrize("config", [AlexNet(), Vgg16()])
-def test_the_deep_networks_start_from_kaimings_uniform_rule(config: Component) -> None:
+@pytest.mark.parametrize(("config", "gain"), [(AlexNet(), 6), (Vgg16(), 1)])
+def test_the_deep_networks_start_from_kaimings_uniform_rule(config: Component, gain: int) -> None:
     weight = parameters(built(config))["fc1.weight"]
-    bound = (6 / weight.shape[1]) ** 0.5
+    bound = (gain / weight.shape[1]) ** 0.5
     assert 0.99 * bound < float(weight.abs().max()) <= bound
+
+
+@pytest.mark.parametrize("config", [AlexNet(), Vgg16()])
+def test_the_deep_networks_start_near_the_loss_of_a_guess(config: Component) -> None:
+    assert float(built(config)(batch(8)).mean()) < math.log(10) + 0.3
 
 
 @pytest.mark.parametrize("config", NETWORKS)

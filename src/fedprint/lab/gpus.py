@@ -79,6 +79,18 @@ def keep_float32() -> None:
     torch.backends.cudnn.allow_tf32 = False
 
 
+def start_gpus() -> None:
+    """Make the GPUs that this process sees ready for use, with float32 kept.
+
+    Once a stage is confined (lab/workers/sandbox.py), CUDA cannot start: it names its threads in /proc.
+    """
+    import torch
+
+    keep_float32()
+    for device in torch_devices("cuda"):
+        torch.ones(1, 1, device=device).mm(torch.ones(1, 1, device=device))
+
+
 def only(gpus: Sequence[int]) -> dict[str, str]:
     """Return the environment of a process that sees these of the GPUs that this one sees, and no others."""
     names = os.environ[VISIBLE].split(",") if VISIBLE in os.environ else None

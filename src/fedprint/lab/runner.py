@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from fedprint.errors import FedprintError
 from fedprint.lab.cache import Cache, Entry
-from fedprint.lab.gpus import Gpus, keep_float32
+from fedprint.lab.gpus import Gpus, start_gpus
 from fedprint.lab.graph import Job, Stage, Task, Work
 from fedprint.lab.keys import content_digest, stage_key
 from fedprint.lab.progress import Board, send_progress
@@ -426,7 +426,7 @@ def perform(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) 
     function, config = stage.function(), work.parse(call["config"])
     keep_freed_memory()
     if call["device"] == GPU:
-        keep_float32()
+        start_gpus()
     send_progress(send)
     tempfile.tempdir = call["scratch"]
     task = Task(

@@ -140,7 +140,8 @@ class Vgg16(Component):
 
     The standard five stages: at 32 pixels one pixel of 512 channels enters the hidden layer, where spn's table 5 prints
     4096 (papers.md, erratum 8). ``groups`` of the norm are our choice (Wu and He 2018: 32); the norm has a bias, the
-    convolutions have none. It starts from Kaiming's uniform rule. ``centred`` maps inputs [0, 1] to [-1, 1].
+    convolutions have none. It starts from torch's default, Kaiming's uniform rule with a slope of sqrt(5): with a slope
+    of 0 the hidden layer dies within a dozen steps at the paper's rate. ``centred`` maps inputs [0, 1] to [-1, 1].
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")

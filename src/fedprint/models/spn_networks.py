@@ -78,7 +78,6 @@ class Vgg16Classifier(ImageClassifier):
     """Thirteen 3x3 convolutions with group norm in five stages, a 2x2 pool after each, one hidden layer, one head."""
 
     channels_last = False
-    initial_gain = math.sqrt(6)
 
     def __init__(self, shape: tuple[int, int, int], classes: int, multi_label: bool, config: Vgg16) -> None:
         super().__init__(multi_label=multi_label, centred=config.centred)
