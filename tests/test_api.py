@@ -129,7 +129,7 @@ def test_it_runs_an_experiment_in_a_folder_that_it_makes(tmp_path: Path) -> None
     work = tmp_path / "work here"
     values = {**TINY, "attacks": [{"name": "chance"}], "analyses": []}
     report = fedprint.run(values, folder=work, name="mine", jobs=1)
-    assert report.page.is_file() and report.summary["name"] == "mine"
+    assert report.page.is_file() and report.summary["experiment"] == "mine"
     assert {"metric", "value", "lo", "hi", "chance"} <= set(report.measurements)
     assert fedprint.load_report(report.folder) == report
     with pytest.raises(FedprintError, match="need a name"):

@@ -91,10 +91,10 @@ def test_dlnet_starts_uniform_in_the_published_range_biases_too() -> None:
     assert float(parameters(built(DlNet(bound=None)))["conv1.bias"].abs().max()) == 0
 
 
-@pytest.mark.parametrize(("config", "gain"), [(AlexNet(), 6), (Vgg16(), 1)])
-def test_the_deep_networks_start_from_kaimings_uniform_rule(config: Component, gain: int) -> None:
-    weight = parameters(built(config))["fc1.weight"]
-    bound = (gain / weight.shape[1]) ** 0.5
+@pytest.mark.parametrize(("config", "layer"), [(AlexNet(), "fc1"), (Vgg16(), "conv5_3")])
+def test_the_deep_networks_start_from_kaimings_uniform_rule(config: Component, layer: str) -> None:
+    weight = parameters(built(config))[f"{layer}.weight"]
+    bound = (6 / weight[0].numel()) ** 0.5
     assert 0.99 * bound < float(weight.abs().max()) <= bound
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,19 @@ def test_comparison_of_a_report_with_itself_finds_no_clear_difference(evaluation
     assert one == write_comparison(a, a, tmp_path / "two").read_bytes()
 
 
+def test_a_report_without_a_defence_is_compared_with_a_defended_one(evaluations: Write, tmp_path: Path):
+    a = _report(evaluations(priors=("random",)), tmp_path / "a")
+    b = _report(evaluations(priors=("random",)), tmp_path / "b")
+    table = b / "measurements.jsonl"
+    rows = [{**json.loads(line), "defence": "noise"} for line in table.read_text(encoding="utf-8").splitlines()]
+    both = [{**row, "adversary": adversary} for row in rows for adversary in ("naive", "adaptive")]
+    table.write_text("".join(f"{json.dumps(row)}\n" for row in both), encoding="utf-8")
+    write_comparison(a, b, tmp_path / "out")
+    found = list(csv.DictReader((tmp_path / "out" / "comparison.csv").open(encoding="utf-8")))
+    assert {row["adversary"] for row in found} == {"adaptive"}, "the adversary of headlines"
+    assert {row["metric"] for row in found} >= {"ap", "accuracy"}
+
+
 def test_comparison_refuses_folders_without_report_or_common_condition(evaluations: Write, tmp_path: Path):
     a = _report(evaluations(priors=("random",)), tmp_path / "a")
     with pytest.raises(FedprintError, match="holds no report"):
@@ -83,5 +97,5 @@ def test_terminal_fits_eighty_columns(evaluations: Write, tmp_path: Path):
 
 
 def test_terminal_names_a_folder_without_report(tmp_path: Path):
-    with pytest.raises(FedprintError, match="make experiment NAME=nothing"):
+    with pytest.raises(FedprintError, match="fedprint run nothing"):
         summary_table(tmp_path / "nothing")

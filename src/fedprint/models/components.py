@@ -140,8 +140,9 @@ class Vgg16(Component):
 
     The standard five stages: at 32 pixels one pixel of 512 channels enters the hidden layer, where spn's table 5 prints
     4096 (papers.md, erratum 8). ``groups`` of the norm are our choice (Wu and He 2018: 32); the norm has a bias, the
-    convolutions have none. It starts from torch's default, Kaiming's uniform rule with a slope of sqrt(5): with a slope
-    of 0 the hidden layer dies within a dozen steps at the paper's rate. ``centred`` maps inputs [0, 1] to [-1, 1].
+    convolutions have none. Convolutions start from Kaiming's uniform rule, the last two layers from a normal one with a
+    standard deviation of .01, as in torchvision's VGG: from Kaiming's rule, and from torch's default, the hidden layer
+    dies within some dozen steps at the paper's rate. ``centred`` maps inputs [0, 1] to [-1, 1].
     """
 
     tasks: ClassVar[tuple[Task, ...]] = ("single_label", "multi_label")

@@ -78,6 +78,7 @@ class Vgg16Classifier(ImageClassifier):
     """Thirteen 3x3 convolutions with group norm in five stages, a 2x2 pool after each, one hidden layer, one head."""
 
     channels_last = False
+    initial_gain = math.sqrt(6)
 
     def __init__(self, shape: tuple[int, int, int], classes: int, multi_label: bool, config: Vgg16) -> None:
         super().__init__(multi_label=multi_label, centred=config.centred)
@@ -99,6 +100,13 @@ class Vgg16Classifier(ImageClassifier):
                 h = self.get_submodule(f"conv{stage}_{number}")(h)
             h = functional.max_pool2d(h, 2)
         return functional.relu(self.fc1(h.flatten(1)))
+
+    @torch.no_grad()
+    def reset(self, rng: torch.Generator) -> None:
+        """Draw convolutions by He's rule, the two last layers normal with a standard deviation of .01."""
+        super().reset(rng)
+        for layer in (self.fc1, self.head):
+            layer.weight.normal_(std=0.01, generator=rng)
 
 
 def _after_pools(name: str, shape: tuple[int, int, int], pools: int) -> tuple[int, int]:

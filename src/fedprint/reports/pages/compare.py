@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,13 +51,16 @@ def write_comparison(a: Path, b: Path, out: Path) -> Path:
     A folder is that of a report or, as in a fresh clone, of an experiment of which only the measurements are published.
 
     Conditions match by prior, world, adversary, view, training, linkage, attack and metric: data set and defence are
-    what one compares. Equal input gives equal bytes.
+    what one compares. Without a defence all adversaries know the same, so that such rows match those of any. Equal
+    input gives equal bytes.
 
     Raises:
         FedprintError: a folder holds no report, or the two have no condition in common.
     """
     summaries = [_single(Path(folder)) for folder in (a, b)]
-    tables = [comparable_rows(read_measurements(Path(folder) / "measurements.jsonl")) for folder in (a, b)]
+    rows = [final_rows(read_measurements(Path(folder) / "measurements.jsonl")) for folder in (a, b)]
+    adversaries = {row["adversary"] for row in [*rows[0], *rows[1]]}
+    tables = [comparable_rows(each, adversaries) for each in rows]
     lines = differences(*tables)
     if not lines:
         raise FedprintError(f"{a} and {b} have no condition in common; choose reports that share a prior and attack")
@@ -97,11 +100,17 @@ def _published(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def comparable_rows(rows: Sequence[Row]) -> dict[tuple[str | None, ...], Row]:
-    """Return the final rows by the condition they match on, and the chosen attackers' once more as :data:`CHOSEN`."""
-    final = final_rows(rows)
+def comparable_rows(final: Sequence[Row], adversaries: Collection[str]) -> dict[tuple[str | None, ...], Row]:
+    """Return final rows by the condition they match on, and the chosen attackers' once more as :data:`CHOSEN`.
+
+    A row without a defence stands under each of the ``adversaries``.
+    """
     chosen = [{**row, "attack": CHOSEN} for row in final if row.get("selected") is True]
-    return {tuple(row.get(name) for name in _KEY): row for row in [*final, *chosen]}
+    return {
+        tuple({**row, "adversary": adversary}.get(name) for name in _KEY): row
+        for row in [*final, *chosen]
+        for adversary in (adversaries if row["defence"] == "none" else [row["adversary"]])
+    }
 
 
 def differences(

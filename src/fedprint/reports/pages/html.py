@@ -105,7 +105,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
     try:
         return dict(json.loads((folder / "summary.json").read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise FedprintError(f"{folder} holds no report; run `make experiment NAME={folder.name}` first") from error
+        raise FedprintError(f"{folder} holds no report; run `fedprint run {folder.name}` first") from error
     except json.JSONDecodeError as error:
         raise FedprintError(f"{folder}/summary.json is damaged ({error.msg}); write the report again") from error
 

@@ -48,7 +48,11 @@ def summary_table(report_folder: Path) -> Table:
     table.collapse_padding, table.pad_edge = True, False
     for column in ("prior", "linkage", "attacker", *NUMBERS):
         table.add_column(
-            column, justify="right" if column in NUMBERS else "left", overflow="fold", no_wrap=column == "95 %"
+            column,
+            justify="right" if column in NUMBERS else "left",
+            overflow="fold",
+            no_wrap=column == "95 %",
+            min_width=len(column) if column == "attacker" else None,
         )
     for attacks in attack_tables(rows):
         for linkage in LINKAGES:
