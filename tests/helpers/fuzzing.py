@@ -1,7 +1,7 @@
 """Damaged files: what is tried on every reader, and what no reader may do.
 
 Many more than the tests try, of every reader (helpers are found by PYTHONPATH):
-``PYTHONPATH=tests/helpers:tests/store:tests/store/recorded python tests/helpers/fuzzing.py --inputs 100000``.
+``PYTHONPATH=src:tests/helpers:tests/store:tests/store/recorded python tests/helpers/fuzzing.py --inputs 100000``.
 """
 
 from __future__ import annotations
