@@ -104,11 +104,15 @@ class Published:
         pairs = dict.fromkeys((row.get("strategy"), row.get("strength")) for row in self.where())
         return [{"strategy": name, "strength": x} for name, x in pairs if name not in (None, NO_DEFENCE)]
 
-    def source(self, row: Row) -> str:
-        """Return what stands with every number: command, day, n, seeds, and what the interval is over."""
-        seeds = (", 1 seed", "") if row["n_seeds"] == 1 else (f", {row['n_seeds']} seeds", " and seeds")
-        n = f"{row['n_questions']:,} updates of {people(row['n_users'])}"
-        return f"`{self.command}`, {self.date}, {n}{seeds[0]}, 95 % intervals over users{seeds[1]}"
+    def source(self, row: Row | None = None) -> str:
+        """Return what stands with every number: command, day, n, seeds, and what the interval is over.
+
+        Without a ``row`` of an attack, n is left out.
+        """
+        number = row["n_seeds"] if row else len({each["seed"] for each in self.where()} - {POOLED})
+        seeds = (", 1 seed", "") if number == 1 else (f", {number} seeds", " and seeds")
+        n = f", {row['n_questions']:,} updates of {people(row['n_users'])}" if row else ""
+        return f"`{self.command}`, {self.date}{n}{seeds[0]}, 95 % intervals over users{seeds[1]}"
 
 
 def find_published(root: Path, name: str) -> Published | None:
@@ -133,9 +137,11 @@ def _attacks(experiments: Sequence[Published]) -> str:
     rows = [("experiment", "prior", "utility", "AP of one update", "AP of all updates of a device", "measured by")]
     for one in experiments:
         for prior in one.priors():
-            (use, name), (single, pooled) = one.utility(prior), one.ap(prior=prior)
-            cells = f"{name} {_against(use)}", _against(single), _against(pooled), one.source(single)
-            rows.append((one.name, prior, *cells))
+            use, name = one.utility(prior)
+            single = one.where(metric="ap", linkage="update", selected=True, prior=prior)
+            asked = one.ap(prior=prior) if single else []
+            update, device = [_against(row) for row in asked] or ["not asked"] * 2
+            rows.append((one.name, prior, f"{name} {_against(use)}", update, device, one.source(*asked[:1])))
     return _table(rows)
 
 
