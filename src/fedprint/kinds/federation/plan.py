@@ -257,7 +257,7 @@ class _Shadows:
             train
             + 2 * kept * pairs / PRODUCTS
             + tried * self._trials(layout)
-            + len(config.attacks) * answers * ATTACK_SECONDS
+            + sum(LEARNT_SECONDS if attack.name in LEARNT else ATTACK_SECONDS for attack in config.attacks) * answers
         )
 
     def _trials(self, layout: StoreLayout) -> float:
@@ -271,8 +271,9 @@ class _Shadows:
 TRIAL_SECONDS = 0.003
 """Time of a block and a penalty besides solving: scores and their temperature."""
 
-ATTACK_SECONDS = 2.0
-"""Time of an attack besides products of updates, about."""
+LEARNT = ("mlp", "mlp-std", "mlp-tuned")
+LEARNT_SECONDS, ATTACK_SECONDS = 10.0, 2.0
+"""Time of an attack that trains a network, and of another besides products of updates, about."""
 
 POINT_SECONDS = 8.0
 """Time of a point besides training and kernels: preparing, embedding, evaluating."""
