@@ -82,7 +82,7 @@ def keep_float32() -> None:
 def start_gpus() -> None:
     """Make the GPUs that this process sees ready for use, with float32 kept.
 
-    Once a stage is confined (lab/workers/sandbox.py), CUDA cannot start: it names its threads in /proc.
+    Once a stage is confined (lab/workers/sandbox.py), CUDA cannot start: it writes to /proc.
     """
     import torch
 
