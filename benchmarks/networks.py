@@ -39,7 +39,7 @@ def measure(quick: bool) -> Section:
     # Launches of one process leave the GPU idle, so that all train at a time.
     with ProcessPoolExecutor(len(asked), mp_context=get_context("spawn")) as pool:
         cells = [cell for found in pool.map(trained_one, *zip(*asked, strict=True)) for cell in found]
-    note = f"{CLIENTS} clients, 10,000 images, {rounds} rounds; 2,000 test images, bootstrap over them; one seed."
+    note = f"{CLIENTS} clients, 10,000 images, {rounds} rounds, TF32; 2,000 test images, bootstrap over them; one seed."
     return Section(cells=tuple(cells), notes=(note,))
 
 

@@ -140,7 +140,7 @@ def _attacks(experiments: Sequence[Published]) -> str:
             use, name = one.utility(prior)
             single = one.where(metric="ap", linkage="update", selected=True, prior=prior)
             asked = one.ap(prior=prior) if single else []
-            update, device = [_against(row) for row in asked] or ["not asked"] * 2
+            update, device = [_against(row) for row in asked] or ["not attacked"] * 2
             rows.append((one.name, prior, f"{name} {_against(use)}", update, device, one.source(*asked[:1])))
     return _table(rows)
 

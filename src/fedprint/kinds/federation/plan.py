@@ -13,6 +13,8 @@ from fedprint.attacks.adversary.adversaries import Effort, available_mixes, back
 from fedprint.attacks.adversary.modes import devices_by_mode
 from fedprint.attacks.choices import VALIDATED
 from fedprint.attacks.features import ROW_WISE, TRANSFORMS
+from fedprint.attacks.reidentification.mlp_tuned import MlpTuned
+from fedprint.attacks.reidentification.presets import Mlp
 from fedprint.attacks.reidentification.ridge import CRITERIA
 from fedprint.data.examples import num_examples
 from fedprint.data.formats.locate import data_root
@@ -257,7 +259,8 @@ class _Shadows:
             train
             + 2 * kept * pairs / PRODUCTS
             + tried * self._trials(layout)
-            + sum(LEARNT_SECONDS if attack.name in LEARNT else ATTACK_SECONDS for attack in config.attacks) * answers
+            + sum(LEARNT_SECONDS if isinstance(attack, Mlp | MlpTuned) else ATTACK_SECONDS for attack in config.attacks)
+            * answers
         )
 
     def _trials(self, layout: StoreLayout) -> float:
@@ -271,7 +274,6 @@ class _Shadows:
 TRIAL_SECONDS = 0.003
 """Time of a block and a penalty besides solving: scores and their temperature."""
 
-LEARNT = ("mlp", "mlp-std", "mlp-tuned")
 LEARNT_SECONDS, ATTACK_SECONDS = 10.0, 2.0
 """Time of an attack that trains a network, and of another besides products of updates, about."""
 

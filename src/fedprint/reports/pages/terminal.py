@@ -52,7 +52,7 @@ def summary_table(report_folder: Path) -> Table:
             justify="right" if column in NUMBERS else "left",
             overflow="fold",
             no_wrap=column == "95 %",
-            min_width=len(column) if column == "attacker" else None,
+            min_width=len(column),
         )
     for attacks in attack_tables(rows):
         for linkage in LINKAGES:
