@@ -115,6 +115,7 @@ def test_no_command_asks_for_the_kind() -> None:
 # Results --------------------------------------------------------------------------------------------------------------
 
 ROW = {"experiment": "tiny", "dataset": "albums", "prior": "random", "training": "federated", "linkage": "update",
+       "defence": "none", "adversary": "adaptive",
        "attack": "ridge", "selected": True, "metric": "ap", "unit": "fraction", "value": 0.4, "lo": 0.3, "hi": 0.5,
        "chance": 0.1, "n_questions": 10, "n_users": 5, "seed": 0, "config_hash": "abc"}  # fmt: skip
 
