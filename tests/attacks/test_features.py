@@ -220,8 +220,12 @@ def test_some_rows_of_a_table_are_those_of_all_its_rows() -> None:
     np.testing.assert_array_equal(np.concatenate(list(last.blocks(rows=np.array([3, 1]))), axis=1), every[rows[[3, 1]]])
 
 
+@pytest.mark.parametrize("as_bytes", [True, False])
 @pytest.mark.parametrize("square", [3, 1024])
-def test_signs_multiplied_as_integers_are_exact(square: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_of_signs_are_exact_on_any_processor(
+    square: int, as_bytes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "_multiplies_bytes", lambda: as_bytes)
     monkeypatch.setattr(features, "_SQUARE", square)
     rng = np.random.default_rng(0)
     values = rng.integers(-1, 2, (11, 70)).astype(np.float32) * rng.random((11, 70), dtype=np.float32)

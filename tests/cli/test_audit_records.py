@@ -74,6 +74,7 @@ def test_names_of_users_and_devices_stand_nowhere_without_being_asked_for(
 @pytest.mark.parametrize(("limit", "code", "said"), [
     ("ap_over_chance=1.5", 3, "above 1.5"),
     ("ap=1", 0, ""),
+    ("examples_read=0", 0, ""),
     ("apple=1", 2, "numbers: ap"),
     ("ap=much", 2, "NUMBER=LIMIT"),
     ("ap", 2, "NUMBER=LIMIT"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 import yaml
 from recorded_folder import write_recording
 
+from fedprint.cli.main import main
 from fedprint.records.examples import ReadExamples, first_layer, needed_rows
 from fedprint.records.run import Result, run
 from fedprint.reports.pages.records import write_records
@@ -31,10 +34,10 @@ def update(x: np.ndarray, y: np.ndarray, *, steps: int, rng: np.random.Generator
     return np.concatenate([(p - q).detach().numpy().ravel() for p, q in zip(w, start, strict=True)])
 
 
-def audited(
+def recorded(
     folder: Path, each: int, *, steps: int = 1, noise: float = 0.0, classes: int = CLASSES, same_label: bool = False
-) -> tuple[Result, np.ndarray]:
-    """Return the audit of devices with ``each`` examples, and all true examples (n, d)."""
+) -> np.ndarray:
+    """Write the updates of devices with ``each`` examples and return all true examples (n, d)."""
     rng = np.random.default_rng(0)
     write_recording(folder, users=[f"person-{u}" for u in range(USERS)], rounds=ROUNDS, counts=[each] * USERS)
     truth, values = [], []
@@ -49,7 +52,13 @@ def audited(
     shapes = {**BODY, "head.weight": (classes, HIDDEN), "head.bias": (classes,)}
     manifest |= {"layers": {name: list(shape) for name, shape in shapes.items()}, "input": [1, 8, 8]}
     (folder / "manifest.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False))
-    return run(folder, scratch=folder.parent / "scratch", attacks=("ridge",)), np.concatenate(truth)
+    return np.concatenate(truth)
+
+
+def audited(folder: Path, each: int, **options: Any) -> tuple[Result, np.ndarray]:
+    """Return the audit of :func:`recorded` updates, and all true examples (n, d)."""
+    truth = recorded(folder, each, **options)
+    return run(folder, scratch=folder.parent / "scratch", attacks=("ridge",)), truth
 
 
 def errors(found: ReadExamples, truth: np.ndarray) -> np.ndarray:
@@ -76,11 +85,27 @@ def test_examples_of_small_batches_are_read_where_rows_agree_and_no_mean_is(tmp_
     assert found.share > 0.9 and found.counts.max() == 2 and errors(found, truth).max() < 0.01
 
 
+@pytest.mark.parametrize(("limit", "layers", "code"), [("0.9", True, 3), ("1", True, 0), ("1", False, 2)])
+def test_a_gate_may_be_on_the_share_of_updates_that_show_an_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, layers: bool, code: int
+) -> None:
+    recorded(tmp_path / "r", 1)
+    manifest = yaml.safe_load((tmp_path / "r" / "manifest.yaml").read_text())
+    if not layers:  # so that nothing can be read
+        del manifest["layers"]
+    (tmp_path / "r" / "manifest.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False))
+    gate = ["--attacks", "ridge", "--fail-above", f"examples_read={limit}"]
+    monkeypatch.setattr(sys, "argv", ["fedprint", "audit", str(tmp_path / "r"), "--out", str(tmp_path / "out"), *gate])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
+
+
 @pytest.mark.parametrize(
     "more", [{"each": 32}, {"each": 32, "steps": 3}, {"each": 1, "noise": 1.0}, {"each": 2, "noise": 0.1}]
 )
-def test_many_examples_and_noise_hide_them(tmp_path: Path, more: dict[str, float]) -> None:
-    result, _ = audited(tmp_path / "r", **more)  # type: ignore[arg-type]
+def test_many_examples_and_noise_hide_them(tmp_path: Path, more: dict[str, Any]) -> None:
+    result, _ = audited(tmp_path / "r", **more)
     found = result.examples
     assert isinstance(found, ReadExamples) and found.counts.sum() == 0 and not len(found.inputs)
     assert not any("Examples" in text for text in result.verdict.leaks)

@@ -136,6 +136,12 @@ def test_the_sample_is_of_the_data(project: Project) -> None:
     assert "head.weight" in found.params
 
 
+def test_what_differs_in_nothing_that_is_timed_is_timed_once(project: Project) -> None:
+    found = sample(experiment(), "cpu")
+    assert sample(experiment(NOISE, federation={**TINY["federation"], "rounds": 5}), "cpu") is found
+    assert sample(experiment(federation={**TINY["federation"], "epochs": 2}), "cpu") is not found
+
+
 def seconds(points: list[tuple[Experiment, int]], found: Sample = SAMPLE) -> float:
     return costs_of_points(points, "cpu", found).seconds
 

@@ -150,8 +150,23 @@ def load_trainees(config: Experiment, device: str) -> Trainees:
     )
 
 
+_SAMPLES: dict[tuple[str, str], Sample] = {}
+"""Measurements of this process, by what they depend on, and the device."""
+
+
 def sample(config: Experiment, device: str) -> Sample:
-    """Load the data and time the local training of a few devices, evenly spread over the users."""
+    """Load the data and time the local training of a few devices, evenly spread over the users.
+
+    Members of a suite that differ only in rounds, defences or attacks share one measurement.
+    """
+    training = [name for name in type(config.federation).model_fields if name not in ("rounds", "evaluate_every")]
+    key = config.section_digest("data", "split", "model", "seeds", *(f"federation.{name}" for name in training)), device
+    if key not in _SAMPLES:
+        _SAMPLES[key] = _measured(config, device)
+    return _SAMPLES[key]
+
+
+def _measured(config: Experiment, device: str) -> Sample:
     torch.set_num_threads(1)
     trainees = load_trainees(config, device)
     timed = trainees.devices[:: math.ceil(len(trainees.devices) / TIMED)]

@@ -192,7 +192,7 @@ def _sentences(
     dataset: str, table: AttackTable | None, evaluations: Sequence[Evaluation], gains: Sequence[Row]
 ) -> tuple[str, ...]:
     chosen = table.best if table else None
-    if table is None or chosen is None or chosen.attack == "chance":
+    if table is None or chosen is None:
         return (UNATTACKED,)
     sentences = []
     for linkage, numbers in chosen.by_linkage.items():

@@ -206,7 +206,7 @@ def _attack_line(rows: Sequence[Row], columns: Sequence[str], all_seeds: Sequenc
     return AttackLine(
         attack=first["attack"],
         layers=_layers(first),
-        chosen=any(row.get("selected") is True for row in rows),
+        chosen=first["attack"] != "chance" and any(row.get("selected") is True for row in rows),  # no attacker
         votes=_votes(first, all_seeds),
         by_linkage={
             linkage: {row["metric"]: estimate(row) for row in by_linkage[linkage]}
