@@ -191,12 +191,15 @@ def products(
                 moments = column_moments(values[:p], norms[:p]) if transform == "std" else None
                 z = transformed(values, transform, norms, moments)
                 adders[transform](sums[transform].cross, z, p)
-                sums[transform].squares.add_(z.square().sum(1))
+                sums[transform].squares.add_(row_squares(z))
         return sums
 
     with ThreadPoolExecutor(LANES) as pool:
         parts = list(pool.map(lane, range(LANES)))
     added = {t: functools.reduce(_add_into, [part.pop(t) for part in parts]) for t in transforms}
+    if device == "cpu":
+        for total in added.values():
+            _mirror(total.cross, p)
     return {t: added.pop(t).cpu().scattered(order, n) for t in transforms}
 
 
@@ -214,23 +217,30 @@ def _multiplies_bytes() -> bool:
 
 
 def _add_cross(total: Tensor, z: Tensor, p: int) -> None:
-    """NumPy computes half of a symmetric matrix."""
     known, others = z[:p].numpy(), z[p:].numpy()
-    total[:p] += torch.from_numpy(known @ known.T)
+    for rows in _squares(p):
+        total[rows, : rows.stop] += torch.from_numpy(known[rows] @ known[: rows.stop].T)
     if len(others):
         total[p:] += torch.from_numpy(others @ known.T)
 
 
 def _add_signs(total: Tensor, z: Tensor, p: int) -> None:
-    """Some rows at a time up to the diagonal, which the rows above it get too."""
     signs = z.to(torch.int8)
-    for first in range(0, p, _SQUARE):
-        rows = slice(first, min(first + _SQUARE, p))
-        part = torch._int_mm(signs[rows], signs[: rows.stop].T)
-        total[rows, : rows.stop] += part
-        total[:first, rows] += part[:, :first].T
+    for rows in _squares(p):
+        total[rows, : rows.stop] += torch._int_mm(signs[rows], signs[: rows.stop].T)
     if len(signs) > p:
         total[p:] += torch._int_mm(signs[p:], signs[:p].T)
+
+
+def _squares(p: int) -> Iterator[slice]:
+    """Yield some rows at a time, whose products reach to the diagonal: :func:`_mirror` fills what is above it."""
+    for first in range(0, p, _SQUARE):
+        yield slice(first, min(first + _SQUARE, p))
+
+
+def _mirror(total: Tensor, p: int) -> None:
+    for rows in _squares(p):
+        total[: rows.start, rows] = total[rows, : rows.start].T
 
 
 def _add_cross_there(total: Tensor, z: Tensor, p: int) -> None:
@@ -245,9 +255,17 @@ def _add_into(total: Products, part: Products) -> Products:
 
 def row_norms(updates: Updates, layers: Sequence[str]) -> Tensor:
     """Return each row's length (n, 1) over the chosen layers."""
-    blocks = (torch.from_numpy(np.asarray(b, np.float32)) for b in updates.blocks(layers, columns=_COLUMNS))
-    total: Tensor = sum((b.square().sum(1, keepdim=True, dtype=torch.float64) for b in blocks), torch.zeros(()))
-    return total.sqrt().clamp_min(1e-30).float()
+    columns = max(256, min(_COLUMNS, _CELLS // num_rows(updates)))
+    blocks = (torch.from_numpy(np.asarray(b, np.float32)) for b in updates.blocks(layers, columns=columns))
+    total: Tensor = sum((row_squares(block).double() for block in blocks), torch.zeros(()))
+    return total.sqrt().clamp_min(1e-30).float()[:, None]
+
+
+def row_squares(z: Tensor) -> Tensor:
+    """Return each row's sum of squares (n,); on a CPU without a copy of ``z``."""
+    if z.device.type != "cpu":
+        return z.square().sum(1)
+    return torch.from_numpy(np.einsum("ij,ij->i", z.numpy(), z.numpy()))
 
 
 Moments = tuple[Tensor, Tensor]

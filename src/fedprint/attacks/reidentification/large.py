@@ -30,6 +30,7 @@ from fedprint.attacks.features import (
     kernel,
     products,
     row_norms,
+    row_squares,
     transformed,
 )
 from fedprint.attacks.problem import Problem
@@ -101,7 +102,7 @@ def _of_block(problem: Problem, block: Block, centred: Centring, dual: Tensor) -
                 known, asked = z[:p] / length, z[p:]
                 mean = known.mean(0)
                 columns = known.T @ share - mean[:, None] * total
-                sums.add(asked @ columns, asked.square().sum(1), asked @ mean, mean @ columns, mean @ mean)
+                sums.add(asked @ columns, row_squares(asked), asked @ mean, mean @ columns, mean @ mean)
         return sums
 
     lengths = [(row_norms(table, names) if transform == "std" else torch.ones(p + q, 1)).to(device) for names in layers]

@@ -52,11 +52,16 @@ class Ridge(Component):
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
         """Regression outputs."""
         if len(problem.fit) > MANY and problem.denoise is None and problem.part_of is None:
-            inner, centrings = known_kernel(problem, settings["blocks"], work.device)
-            dual = ridge_weights(inner, problem, settings["penalty"], work.device)
-            del inner  # it is as large as all that follows
-            return scores_by_parameters(problem, settings["blocks"], centrings, dual, work.device)
+            blocks, penalty = tuple(settings["blocks"]), settings["penalty"]
+            return work.answered(problem, (blocks, penalty), lambda: _of_many(problem, blocks, penalty, work.device))
         return ridge_scores(combined(problem, settings["blocks"], work), problem, settings["penalty"])
+
+
+def _of_many(problem: Problem, blocks: Sequence[Block], penalty: float, device: str) -> Scores:
+    inner, centrings = known_kernel(problem, blocks, device)
+    dual = ridge_weights(inner, problem, penalty, device)
+    del inner  # it is as large as all that follows
+    return scores_by_parameters(problem, blocks, centrings, dual, device)
 
 
 class RidgeOfMeans(Ridge):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -76,6 +76,7 @@ class Workspace:
         self._denoised: dict[tuple[_Rows, Block, Denoise], Floats] = {}
         self._norms: dict[tuple[int, tuple[str, ...]], torch.Tensor] = {}
         self._settings: dict[object, Settings] = {}
+        self._answers: dict[object, Floats] = {}
         self._alive: list[Updates] = []  # an id stays unique while its object lives
         self._curves: Curves | None = None
 
@@ -138,6 +139,19 @@ class Workspace:
             self._settings[key] = attack.settings(validations, self)
         return self._settings[key]
 
+    def answered(self, problem: Problem, settings: object, compute: Callable[[], Scores]) -> Scores:
+        """Return the scores that ``compute`` gives, or gave: the last :data:`ANSWERS` are kept, in float32.
+
+        An attack's tuning, its linking and those who build on it ask for the same scores.
+        """
+        key = (*_rows(problem), problem.labels.tobytes(), problem.options, settings)
+        if key not in self._answers:
+            self._alive.append(problem.updates)
+            while len(self._answers) >= ANSWERS:
+                del self._answers[next(iter(self._answers))]
+            self._answers[key] = compute().astype(np.float32)
+        return self._answers[key].astype(np.float64)
+
     def prepare(self, problem: Problem, blocks: Sequence[Block]) -> None:
         """Compute the layers' products under all the transforms at once: each column is read once.
 
@@ -197,6 +211,9 @@ _Rows = tuple[int, bytes, bytes]
 def _rows(problem: Problem) -> _Rows:
     return id(problem.updates), problem.fit.tobytes(), problem.ask.tobytes()
 
+
+ANSWERS = 8
+"""Scores that are kept: of two validation problems and the reported one, and of as many problems of means."""
 
 GRAM_ROWS = 4096
 """Most rows of which all inner products are kept: 64 MiB for each layer and transform."""
