@@ -288,6 +288,20 @@ def test_scores_by_parameters_are_those_of_the_kernel(transform: Transform, monk
     np.testing.assert_allclose(Ridge().scores(problem, settings, Workspace(), torch_rng(0, "unused")), exact, atol=2e-5)
 
 
+def test_scores_of_many_updates_are_computed_once_for_a_problem_and_its_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ridge, "MANY", 0)
+    problem, work, rng = cases.problem(cases.planted(0.5)), Workspace(), torch_rng(0, "unused")
+    settings = {"blocks": [((("head.weight",),), "l2")], "penalty": 0.3}
+    exchanged = replace(problem, labels=problem.labels[::-1].copy())
+    first, other = (Ridge().scores(each, settings, work, rng) for each in (problem, exchanged))
+    assert np.abs(first - other).max() > 0.01
+    monkeypatch.setattr(ridge, "known_kernel", None)
+    np.testing.assert_array_equal(Ridge().scores(problem, settings, work, rng), first)
+    np.testing.assert_array_equal(Ridge().scores(exchanged, settings, work, rng), other)
+    with pytest.raises(TypeError):
+        Ridge().scores(problem, {**settings, "penalty": 1.0}, work, rng)
+
+
 def test_combined_is_the_mean_of_the_blocks() -> None:
     problem, work = cases.problem(cases.planted(0.5)), Workspace()
     first, second = ((("head.weight",),), "l2"), ((("body.weight", "body.bias"),), "sign")
