@@ -29,6 +29,16 @@ def pytest_configure(config: pytest.Config) -> None:
     slow_run.register(config)
 
 
+@pytest.fixture(autouse=True)
+def _data_folder_of_the_session() -> Iterator[None]:
+    """``--data-dir`` sets FEDPRINT_DATA for its process, which here runs the next test too."""
+    named = os.environ.get("FEDPRINT_DATA")
+    yield
+    os.environ.pop("FEDPRINT_DATA", None)
+    if named is not None:
+        os.environ["FEDPRINT_DATA"] = named
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Return the folder of real data sets, or skip the test."""
