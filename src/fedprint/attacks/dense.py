@@ -22,10 +22,17 @@ def matrix_product(left: NDArray[np.floating], right: NDArray[np.floating], devi
     return product
 
 
+def row_squares(z: Tensor) -> Tensor:
+    """Return each row's sum of squares (n,); on a CPU without a copy of ``z``."""
+    if z.device.type != "cpu":
+        return z.square().sum(1)
+    return torch.from_numpy(np.einsum("ij,ij->i", z.numpy(), z.numpy()))
+
+
 def nearest_rows(known: Floats, asked: Floats, k: int, device: str) -> Ints:
     """Return the positions (q, k) of the ``k`` known rows (p, d) that are nearest to each asked one (q, d)."""
     other = _on(known, device)
-    squares = other.square().sum(1)
+    squares = row_squares(other)
 
     def parts() -> Iterator[Tensor]:
         for first in range(0, len(asked), _ROWS):

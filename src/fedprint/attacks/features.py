@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedprint.attacks.dense import eigenpairs, matrix_product
+from fedprint.attacks.dense import eigenpairs, matrix_product, row_squares
 from fedprint.store.sent import Sent
 from fedprint.types import Floats, Ints
 
@@ -85,7 +85,7 @@ def layer_groups(updates: Updates) -> tuple[tuple[str, ...], ...]:
 def matrix(updates: Updates, layers: Sequence[str] | None) -> Floats:
     """Return the chosen layers of every update, L2-normalised together, as the papers do: (n, d)."""
     raw = np.concatenate([np.asarray(b, np.float32) for b in updates.blocks(layers, columns=_COLUMNS)], axis=1)
-    raw /= np.maximum(np.linalg.norm(raw, axis=1, keepdims=True), 1e-30)
+    raw /= np.maximum(row_squares(torch.from_numpy(raw)).sqrt().numpy()[:, None], 1e-30)
     return raw
 
 
@@ -259,13 +259,6 @@ def row_norms(updates: Updates, layers: Sequence[str]) -> Tensor:
     blocks = (torch.from_numpy(np.asarray(b, np.float32)) for b in updates.blocks(layers, columns=columns))
     total: Tensor = sum((row_squares(block).double() for block in blocks), torch.zeros(()))
     return total.sqrt().clamp_min(1e-30).float()[:, None]
-
-
-def row_squares(z: Tensor) -> Tensor:
-    """Return each row's sum of squares (n,); on a CPU without a copy of ``z``."""
-    if z.device.type != "cpu":
-        return z.square().sum(1)
-    return torch.from_numpy(np.einsum("ij,ij->i", z.numpy(), z.numpy()))
 
 
 Moments = tuple[Tensor, Tensor]

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedprint.attacks.dense import row_squares
 from fedprint.attacks.features import (
     LANES,
     Block,
@@ -30,7 +31,6 @@ from fedprint.attacks.features import (
     kernel,
     products,
     row_norms,
-    row_squares,
     transformed,
 )
 from fedprint.attacks.problem import Problem
