@@ -157,7 +157,10 @@ def test_seeds_that_chose_different_attackers_are_pooled_as_the_selected_one(eva
 def test_random_scores_are_no_attacker_to_judge_recognition_by(evaluations: Write, tmp_path: Path):
     report = _report(evaluations(priors=("random",), selected="chance"), tmp_path / "report")
     assert report.verdict == ("No attacker was chosen, so nothing is known about how recognisable users are.",)
-    assert "not shown to identify" not in report.page.read_text(encoding="utf-8")
+    page = report.page.read_text(encoding="utf-8")
+    assert "not shown to identify" not in page
+    assert 'class="pick"' not in page, "neither in the tables of AP nor in that of what each attack settled on"
+    assert '<th class="text" scope="rowgroup"' in page, "the attackers' lines are there all the same"
 
 
 def test_names_are_escaped_everywhere(evaluations: Write, tmp_path: Path):

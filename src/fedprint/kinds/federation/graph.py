@@ -115,7 +115,7 @@ EMBED = Stage(
     run=f"{_STAGES}.embed:run",
     inputs=("observed",),
     outputs=("embedding",),
-    code=(f"{_HERE}stages/embed.py", "attacks/embed.py", "attacks/features.py", "rng.py"),
+    code=(f"{_HERE}stages/embed.py", "attacks/embed.py", "attacks/features.py", "attacks/dense.py", "rng.py"),
 )
 ANALYSE = Stage(
     name="analyse",

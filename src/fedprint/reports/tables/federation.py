@@ -17,6 +17,8 @@ from fedprint.reports.wording import Estimate, NoLink, estimate
 LINKAGE_ORDER = ("update", "device")
 BEST = 2
 """How many attackers stand beside the chosen one before the full list."""
+NO_ATTACKER = "chance"
+"""The name of random scores. Rows say that they are selected where nothing else attacked; no page says so."""
 
 K = TypeVar("K")
 
@@ -52,7 +54,7 @@ class AttackTable:
     @property
     def leading(self) -> tuple[AttackLine, ...]:
         """Return the chosen attacker's line and those of the :data:`BEST` others by AP of one update."""
-        others = [line for line in self.lines if not line.chosen and line.attack != "chance"]
+        others = [line for line in self.lines if not line.chosen and line.attack != NO_ATTACKER]
         others.sort(key=lambda line: -_ap(line))
         return (*(line for line in self.lines if line.chosen), *others[:BEST])
 
@@ -177,7 +179,7 @@ def choice_lines(evaluations: Sequence[Evaluation]) -> tuple[ChoiceLine, ...]:
             prior=item.prior,
             seed=item.seed,
             attack=attack,
-            selected=attack == item.details.get("selected"),
+            selected=attack == item.details.get("selected") and attack != NO_ATTACKER,
             settings=tuple((str(key), _plain(value)) for key, value in sorted(entry.get("settings", {}).items())),
             log_loss=entry.get("log_loss"),
             chance_log_loss=item.details.get("chance_log_loss"),
@@ -206,7 +208,7 @@ def _attack_line(rows: Sequence[Row], columns: Sequence[str], all_seeds: Sequenc
     return AttackLine(
         attack=first["attack"],
         layers=_layers(first),
-        chosen=first["attack"] != "chance" and any(row.get("selected") is True for row in rows),  # no attacker
+        chosen=first["attack"] != NO_ATTACKER and any(row.get("selected") is True for row in rows),
         votes=_votes(first, all_seeds),
         by_linkage={
             linkage: {row["metric"]: estimate(row) for row in by_linkage[linkage]}
