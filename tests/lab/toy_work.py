@@ -170,7 +170,8 @@ def stay(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> 
 
 
 def look(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> Any:
-    return {"server": os.getppid(), "data": os.environ.get("FEDPRINT_DATA"), "threads": os.environ["OMP_NUM_THREADS"]}
+    named = {"data": os.environ.get("FEDPRINT_DATA"), "threads": os.environ["OMP_NUM_THREADS"]}
+    return {"server": os.getppid(), "folder": os.getcwd(), **named}
 
 
 def stage(call: Mapping[str, Any], send: Callable[[Mapping[str, Any]], None]) -> Any:

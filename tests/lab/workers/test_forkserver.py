@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,10 +16,10 @@ import pytest
 from test_runner import is_alive, wait_until
 
 from fedprint.errors import FedprintError
-from fedprint.lab.workers import shared
+from fedprint.lab.workers import pool as pool_module
 from fedprint.lab.workers.forkserver import private_address
-from fedprint.lab.workers.pool import Crashed, LocalPool, ServerPool, connect, converse
-from fedprint.lab.workers.shared import code_digest, connected
+from fedprint.lab.workers.pool import Crashed, LocalPool, ServerPool, code_digest, connect, converse
+from fedprint.lab.workers.shared import connected
 
 
 def test_a_call_returns_what_the_function_returns_and_hands_on_what_it_tells(pool: LocalPool, tmp_path: Path) -> None:
@@ -47,12 +48,36 @@ def test_a_call_that_ends_otherwise_has_crashed(pool: LocalPool, tmp_path: Path,
     assert pool.run("toy_work:double", {"n": 1}, lambda message: None, tmp_path / "log") == 2, "the server lives on"
 
 
-def test_calls_run_with_one_thread_each_and_see_the_callers_data_folder(
-    pool: LocalPool, monkeypatch: pytest.MonkeyPatch
+def test_calls_run_with_one_thread_each_in_the_callers_folder_and_environment(
+    pool: LocalPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FEDPRINT_DATA", "/somewhere")
+    monkeypatch.chdir(tmp_path)
     found = pool.run("toy_work:look", {}, print)
-    assert (found["data"], found["threads"]) == ("/somewhere", "1")
+    assert (found["data"], found["threads"], found["folder"]) == ("/somewhere", "1", str(tmp_path))
+    monkeypatch.delenv("FEDPRINT_DATA")
+    assert pool.run("toy_work:look", {}, print)["data"] is None
+
+
+def test_pools_share_a_server_that_has_imported_the_code_as_it_is(
+    toy_path: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def server() -> int:
+        with LocalPool(["toy_work"]) as pool:
+            return int(pool.run("toy_work:look", {}, print)["server"])
+
+    first = server()
+    with LocalPool(["toy_work"]) as stopped:
+        stopped.stop()
+    assert server() == first, "a pool that was stopped ends its own calls alone"
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: not is_alive(first))
+    second = server()
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "new.py").write_text("1")
+    monkeypatch.setattr(pool_module, "PACKAGE", package)
+    assert len({first, second, server()}) == 3
 
 
 def test_a_pool_that_is_closed_or_stopped_takes_no_call(toy_path: None) -> None:
@@ -118,7 +143,7 @@ def test_a_server_of_older_code_is_not_called(tmp_path: Path, toy_path: None, mo
     package = tmp_path / "package"
     package.mkdir()
     (package / "a.py").write_text("1")
-    monkeypatch.setattr(shared, "PACKAGE", package)
+    monkeypatch.setattr(pool_module, "PACKAGE", package)
     before, server = code_digest(["toy_work"]), server_of(connected(tmp_path, ["toy_work"], idle_s=2.0))
     (package / "a.py").write_text("22")
     assert code_digest(["toy_work"]) != before != code_digest(["other"])

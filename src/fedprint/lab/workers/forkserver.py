@@ -71,9 +71,9 @@ def _be_a_child(connection: socket.socket) -> None:
         call = json.loads(read_line(connection))
         threading.Thread(target=_end_with_caller, args=(connection,), daemon=True).start()
         send = _sender(connection)
-        _redirect(call.get("log"))
-        os.environ.update(call.get("environment") or {})
         try:
+            _stand_where(call)
+            _redirect(call.get("log"))
             module, _, name = call["function"].partition(":")
             send({"result": getattr(import_module(module), name)(call["call"], send)})
             code = 0
@@ -102,6 +102,15 @@ def _end_with_caller(connection: socket.socket) -> None:
     with suppress(OSError):
         connection.recv(1)  # the caller sends nothing more: this returns when it is gone
     os._exit(1)
+
+
+def _stand_where(call: Message) -> None:
+    """Take on the caller's folder and environment: the server may have begun elsewhere and under others."""
+    if (folder := call.get("folder")) is not None:
+        os.chdir(folder)
+    if (environment := call.get("environment")) is not None:
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def _redirect(log: str | None) -> None:

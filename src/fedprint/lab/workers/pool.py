@@ -5,11 +5,13 @@ The pools here fork processes on this machine; :mod:`fedprint.lab.workers.ray_po
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,11 +23,13 @@ from typing import Any, Protocol
 from fedprint.errors import FedprintError
 from fedprint.lab.gpus import only
 from fedprint.lab.workers.forkserver import ONE_THREAD, private_address
+from fedprint.plugins import code_files, installed_roots
 
 Send = Callable[[Mapping[str, Any]], None]
+PACKAGE = Path(__file__).parents[2]
 _START_S = 120.0
-PASSED = ("FEDPRINT_DATA", "DVC_STAGE", "DVC_ROOT", "RAY_ADDRESS")
-"""Variables of the environment that calls take along: a server may have begun under others."""
+_servers: dict[tuple[str, ...], tuple[subprocess.Popen[bytes], Path]] = {}
+_starting = threading.Lock()
 
 
 class Crashed(FedprintError):
@@ -65,7 +69,10 @@ class Pool(Protocol):
 
 @dataclass
 class LocalPool:
-    """A fork server for this process; ``modules`` are imported once, before any call."""
+    """A fork server of this process; ``modules`` are imported once, before any call.
+
+    The server stays for the next pool, and ends with this process: in a notebook, the second run begins at once.
+    """
 
     modules: Sequence[str]
     _server: subprocess.Popen[bytes] | None = None
@@ -75,19 +82,18 @@ class LocalPool:
 
     def __enter__(self) -> LocalPool:
         """Start the server; it imports while the caller goes on."""
-        self._address = private_address()
-        command = [sys.executable, "-m", "fedprint.lab.workers.forkserver", str(self._address), str(os.getpid()), "0"]
-        self._server = subprocess.Popen([*command, *self.modules], env=server_environment())
+        key = (code_digest(self.modules), os.environ.get("PYTHONPATH", ""))
+        with _starting:
+            if key not in _servers or _servers[key][0].poll() is not None:
+                _servers[key] = _start(self.modules)
+            self._server, self._address = _servers[key]
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the server and what still runs in it."""
+        """End what still runs."""
         self.stop()
-        if self._server is not None:
-            self._server.terminate()
-            self._server.wait()
 
     def run(
         self,
@@ -146,6 +152,22 @@ class ServerPool:
         """Do nothing: calls end with the process that made them."""
 
 
+def _start(modules: Sequence[str]) -> tuple[subprocess.Popen[bytes], Path]:
+    address = private_address()
+    command = [sys.executable, "-m", "fedprint.lab.workers.forkserver", str(address), str(os.getpid()), "0", *modules]
+    return subprocess.Popen(command, env=server_environment()), address
+
+
+def code_digest(modules: Sequence[str]) -> str:
+    """Return a name for the interpreter, what it is to import, and the sources as they are on disk now."""
+    states = [sys.executable, sys.version, *modules]
+    plug_ins = [path for root in installed_roots() for path in code_files(root)]
+    for path in (*sorted(PACKAGE.rglob("*.py")), *plug_ins):
+        state = path.stat()
+        states.append(f"{path} {state.st_size} {state.st_mtime_ns}")
+    return hashlib.sha256("\n".join(states).encode()).hexdigest()[:16]
+
+
 def server_environment() -> dict[str, str]:
     """Return the environment of a fork server: one thread in each library, because processes are what is parallel."""
     return {**os.environ, **dict.fromkeys(ONE_THREAD, "1"), "MLFLOW_DISABLE_TELEMETRY": "true"}
@@ -174,18 +196,20 @@ def converse(
     log: Path | None = None,
     gpus: Sequence[int] | None = None,
 ) -> Any:
-    """Send one call, pass on its messages, and return its result (:meth:`Pool.run`)."""
-    return received(conversation(connection, request_of(function, call, log, gpus)), send)
+    """Send one call, pass on its messages, and return its result (:meth:`Pool.run`).
+
+    It has the folder and the environment of this process.
+    """
+    environment = server_environment() | (only(gpus) if gpus is not None else {})
+    return received(conversation(connection, request_of(function, call, log, environment, os.getcwd())), send)
 
 
 def request_of(
-    function: str, call: Mapping[str, Any], log: Path | None, gpus: Sequence[int] | None = None
+    function: str, call: Mapping[str, Any], log: Path | None, environment: Mapping[str, str], folder: str | None = None
 ) -> dict[str, Any]:
-    """Return what a fork server reads of a call."""
-    environment = {name: os.environ[name] for name in PASSED if name in os.environ}
-    if gpus is not None:
-        environment |= only(gpus)
-    return {"function": function, "call": call, "log": str(log) if log else None, "environment": environment}
+    """Return what a fork server reads of a call; without a ``folder``, its process stays in the server's."""
+    where = {"environment": dict(environment), "folder": folder, "log": str(log) if log else None}
+    return {"function": function, "call": call, **where}
 
 
 def conversation(connection: socket.socket, request: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -15,12 +15,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedprint.lab.gpus import VISIBLE
-from fedprint.lab.workers.pool import Crashed, LocalPool, Lost, Send, Stopped, conversation, received, request_of
+from fedprint.lab.gpus import only
+from fedprint.lab.workers.pool import (
+    Crashed,
+    LocalPool,
+    Lost,
+    Send,
+    Stopped,
+    conversation,
+    received,
+    request_of,
+    server_environment,
+)
 from fedprint.lab.workers.ray_cluster import ADDRESS, connect
 
-_servers: dict[tuple[str, ...], LocalPool] = {}
-"""In a worker of Ray: the fork server of this process, which ends with it."""
+PASSED = ("FEDPRINT_DATA", "FEDPRINT_ROOT", "DVC_STAGE", "DVC_ROOT")
+"""Variables of the environment that calls take along to other nodes."""
 
 
 @dataclass
@@ -68,12 +78,15 @@ class RayPool:
         import ray
         from ray.exceptions import RayError, RayTaskError
 
+        passed = {name: os.environ[name] for name in PASSED if name in os.environ}
+        if gpus is not None and not gpus:
+            passed |= only(gpus)  # else Ray names the GPU of each call
         # Ray does not start a lost call again: the runner does, because it also has to reset the unfinished entry.
         remote: Any = ray.remote(num_cpus=1, num_gpus=1 if gpus else 0, max_retries=0)(perform_here)
         with self._lock:
             if self._stopped:
                 raise Stopped("it was stopped")
-            stream = remote.remote(tuple(self.modules), request_of(function, call, log, None if gpus else gpus))
+            stream = remote.remote(tuple(self.modules), request_of(function, call, log, passed))
             self._running.add(stream)
         try:
             return received((ray.get(message) for message in stream), send)
@@ -105,11 +118,8 @@ def perform_here(modules: tuple[str, ...], request: Mapping[str, Any]) -> Iterat
     """
     import ray
 
-    environment = {**request["environment"], ADDRESS: ray.get_runtime_context().gcs_address}
-    if VISIBLE in os.environ:  # Ray names the GPU anew for each call
-        environment.setdefault(VISIBLE, os.environ[VISIBLE])
-    if modules not in _servers:
-        _servers[modules] = LocalPool(modules).__enter__()
-    request = {**request, "environment": environment}
-    for message in conversation(_servers[modules].connected(), request):  # noqa: UP028 (Ray sends to what it iterates)
-        yield message
+    environment = {**server_environment(), **request["environment"], ADDRESS: ray.get_runtime_context().gcs_address}
+    with LocalPool(modules) as pool:  # its server stays as long as this worker
+        messages = conversation(pool.connected(), {**request, "environment": environment})
+        for message in messages:  # noqa: UP028 (Ray sends to what it iterates)
+            yield message

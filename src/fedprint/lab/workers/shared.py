@@ -7,7 +7,6 @@ when no call has come for a while. Only the standard library is imported here, s
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import socket
 import subprocess
@@ -17,10 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedprint.lab.workers.forkserver import private_address
-from fedprint.lab.workers.pool import PASSED, connect, server_environment
-from fedprint.plugins import code_files, installed_roots
+from fedprint.lab.workers.pool import code_digest, connect, server_environment
 
-PACKAGE = Path(__file__).parents[2]
 IDLE_S = 30.0
 
 
@@ -45,16 +42,6 @@ def connected(root: Path, modules: Sequence[str], idle_s: float = IDLE_S) -> tup
     return address, connection
 
 
-def code_digest(modules: Sequence[str]) -> str:
-    """Return a name for the interpreter, what it is to import, and the sources as they are on disk now."""
-    states = [sys.executable, sys.version, *modules]
-    plug_ins = [path for root in installed_roots() for path in code_files(root)]
-    for path in (*sorted(PACKAGE.rglob("*.py")), *plug_ins):
-        state = path.stat()
-        states.append(f"{path} {state.st_size} {state.st_mtime_ns}")
-    return hashlib.sha256("\n".join(states).encode()).hexdigest()[:16]
-
-
 def _try(address: Path) -> tuple[Path, socket.socket] | None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -66,12 +53,11 @@ def _try(address: Path) -> tuple[Path, socket.socket] | None:
 
 
 def _start(address: Path, modules: Sequence[str], idle_s: float, folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    environment = {name: value for name, value in server_environment().items() if name not in PASSED}
     command = [sys.executable, "-m", "fedprint.lab.workers.forkserver", str(address), "0", str(idle_s), *modules]
     with log.open("wb") as sink:
         # A session of its own: Ctrl-C and the end of the caller's terminal are not for it.
         return subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
+            command, cwd=folder, env=server_environment(), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
             start_new_session=True,
         )  # fmt: skip
 
