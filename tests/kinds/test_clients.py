@@ -333,9 +333,9 @@ def test_seeds_share_their_images_and_widen_the_interval(tmp_path: Path) -> None
     assert "44.0" in page and "accuracy changes, in points, by +10.0 [" in page
 
 
-def judged(shares: dict[str, float], *assignments: str) -> dict[tuple[str, str], str]:
+def judged(shares: dict[str, float], *assignments: str, n: int = 1000) -> dict[tuple[str, str], str]:
     experiment = load("seeds=[0, 1, 2]", *assignments)
-    rows = final(rows_of(experiment, found_for(experiment, shares, 4000, 0.0), classes=4))
+    rows = final(rows_of(experiment, found_for(experiment, shares, n, 0.0), classes=4))
     return {(v.claim, v.member): v.state for v in judge_clients(head_of(experiment, {}), rows)}
 
 
@@ -347,7 +347,7 @@ def test_claims_are_judged_on_paired_differences() -> None:
     assert found["spn-over-dp", "iid"] == "holds"
     assert found["fail-at-100", "iid"] == "fails", "PPDL-0.3 is above chance"
     assert found["par-at-100", "dirichlet"] == "holds" and found["par-at-100", "iid"] == "untested"
-    apart = judged({**SHARES, "spn": 0.39, "ppdl-0.3": 0.25}, "clients=[8, 100]")
+    apart = judged({**SHARES, "spn": 0.39, "ppdl-0.3": 0.25}, "clients=[8, 100]", n=4000)
     assert apart["spn-over-fedavg", "iid"] == "fails" and apart["par-at-100", "dirichlet"] == "fails"
     assert apart["fail-at-100", "iid"] == "holds", "both are at chance"
     assert judged(SHARES, "seeds=[0, 1]")["fedavg-over-standalone", "iid"] == "undecided", "two seeds decide nothing"
