@@ -5,6 +5,7 @@ The pools here fork processes on this machine; :mod:`fedprint.lab.workers.ray_po
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import rmtree
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -156,6 +158,14 @@ def _start(modules: Sequence[str]) -> tuple[subprocess.Popen[bytes], Path]:
     address = private_address()
     command = [sys.executable, "-m", "fedprint.lab.workers.forkserver", str(address), str(os.getpid()), "0", *modules]
     return subprocess.Popen(command, env=server_environment()), address
+
+
+@atexit.register
+def _end_servers() -> None:
+    for server, address in _servers.values():
+        server.terminate()
+        server.wait()
+        rmtree(address.parent, ignore_errors=True)
 
 
 def code_digest(modules: Sequence[str]) -> str:
