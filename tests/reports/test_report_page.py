@@ -163,6 +163,13 @@ def test_random_scores_are_no_attacker_to_judge_recognition_by(evaluations: Writ
     assert '<th class="text" scope="rowgroup"' in page, "the attackers' lines are there all the same"
 
 
+def test_a_folder_of_users_is_called_by_its_name(evaluations: Write, tmp_path: Path):
+    folders = evaluations(priors=("random",), dataset="folder", data={"name": "my_users", "title": "Folder my_users"})
+    report = _report(folders, tmp_path / "report")
+    assert report.dataset == "my_users"
+    assert report.verdict[0].startswith("An anonymous update of my_users ")
+
+
 def test_names_are_escaped_everywhere(evaluations: Write, tmp_path: Path):
     evil = "<script>alert('x')</script>&"
     folders = evaluations(

@@ -148,7 +148,8 @@ def _summary(
     users: str | None,
     page: Path,
 ) -> ReportSummary:
-    dataset = str(evaluations[0].rows[0]["dataset"])
+    data = evaluations[0].details.get("data", {})
+    dataset = str(data.get("name") or evaluations[0].rows[0]["dataset"])  # rows call every folder "folder"
     prior = evaluations[0].prior
     table = next((table for table in tables if table.prior == prior), None)
     best = table.best if table else None
