@@ -150,8 +150,8 @@ def load_trainees(config: Experiment, device: str) -> Trainees:
     )
 
 
-_SAMPLES: dict[tuple[str, str], Sample] = {}
-"""Measurements of this process, by what they depend on, and the device."""
+_SAMPLES: dict[tuple[str, str, str], Sample] = {}
+"""Measurements of this process, by the settings that they depend on, the device, and where shared data lie."""
 
 
 def sample(config: Experiment, device: str) -> Sample:
@@ -160,7 +160,8 @@ def sample(config: Experiment, device: str) -> Sample:
     Members of a suite that differ only in rounds, defences or attacks share one measurement.
     """
     training = [name for name in type(config.federation).model_fields if name not in ("rounds", "evaluate_every")]
-    key = config.section_digest("data", "split", "model", "seeds", *(f"federation.{name}" for name in training)), device
+    settings = config.section_digest("data", "split", "model", "seeds", *(f"federation.{name}" for name in training))
+    key = settings, device, str(data_root(None))
     if key not in _SAMPLES:
         _SAMPLES[key] = _measured(config, device)
     return _SAMPLES[key]
