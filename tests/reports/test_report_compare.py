@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import report_cases
 from rich.console import Console
 
 from fedprint.reports.pages.compare import write_comparison
@@ -89,6 +90,14 @@ def test_terminal_shows_chosen_and_best_attacker_utility_and_path(evaluations: W
     assert "ridge (best on test data)" in said
     assert "centralised training 97.5" in said
     assert str(tmp_path / "report" / "index.html") in said
+
+
+def test_terminal_calls_random_scores_no_best_attacker(
+    evaluations: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(report_cases, "STRENGTH", {"chance": 0.0})
+    said = _text(_report(evaluations(selected="chance"), tmp_path / "report"), width=160)
+    assert "random  update   chance " in said and "best on test data" not in said
 
 
 def test_terminal_fits_eighty_columns(evaluations: Write, tmp_path: Path):

@@ -16,7 +16,7 @@ from fedprint.reports.numbers.clients import accuracy_of, final
 from fedprint.reports.numbers.evaluations import CHOSEN, final_rows
 from fedprint.reports.numbers.inversion import DEFENCES, MAIN, of_variant, scored
 from fedprint.reports.pages.html import read_summary
-from fedprint.reports.tables.federation import AttackLine, AttackTable, attack_tables, utility_lines
+from fedprint.reports.tables.federation import NO_ATTACKER, AttackLine, AttackTable, attack_tables, utility_lines
 from fedprint.reports.wording import (
     LINKAGES,
     METRIC_TITLES,
@@ -199,12 +199,14 @@ def clients_table(folder: Path, summary: Mapping[str, Any]) -> Table:
 
 
 def _lines(table: AttackTable, linkage: str) -> list[tuple[AttackLine, str]]:
-    """Return the chosen line and, where another attack did better on test data, that one as well."""
+    """Return the chosen line and, where another attack did better on test data, that one too; else random scores."""
     known = [line for line in table.lines if _ap(line, linkage) is not None]
-    others = (line for line in known if line.attack != CHOSEN)
-    best = max(others, key=lambda line: _ap(line, linkage) or 0.0, default=None)
+    attackers = [line for line in known if line.attack not in (CHOSEN, NO_ATTACKER)]
+    if not attackers:
+        return [(line, "") for line in known]
+    best = max(attackers, key=lambda line: _ap(line, linkage) or 0.0)
     chosen = [(line, "") for line in known if line.chosen]
-    return chosen if best is None or best.chosen else [*chosen, (best, " (best on test data)")]
+    return chosen if best.chosen else [*chosen, (best, " (best on test data)")]
 
 
 def _ap(line: AttackLine, linkage: str) -> float | None:
