@@ -52,6 +52,24 @@ def test_no_values_are_measured_twice_where_a_bound_is_best(tmp_path: Path) -> N
     assert len({trial.values["sigma"] for trial in trials}) == 20
 
 
+def test_a_trial_that_ends_while_others_look_for_lost_ones_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker tells it and ends, and with that its lock is free, after the trials were read."""
+    made = plan(tmp_path, 2)
+    study = study_of(made)
+    trial = study.ask(STRATEGY.distributions())
+    trial.set_user_attr(worker.WORKER, "worker")
+
+    def ends_now(read: optuna.trial.FrozenTrial, locks: Path) -> bool:
+        study_of(made).tell(read.number, 1.0)
+        return True
+
+    monkeypatch.setattr(worker, "_is_lost", ends_now)
+    worker._requeue_lost(study, made.locks)
+    assert [each.state for each in study.get_trials()] == [TrialState.COMPLETE], "neither failed nor queued again"
+
+
 def test_a_space_with_fewer_values_than_trials_is_no_trap(tmp_path: Path) -> None:
     few = STRATEGY.model_copy(update={"space": {"sigma": Parameter(low=0, high=3, integer=True)}})
     made = replace(plan(tmp_path, 12), strategy=few)

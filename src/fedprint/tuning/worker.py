@@ -197,7 +197,7 @@ def _measure(study: Study, task: Task, trial: Trial, on_trial: OnTrial) -> None:
     study.tell(trial, score.utility if score and state != "fail" else DIVERGED)
 
 
-def _frozen(study: Study, trial: Trial) -> FrozenTrial:
+def _frozen(study: Study, trial: Trial | FrozenTrial) -> FrozenTrial:
     return next(each for each in study.get_trials(deepcopy=False) if each.number == trial.number)
 
 
@@ -210,6 +210,8 @@ def _requeue_lost(study: Study, locks: Path) -> None:
     for trial in everything:
         if trial.state != TrialState.RUNNING or not _is_lost(trial, locks):
             continue
+        if _frozen(study, trial).state != TrialState.RUNNING:
+            continue  # its worker told it and ended since the trials were read
         values = trial.params or trial.system_attrs.get("fixed_params")
         if values and trial.number not in again:
             study.enqueue_trial(values, user_attrs={RETRY: trial.number})
