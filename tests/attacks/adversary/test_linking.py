@@ -12,7 +12,7 @@ import torch
 from fedprint.attacks.adversary.adversaries import Choice, TrainingMix
 from fedprint.attacks.adversary.linking import Linking, link
 from fedprint.attacks.problem import NO_MODE, Modes
-from fedprint.attacks.reidentification.linked import KNOWN_MEANS, Means, averaged, averaged_validation, linked_parts
+from fedprint.attacks.reidentification.linked import KNOWN_MEANS, Means, averaged, averaged_validations, linked_parts
 from fedprint.attacks.reidentification.reidentify import tune
 from fedprint.attacks.reidentification.ridge import Ridge, RidgeOfMeans
 from fedprint.attacks.reidentification.workspace import Workspace
@@ -58,7 +58,7 @@ def test_rows_of_means_are_the_means_of_rows() -> None:
 def test_the_averaged_problem_asks_for_parts_and_learns_from_means_of_users() -> None:
     problem = cases.problem(cases.planted(1.0))
     parts = [np.array([0, 2]), np.array([9])]
-    mean = averaged(problem, parts)
+    (mean,) = averaged([(problem, parts)])
     assert mean.labels.tolist() == np.repeat(np.arange(cases.USERS), KNOWN_MEANS).tolist()
     assert isinstance(mean.updates, Means)
     groups = mean.updates.groups
@@ -67,8 +67,24 @@ def test_the_averaged_problem_asks_for_parts_and_learns_from_means_of_users() ->
     assert sorted(learnt.tolist()) == problem.fit.tolist(), "every known update once"
     for row, label in zip(mean.fit, mean.labels, strict=True):
         assert set(problem.labels[groups[row]]) == {label}
-    fold = averaged_validation(cases.validation(1.0)[0])
+    (fold,) = averaged_validations([cases.validation(1.0)[0]])
     assert fold.answers.tolist() == list(range(cases.USERS)) and len(fold.problem.ask) == cases.USERS
+
+
+def test_problems_that_ask_for_the_same_rows_share_a_table_of_means() -> None:
+    problem, parts = cases.problem(cases.planted(1.0)), [np.array([0, 2]), np.array([9]), np.array([0, 2])]
+    fewer = problem.without(problem.fit[::3])
+    elsewhere = replace(problem, ask=problem.ask[1:])
+    made = averaged([(problem, parts), (fewer, parts), (elsewhere, parts)])
+    assert made[0].updates is made[1].updates and made[0].updates is not made[2].updates
+    assert made[0].ask[0] == made[0].ask[2], "a part that is asked for twice is one row"
+    for mean, one in zip(made, (problem, fewer, elsewhere), strict=True):
+        (alone,) = averaged([(one, parts)])
+        assert isinstance(mean.updates, Means) and isinstance(alone.updates, Means)
+        for rows, expected in ((mean.fit, alone.fit), (mean.ask, alone.ask)):
+            groups = [mean.updates.groups[row].tolist() for row in rows]
+            assert groups == [alone.updates.groups[row].tolist() for row in expected]
+        assert mean.labels.tolist() == alone.labels.tolist()
 
 
 def _found(signal: float, draw: float, attack: Ridge = RIDGE) -> tuple[Linking, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +14,7 @@ from scipy.special import log_softmax
 from fedprint.attacks.adversary.adversaries import Choice
 from fedprint.attacks.adversary.shadow_validation import validation_scores
 from fedprint.attacks.problem import Validation
-from fedprint.attacks.reidentification.linked import averaged, averaged_validation
+from fedprint.attacks.reidentification.linked import averaged, averaged_validations
 from fedprint.attacks.reidentification.reidentify import (
     Tuned,
     exchanged_scores,
@@ -61,7 +62,8 @@ def link(
     """
     if any(mix.problem.modes is not None for mix in choice.mixes):
         return Linking(by="scores", aps={})
-    folds = [tuple(map(averaged_validation, mix.folds)) for mix in choice.mixes]
+    of_all = iter(averaged_validations([fold for mix in choice.mixes for fold in mix.folds]))
+    folds = [tuple(itertools.islice(of_all, len(mix.folds))) for mix in choice.mixes]
     settings = [tune(attack, of_mix, work, rng) for of_mix in folds]
     aps = {
         "scores": _mean_ap(choice, [
@@ -77,8 +79,8 @@ def link(
     if aps["updates"] <= aps["scores"] and not isinstance(attack, RidgeOfMeans):
         return Linking(by="scores", aps=aps)
     real, blind = [], []
-    for mix, how in zip(choice.mixes, settings, strict=True):
-        problem = averaged(mix.problem, parts)
+    problems = averaged([(mix.problem, parts) for mix in choice.mixes])
+    for problem, how in zip(problems, settings, strict=True):
         found = scores_of(attack, problem, how.settings, work, rng)
         real.append(ranked(found, how.temperature, rng).scores)
         found = exchanged_scores(attack, problem, how, found, exchanged, work, rng)

@@ -67,31 +67,44 @@ class Means(OfTable):
             yield (sums / sizes[:, None]).numpy()
 
 
-def averaged(problem: Problem, parts: Sequence[Ints]) -> Problem:
-    """Return the problem that learns from means of each user's known updates and asks for the mean of each part.
+def averaged(asked: Sequence[tuple[Problem, Sequence[Ints]]]) -> list[Problem]:
+    """Return the problems that learn from means of each user's known updates and ask for the mean of each part.
 
-    ``parts`` are positions among the asked updates. A user's known updates, dealt in order of time, make
-    :data:`KNOWN_MEANS` means. Rows of background alone stay as they are.
+    Beside each problem are its parts, positions among the asked updates. A user's known updates, dealt in order of
+    time, make :data:`KNOWN_MEANS` means. Rows of background alone stay as they are. Problems that ask for the same rows
+    of a table share a table of means, whose products are then computed once.
     """
-    known, labels = _known_groups(problem)
-    asked = [problem.ask[part] for part in parts]
-    groups = (*known, *asked, *(problem.nuisance[i : i + 1] for i in range(len(problem.nuisance))))
-    first = len(known) + len(asked)
-    return replace(
-        problem,
-        updates=Means(updates=problem.updates, groups=groups),
-        fit=np.arange(len(known)),
-        labels=labels,
-        ask=len(known) + np.arange(len(asked)),
-        nuisance=first + np.arange(len(problem.nuisance)),
-    )
+    numbered: dict[tuple[int, bytes], _Numbered] = {}
+    placed = []
+    for problem, parts in asked:
+        groups = numbered.setdefault((id(problem.updates), problem.ask.tobytes()), {})
+        known, labels = _known_groups(problem)
+        alone = np.split(problem.nuisance, len(problem.nuisance)) if len(problem.nuisance) else []
+        rows = (_positions(groups, of) for of in (known, [problem.ask[part] for part in parts], alone))
+        placed.append((problem, groups, labels, *rows))
+    tables: dict[int, Means] = {}
+    made = []
+    for problem, groups, labels, fit, ask, nuisance in placed:
+        rows_of_means = tuple(group for _, group in groups.values())
+        means = tables.setdefault(id(groups), Means(updates=problem.updates, groups=rows_of_means))
+        made.append(replace(problem, updates=means, fit=fit, labels=labels, ask=ask, nuisance=nuisance))
+    return made
 
 
-def averaged_validation(validation: Validation) -> Validation:
-    """Return the validation problem on means: a user's asked updates are one question."""
-    users = np.unique(validation.answers)
-    parts = [np.flatnonzero(validation.answers == user) for user in users]
-    return replace(validation, problem=averaged(validation.problem, parts), answers=users)
+def averaged_validations(validations: Sequence[Validation]) -> list[Validation]:
+    """Return the validation problems on means: a user's asked updates are one question."""
+    users = [np.unique(v.answers) for v in validations]
+    parts = [[np.flatnonzero(v.answers == user) for user in of] for v, of in zip(validations, users, strict=True)]
+    problems = averaged([(v.problem, of) for v, of in zip(validations, parts, strict=True)])
+    return [replace(v, problem=p, answers=of) for v, p, of in zip(validations, problems, users, strict=True)]
+
+
+_Numbered = dict[bytes, tuple[int, Ints]]
+"""Groups of rows with their positions in a table of means; equal ones are there once."""
+
+
+def _positions(groups: _Numbered, added: Sequence[Ints]) -> Ints:
+    return np.array([groups.setdefault(rows.tobytes(), (len(groups), rows))[0] for rows in added], dtype=np.int64)
 
 
 def _known_groups(problem: Problem) -> tuple[list[Ints], Ints]:
