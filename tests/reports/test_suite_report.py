@@ -18,8 +18,9 @@ from fedprint.reports.claims.federation import CLAIMS
 from fedprint.reports.figures.drawing import style
 from fedprint.reports.figures.suite import accuracy_by_epsilon, draw_suite
 from fedprint.reports.numbers.reference import published_row, published_utility
-from fedprint.reports.pages.federation import write_report
+from fedprint.reports.pages.federation import UNATTACKED, write_report
 from fedprint.reports.pages.suite import MemberReport, suite_rows, write_suite
+from fedprint.reports.pages.terminal import summary_table
 from fedprint.reports.tables.papers import background, datasets, matching, reidentification, stands_for, utility
 
 MEMBERS = {"writers": ("mnist_writers", "accuracy"), "blog": ("blog", "top5_accuracy"), "own": ("my_users", "mean_ap")}
@@ -142,13 +143,14 @@ def test_accuracy_is_drawn_over_epsilon_a_line_per_number_of_devices() -> None:
         what = {"metric": "accuracy", "training": "federated", "n_users": users, "n_questions": 50}
         return {**what, **measured, "epsilon": epsilon, "delta": 1e-3}
 
-    rows = [row(50, 0.1), row(50, 1.0), row(50, 8.0), row(500, 1.0)]
+    rows = [row(50, 0.0999992), row(50, 1.0), row(50, 8.0), row(500, 1.0)]
     with style():
         drawing = accuracy_by_epsilon([*rows, {**row(700, 2.0), "training": "central"}])
     assert drawing is not None and drawing.name == "accuracy-by-epsilon"
     svg = drawing.svg.decode()
     assert [svg.count(f">{users} devices<") for users in ("100", "1,000", "1,400")] == [1, 1, 0]
     assert "delta 0.001" in drawing.caption
+    assert ">0.1<" in svg and "0.0999992" not in svg
     assert accuracy_by_epsilon(rows[1:]) is None  # two budgets make no curve
 
 
@@ -186,6 +188,21 @@ def test_where_no_claim_was_tested_one_sentence_says_so(
     pages = [(folder / "index.html").read_text() for folder in (made, tmp_path / "made")]
     assert ["None was tested here" in page for page in pages] == [False, True]
     assert ['class="plain claims"' in page for page in pages] == [True, False]
+
+
+def test_members_without_attackers_share_a_verdict_and_show_what_they_learn(
+    members: list[MemberReport], tmp_path: Path
+) -> None:
+    silent = [replace(member) for member in members]
+    for member in silent:
+        vars(member)["rows"] = tuple(row for row in member.rows if not row.get("attack"))
+        vars(member)["summary"] = {**member.summary, "attack": None, "verdict": [UNATTACKED]}
+    write_suite(suite="s", title="S", fast=True, members=silent, failures={}, out=tmp_path / "made")
+    assert (tmp_path / "made" / "index.html").read_text().count(f"<p>{UNATTACKED}</p>") == 1
+    table = summary_table(tmp_path / "made")
+    assert table.row_count == 0 and not table.show_header
+    for member in silent:
+        assert f"{member.name}: utility (" in str(table.caption)
 
 
 def test_a_data_set_without_a_published_one_has_no_published_numbers(tmp_path: Path) -> None:

@@ -128,10 +128,10 @@ def number_axis(axes: Axes, values: Sequence[float], log: bool) -> None:
 
 
 def plain(value: float) -> str:
-    """Return a number as people write it: ``0.25``, ``10,000``, ``1 million``."""
+    """Return a number as people write it: ``0.25``, ``10,000``, ``1 million``; below 100 with three digits at most."""
     if value >= 1_000_000:
         return f"{value / 1_000_000:g} million"
-    return f"{value:,.0f}" if value >= 10_000 else f"{value:g}"
+    return f"{value:,.0f}" if value >= 10_000 else f"{value:g}" if value >= 100 else f"{value:.3g}"
 
 
 def heat_map(axes: Axes, values: Sequence[Sequence[float | None]], colours: str, limits: tuple[float, float]) -> Any:

@@ -80,20 +80,30 @@ def published_table(folder: Path) -> Table:
 
 
 def suite_table(folder: Path, summary: Mapping[str, Any]) -> Table:
-    """Return the chosen attacker of every member and prior on single updates."""
-    table = _table(folder, summary, [f"{name} failed: {reason}" for name, reason in summary["failures"].items()])
+    """Return the chosen attacker of every member and prior on single updates; of members without one the utility."""
+    rows, names = read_measurements(folder / "measurements.jsonl"), [member["name"] for member in summary["members"]]
+    rows_of = {name: final_rows([row for row in rows if row["member"] == name]) for name in names}
+    notes = [
+        f"{member['name']}: {line}"
+        for member in summary["members"]
+        if member["attack"] is None
+        for prior in member["priors"]
+        for line in _utilities(prior, rows_of[member["name"]])
+    ]
+    failed = [f"{name} failed: {reason}" for name, reason in summary["failures"].items()]
+    table = _table(folder, summary, [*notes, *failed])
     table.padding, table.pad_edge = 0, False  # so that 80 columns hold it
     for column in ("member", "prior", "attacker", *NUMBERS):
         table.add_column(
             column, justify="right" if column in NUMBERS else "left", overflow="fold", no_wrap=column != "attacker"
         )
-    rows = read_measurements(folder / "measurements.jsonl")
-    for member in summary["members"]:
-        for attacks in attack_tables(final_rows([row for row in rows if row["member"] == member["name"]])):
+    for name, of_member in rows_of.items():
+        for attacks in attack_tables(of_member):
             if (line := attacks.best) is not None and _ap(line, "update") is not None:
-                cells = (member["name"], attacks.prior, line.attack, *_numbers(line, "update"))
+                cells = (name, attacks.prior, line.attack, *_numbers(line, "update"))
                 table.add_row(*map(escape, cells))
         table.add_section()
+    table.show_header = table.row_count > 0
     return table
 
 
