@@ -116,13 +116,18 @@ def plane_rows() -> list[dict[str, object]]:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A repository that published a plane."""
-    folder = tmp_path / "experiments" / "tiny-plane"
+    return publishing(tmp_path, "tiny-plane", plane_rows())
+
+
+def publishing(tmp_path: Path, name: str, rows: list[dict[str, object]]) -> Path:
+    """Make a repository that published an experiment with these measurements."""
+    folder = tmp_path / "experiments" / name
     folder.mkdir(parents=True)
-    measured = "".join(json.dumps(one) + "\n" for one in plane_rows())
+    measured = "".join(json.dumps(one) + "\n" for one in rows)
     (folder / "measurements.jsonl").write_text(measured)
     md5 = hashlib.md5(measured.encode()).hexdigest()
-    out = {"path": "experiments/tiny-plane/measurements.jsonl", "hash": "md5", "md5": md5}
-    lock = {"stages": {"run": {"cmd": "fedprint run tiny-plane", "outs": [out]}}}
+    out = {"path": f"experiments/{name}/measurements.jsonl", "hash": "md5", "md5": md5}
+    lock = {"stages": {"run": {"cmd": f"fedprint run {name}", "outs": [out]}}}
     (folder / "dvc.lock").write_text(yaml.safe_dump(lock))
     for command in (
         ["init", "-q"],
@@ -166,6 +171,19 @@ def test_a_study_says_which_strategy_keeps_below_the_ceiling(project: Path) -> N
         "no strength of mm-aug keeps below the ceiling. (`fedprint run tiny-plane`, 2026-01-02, ceiling 39.0 %, chance "
         "15.0 %, 24 confirmation users, 5 fresh seeds"
     ) in text
+
+
+def test_a_suite_shows_its_members_accuracy_by_the_epsilon_that_they_spent(tmp_path: Path) -> None:
+    def member(name: str, epsilon: float, seed: int, value: float) -> dict[str, object]:
+        one = row(seed, "naive", "", None, metric="accuracy", value=value, chance=0.1, n_users=500)
+        return {**one, "member": name, "epsilon": epsilon, "delta": 1e-5}
+
+    rows = [member("loose", 7.998, 0, 0.9), member("loose", 7.998, 1, 0.98), member("strict", 0.0999992, 0, 0.5)]
+    text = written(publishing(tmp_path, "tiny-curve", rows), "epsilons tiny-curve")
+    head, _, line = (each.split(" | ") for each in text.splitlines()[2:5])
+    assert head == ["| experiment", "epsilon 0.1", "epsilon 8", "chance", "measured by |"]
+    assert line[1].startswith("50.0\u00a0%") and line[2].startswith("94.0\u00a0%") and line[3] == "10.0\u00a0%"
+    assert line[4].startswith("`fedprint run tiny-curve`, 2026-01-02, 2 seeds") and "500 users" in line[4]
 
 
 def test_what_is_not_published_leaves_no_number(project: Path) -> None:

@@ -36,6 +36,7 @@ COSTS_OF = ("mnist-writers-linked", "blog-linked")
 _BLOCK = re.compile(r"(<!-- results: (\w+)([^>]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _APART = ("analysis", "chosen", "protected")
 """Columns that are set in rows about a part of the users, or by an analysis."""
+_ACCURACY = {"training": "federated", "attack": None, "metric": "accuracy"}
 _COSTS = {
     "value": "", "lo": "_lo", "hi": "_hi", "chance": "_chance", "n_questions": "_n_questions", "n_users": "_n_users",
     "n_seeds": "_n_seeds",
@@ -142,6 +143,20 @@ def _attacks(experiments: Sequence[Published]) -> str:
             asked = one.ap(prior=prior) if single else []
             update, device = [_against(row) for row in asked] or ["not attacked"] * 2
             rows.append((one.name, prior, f"{name} {_against(use)}", update, device, one.source(*asked[:1])))
+    return _table(rows)
+
+
+def _epsilons(suites: Sequence[Published]) -> str:
+    """Return a line per suite: the accuracy of its members, by the epsilon that each spent."""
+    spent = [{f"{row['epsilon']:.2g}": row["member"] for row in one.where(**_ACCURACY)} for one in suites]
+    heads = sorted({epsilon for members in spent for epsilon in members}, key=float)
+    rows: list[Sequence[str]] = [("experiment", *(f"epsilon {epsilon}" for epsilon in heads), "chance", "measured by")]
+    for one, members in zip(suites, spent, strict=True):
+        known = {epsilon: one.number(member=member, **_ACCURACY) for epsilon, member in members.items()}
+        cells = (shown(known[epsilon]) if epsilon in known else MISSING for epsilon in heads)
+        first = next(iter(known.values()))
+        chance = with_unit(first["chance"], first["unit"])
+        rows.append((one.name, *cells, chance, f"{one.source()}, {people(first['n_users'])}"))
     return _table(rows)
 
 
@@ -269,6 +284,7 @@ def _against(row: Row) -> str:
 
 KINDS: Mapping[str, Callable[[Sequence[Published]], str]] = {
     "attacks": _attacks,
+    "epsilons": _epsilons,
     "planes": lambda experiments: "\n\n".join(map(_plane, experiments)),
     "lines": lambda experiments: "\n".join(map(_result_line, experiments)),
     "picture": _picture,
