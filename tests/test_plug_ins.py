@@ -47,13 +47,13 @@ def test_its_parts_are_registered_and_their_code_is_in_the_keys_of_stages_that_r
         "from fedprint.kinds.federation.config import load_experiment\n"
         "from fedprint.kinds.federation.graph import FEDERATION\n"
         "from fedprint.kinds.federation.jobs import jobs_of\n"
-        "from fedprint.kinds.registry import KINDS\n"
+        "from fedprint.kinds.registry import kinds\n"
         "from fedprint.kinds.requests import request_for\n"
         "from fedprint.lab.keys import stage_key\n"
         "root = pathlib.Path(os.environ['FEDPRINT_ROOT'])\n"
         "jobs = [jobs_of(load_experiment(request_for(root, 'plugged', assignments=a)))[0] for a in ((), CLEAN)]\n"
         "keys = [{s.name: stage_key(job, s, {}, 'cpu') for s in FEDERATION.stages} for job in jobs]\n"
-        "print(json.dumps([[kind.name for kind in KINDS], *keys]))"
+        "print(json.dumps([[kind.name for kind in kinds()], *keys]))"
     )
     clean = "('defences=[]', 'model={name: mlp}', 'data={name: albums}', 'attacks=[{name: chance}]')"
 

@@ -6,6 +6,8 @@ A kind without an example here fails: give it one of seconds.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,11 @@ from tiny_study import STUDY
 
 from fedprint.data.formats.files import read_json
 from fedprint.errors import FedprintError
-from fedprint.kinds import driver
+from fedprint.kinds import driver, registry
 from fedprint.kinds.base import Findings, Kind
 from fedprint.kinds.config_files import read_yaml
 from fedprint.kinds.laboratory import lab_in, laboratory
-from fedprint.kinds.registry import KINDS, kind_of
+from fedprint.kinds.registry import BUILT_IN, kind_of
 from fedprint.kinds.requests import request_for
 from fedprint.lab.runner import Lab
 from fedprint.lab.tracking.database import tracking_uri
@@ -63,7 +65,7 @@ _WITH_BACKEND: Mapping[str, Mapping[str, Any]] = {
     "clients": {"training": {**EXAMPLES["clients"][1]["training"], "backend": OTHER}},
 }
 
-kinds = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+kinds = pytest.mark.parametrize("kind", registry.kinds(), ids=lambda kind: kind.name)
 
 
 @pytest.fixture
@@ -196,8 +198,21 @@ def _check_tracking(root: Path, kind: Kind[Any], name: str) -> None:
     assert client.list_artifacts(reports[0].info.run_id)
 
 
+def test_our_kinds_have_the_names_and_marks_by_which_they_are_found() -> None:
+    assert tuple((kind.name, kind.mark) for kind in registry.kinds())[: len(BUILT_IN)] == BUILT_IN
+
+
+def test_a_command_imports_the_kind_of_its_file_alone_and_nothing_that_trains() -> None:
+    code = (
+        "import sys; from fedprint.kinds.registry import kind_of; kind_of({});"
+        "print([name for name in ('lightning', 'mlflow', 'fedprint.kinds.inversion.kind') if name in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == "[]\n"
+
+
 def test_shipped_files_are_each_of_one_kind() -> None:
     for path in [*(CHECKOUT / "configs").glob("*/*.yaml")]:
         values = read_yaml(path)
-        marked = [kind.name for kind in KINDS if kind.mark is not None and kind.mark in values]
+        marked = [kind.name for kind in registry.kinds() if kind.mark is not None and kind.mark in values]
         assert len(marked) <= 1 or kind_of(values).name == "study", path

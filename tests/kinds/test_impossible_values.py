@@ -20,7 +20,7 @@ from fedprint.kinds.federation.building.federation import make_plan
 from fedprint.kinds.federation.config import Experiment, FederationConfig, check_experiment
 from fedprint.kinds.jobs import JobSettings
 from fedprint.kinds.reconstruction.settings import RecordedInversion
-from fedprint.kinds.registry import KINDS
+from fedprint.kinds.registry import kinds
 from fedprint.models.components import Model
 from fedprint.models.inputs import model_input
 from fedprint.models.networks import build_network
@@ -52,7 +52,7 @@ def _numeric(annotation: Any) -> bool:
     return annotation in (int, float) or any(map(_numeric, parts))
 
 
-assert KINDS and RecordedInversion, "importing them defines all components"
+assert kinds() and RecordedInversion, "importing them defines all components"
 FIELDS = {
     f"{component.__name__}.{name}": (component, name)
     for component in _components()

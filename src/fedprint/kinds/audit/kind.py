@@ -9,10 +9,8 @@ from fedprint.audit.run import bound_of_runs
 from fedprint.data.formats.files import read_json
 from fedprint.kinds.audit.config import MARK, ExperimentAudit, load_audit
 from fedprint.kinds.audit.graph import audit_job
-from fedprint.kinds.audit.results import as_values, audit_from, audit_row, verdict
-from fedprint.kinds.audit.stage import FILE
+from fedprint.kinds.audit.results import FILE, as_values, audit_from, audit_row, verdict
 from fedprint.kinds.base import Costs, Findings, OnOneSource, Request
-from fedprint.kinds.federation.plan import costs_of
 from fedprint.kinds.federation.tracked import parameters
 from fedprint.kinds.jobs import all_done
 from fedprint.lab.graph import Job
@@ -64,6 +62,8 @@ class AuditKind(OnOneSource):
 
     def costs(self, config: ExperimentAudit, device: str) -> Costs:
         """Return the costs, about those of the experiment's federations, of which nothing is recorded."""
+        from fedprint.kinds.federation.plan import costs_of  # late: it brings Lightning, which only a dry run needs
+
         seeds = config.config.model_copy(update={"seeds": config.seeds})
         split = config.config.split.model_copy(update={"priors": (config.prior,)})
         return costs_of(seeds.model_copy(update={"split": split}), device, attacked=False)

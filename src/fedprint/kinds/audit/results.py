@@ -14,12 +14,15 @@ from fedprint.audit.run import Audit
 from fedprint.data.splits import Prior
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import Row, to_row
+from fedprint.kinds.federation.conditions import condition_of
 from fedprint.kinds.federation.config import Experiment
-from fedprint.kinds.federation.stages.evaluate import condition_of
 from fedprint.types import Measurement
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+FILE = "audit.json"
+"""Where the stage's output has it."""
 
 
 def audit_row(config: Experiment, prior: Prior, seed: int, audit: Audit) -> Row:

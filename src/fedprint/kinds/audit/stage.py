@@ -9,13 +9,11 @@ from fedprint.data.prepared import load_meta, load_users
 from fedprint.federation.backends import open_backend
 from fedprint.federation.privacy import budget_accountant
 from fedprint.kinds.audit.config import auditable
-from fedprint.kinds.audit.results import as_values
+from fedprint.kinds.audit.results import FILE, as_values
 from fedprint.kinds.federation.building import federation as build
 from fedprint.lab.gpus import torch_devices
 from fedprint.lab.graph import Task
 from fedprint.models.inputs import model_users
-
-FILE = "audit.json"
 
 
 def run(task: Task) -> None:

@@ -155,6 +155,7 @@ EVALUATE = Stage(
     settings=None,
     code=(
         f"{_HERE}stages/evaluate.py",
+        f"{_HERE}conditions.py",
         f"{_HERE}stages/evaluating/analyses.py",
         f"{_HERE}stages/evaluating/crowds.py",
         f"{_HERE}stages/evaluating/diversity.py",

@@ -11,7 +11,6 @@ from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Request
 from fedprint.kinds.federation.config import Experiment, load_experiment
 from fedprint.kinds.federation.declared import Part, part_of
 from fedprint.kinds.federation.jobs import jobs_of
-from fedprint.kinds.federation.plan import costs_of
 from fedprint.kinds.federation.tracked import data_use, head_of, log_federation
 from fedprint.kinds.jobs import all_done
 from fedprint.lab.graph import Job
@@ -57,6 +56,8 @@ class FederationKind(OnOneSource):
 
     def costs(self, config: Experiment, device: str) -> Costs:
         """Return the costs of federations and attacks, from a few real client updates."""
+        from fedprint.kinds.federation.plan import costs_of  # late: it brings Lightning, which only a dry run needs
+
         return costs_of(config, device)
 
     def head(self, config: Experiment, job: Job) -> RunHead:

@@ -11,11 +11,9 @@ from fedprint.evaluation.tradeoffs.planes import STRONGEST
 from fedprint.evaluation.tradeoffs.tradeoff import Point
 from fedprint.kinds.audit.graph import AUDIT_WORK, audit_job
 from fedprint.kinds.audit.kind import log_audit
-from fedprint.kinds.audit.results import audit_from, audit_row
-from fedprint.kinds.audit.stage import FILE
+from fedprint.kinds.audit.results import FILE, audit_from, audit_row
 from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Request
 from fedprint.kinds.federation.jobs import point_job
-from fedprint.kinds.federation.plan import costs_of_points
 from fedprint.kinds.federation.points import log_point, point_head, points_of
 from fedprint.kinds.federation.tracked import data_use
 from fedprint.kinds.jobs import failure_text
@@ -70,6 +68,10 @@ class PlaneKind(OnOneSource):
 
     def costs(self, config: Plane, device: str) -> Costs:
         """Return the costs of points and audits; an audit trains as its point does, and records nothing."""
+        from fedprint.kinds.federation.plan import (
+            costs_of_points,  # late: it brings Lightning, which only a dry run needs
+        )
+
         points = [(point.config, len(config.settings.seeds)) for point in config.points]
         return costs_of_points(points, device, audits=[audit for _, audit, _ in config.audits])
 

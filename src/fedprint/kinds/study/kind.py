@@ -11,7 +11,6 @@ from fedprint.data.formats.files import read_json
 from fedprint.data.formats.locate import data_root
 from fedprint.defences.secure_aggregation import server_view
 from fedprint.kinds.base import Costs, Drawn, Findings, OnOneSource, Request
-from fedprint.kinds.federation.plan import costs_of_points
 from fedprint.kinds.federation.points import STAGE, log_point, point_head
 from fedprint.kinds.federation.tracked import data_use, parameters
 from fedprint.kinds.study.config import SEARCH, Study, load_study
@@ -59,6 +58,10 @@ class StudyKind(OnOneSource):
 
     def costs(self, config: Study, device: str) -> Costs:
         """Return the largest costs of the points, each strategy's at the middle of its space."""
+        from fedprint.kinds.federation.plan import (
+            costs_of_points,  # late: it brings Lightning, which only a dry run needs
+        )
+
         return costs_of_points(config.points, device)
 
     def head(self, config: Study, job: Job) -> RunHead:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from fedprint.data.dataset import Meta
 from fedprint.data.formats.files import read_json, write_json
 from fedprint.data.prepared import load_meta, load_users
-from fedprint.defences.secure_aggregation import server_view
 from fedprint.evaluation.chance import expected_top_k
 from fedprint.evaluation.measure import ap_by_round, ap_by_user, measure_reidentification
 from fedprint.evaluation.metrics import METRICS
@@ -24,7 +23,7 @@ from fedprint.evaluation.shuffled import PermutationTest, permutation_test
 from fedprint.evaluation.statistics import mean_ap_statistic
 from fedprint.evaluation.tradeoffs.shares import Parts, jackknife_parts, mean_parts
 from fedprint.evaluation.utility import absolute_errors, hit_rate, mae_gain, mean_absolute_error, mean_ap, top5_accuracy
-from fedprint.kinds.federation.config import Experiment
+from fedprint.kinds.federation.conditions import condition_of
 from fedprint.kinds.federation.stages.attack_scores import AttackScores
 from fedprint.kinds.federation.stages.evaluating.analyses import write_analyses
 from fedprint.kinds.federation.stages.evaluating.crowds import measure_crowds
@@ -76,30 +75,6 @@ def run(task: Task) -> None:
 def condition(task: Task, adversary: AdversaryName | None = None) -> dict[str, Any]:
     """Return the columns that all rows of this task share; the adversary is by default the one of the headlines."""
     return condition_of(task.config, task.prior, task.seed, adversary)
-
-
-def condition_of(config: Experiment, prior: str, seed: int, adversary: AdversaryName | None = None) -> dict[str, Any]:
-    """Return the columns that all rows of a prior and seed share."""
-    return {
-        "experiment": config.name,
-        "dataset": config.data.name,
-        "prior": prior,
-        "world": "closed",
-        "training": "federated",
-        "defence": "+".join(d.name for d in config.defences) or "none",
-        "defence_params": defence_params(config),
-        "defended": config.threat.defended if config.defences else None,
-        "adversary": adversary or config.adversaries[-1],
-        "view": server_view(config.defences),
-        "seed": seed,
-    }
-
-
-def defence_params(config: Experiment) -> str | None:
-    """Return the defences' settings as JSON, None without a defence."""
-    if not config.defences:
-        return None
-    return json.dumps([d.model_dump(mode="json", exclude={"name"}) for d in config.defences])
 
 
 def _utility(task: Task, meta: Meta) -> Iterator[Measurement]:
