@@ -194,10 +194,10 @@ def measure(quick: bool) -> Section:
     one_core()
     FOLDER.mkdir(exist_ok=True)
     names = ("writers", "albums") if quick else ("writers", "albums", "bloggers", "bloggers-all")
-    cells = [cell for name in names for cell in cost(name, *((3, 10) if quick else (7, 40)))]
+    cells = [cell for name in names for cell in cost(name, *((3, 10) if quick else (5, 20)))]
     for name in names[:1] if quick else names:
         row = next(cell.row for cell in cells if cell.row.startswith(f"{name}:"))
-        cells += [replace(cell, row=row) for cell in peaks(name, *((5, 20) if quick else (20, 80)))]
+        cells += [replace(cell, row=row) for cell in peaks(name, *((5, 20) if quick else (10, 40)))]
     note = "Executor sequential, one core, float16 store of all layers (bloggers: two layers). Wanted: a share of .05."
     return Section(cells=tuple(cells), notes=(note,))
 
