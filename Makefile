@@ -7,6 +7,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Stages are started as `python`: they must find the environment's one, activated or not.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
+# Images of containers set it: without compiled files every process would compile 5,000 modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Compiling all modules takes half of an installation. Those that are imported are compiled then.
 INSTALL = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
