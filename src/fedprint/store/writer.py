@@ -51,7 +51,8 @@ from fedprint.store.layout import (
 )
 from fedprint.types import FedprintError, Observation, Params, Truth
 
-_SLAB = 1 << 24
+_SLAB = 1 << 22
+"""Bytes of a layer, as float64, that are encoded at once: few enough to stay in the core's cache meanwhile."""
 
 
 class StoreWriter:
