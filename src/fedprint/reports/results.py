@@ -36,7 +36,7 @@ COSTS_OF = ("mnist-writers-linked", "blog-linked")
 _BLOCK = re.compile(r"(<!-- results: (\w+)([^>]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _APART = ("analysis", "chosen", "protected")
 """Columns that are set in rows about a part of the users, or by an analysis."""
-_ACCURACY = {"training": "federated", "attack": None, "metric": "accuracy"}
+_ACCURACY: Mapping[str, Any] = {"training": "federated", "attack": None, "metric": "accuracy"}
 _COSTS = {
     "value": "", "lo": "_lo", "hi": "_hi", "chance": "_chance", "n_questions": "_n_questions", "n_users": "_n_users",
     "n_seeds": "_n_seeds",

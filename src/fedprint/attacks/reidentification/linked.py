@@ -7,7 +7,7 @@ round cancels too. Validation on prior data chooses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -75,19 +75,19 @@ def averaged(asked: Sequence[tuple[Problem, Sequence[Ints]]]) -> list[Problem]:
     of a table share a table of means, whose products are then computed once.
     """
     numbered: dict[tuple[int, bytes], _Numbered] = {}
-    placed = []
+    placed: list[tuple[Problem, _Numbered]] = []
     for problem, parts in asked:
         groups = numbered.setdefault((id(problem.updates), problem.ask.tobytes()), {})
         known, labels = _known_groups(problem)
-        alone = np.split(problem.nuisance, len(problem.nuisance)) if len(problem.nuisance) else []
-        rows = (_positions(groups, of) for of in (known, [problem.ask[part] for part in parts], alone))
-        placed.append((problem, groups, labels, *rows))
+        fit, ask = _positions(groups, known), _positions(groups, [problem.ask[part] for part in parts])
+        nuisance = _positions(groups, problem.nuisance.reshape(-1, 1))
+        placed.append((replace(problem, fit=fit, labels=labels, ask=ask, nuisance=nuisance), groups))
     tables: dict[int, Means] = {}
     made = []
-    for problem, groups, labels, fit, ask, nuisance in placed:
-        rows_of_means = tuple(group for _, group in groups.values())
-        means = tables.setdefault(id(groups), Means(updates=problem.updates, groups=rows_of_means))
-        made.append(replace(problem, updates=means, fit=fit, labels=labels, ask=ask, nuisance=nuisance))
+    for problem, groups in placed:
+        rows = tuple(group for _, group in groups.values())
+        table = tables.setdefault(id(groups), Means(updates=problem.updates, groups=rows))
+        made.append(replace(problem, updates=table))
     return made
 
 
@@ -103,7 +103,7 @@ _Numbered = dict[bytes, tuple[int, Ints]]
 """Groups of rows with their positions in a table of means; equal ones are there once."""
 
 
-def _positions(groups: _Numbered, added: Sequence[Ints]) -> Ints:
+def _positions(groups: _Numbered, added: Iterable[Ints]) -> Ints:
     return np.array([groups.setdefault(rows.tobytes(), (len(groups), rows))[0] for rows in added], dtype=np.int64)
 
 
