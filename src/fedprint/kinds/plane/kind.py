@@ -68,9 +68,7 @@ class PlaneKind(OnOneSource):
 
     def costs(self, config: Plane, device: str) -> Costs:
         """Return the costs of points and audits; an audit trains as its point does, and records nothing."""
-        from fedprint.kinds.federation.plan import (
-            costs_of_points,  # late: it brings Lightning, which only a dry run needs
-        )
+        from fedprint.kinds.federation.plan import costs_of_points  # late: it brings Lightning, for dry runs alone
 
         points = [(point.config, len(config.settings.seeds)) for point in config.points]
         return costs_of_points(points, device, audits=[audit for _, audit, _ in config.audits])

@@ -58,9 +58,7 @@ class StudyKind(OnOneSource):
 
     def costs(self, config: Study, device: str) -> Costs:
         """Return the largest costs of the points, each strategy's at the middle of its space."""
-        from fedprint.kinds.federation.plan import (
-            costs_of_points,  # late: it brings Lightning, which only a dry run needs
-        )
+        from fedprint.kinds.federation.plan import costs_of_points  # late: it brings Lightning, for dry runs alone
 
         return costs_of_points(config.points, device)
 
