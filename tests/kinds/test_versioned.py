@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from tiny_project import CHECKOUT, TINY, Project
 
 from fedprint.data.catalogue.manifest import of_dataset, survey, write_manifest
 from fedprint.data.formats.describe import write_table
+from fedprint.kinds import driver
+from fedprint.kinds.base import Findings
 from fedprint.kinds.federation.config import load_experiment
+from fedprint.kinds.federation.kind import FederationKind
 from fedprint.kinds.requests import request_for
 from fedprint.kinds.versioned import is_shipped, named_by_data
 
@@ -48,6 +52,22 @@ def test_without_dvc_and_from_elsewhere_nothing_is_versioned(
     assert not is_shipped(request_for(tiny.root, str(path)))
     (tiny.root / ".dvc").rmdir()
     assert not is_shipped(request_for(tiny.root, "tiny"))
+
+
+@pytest.mark.parametrize(
+    ("failures", "versioned"), [({}, True), ({"random-1": "the disk is full"}, False)], ids=["whole", "a part fails"]
+)
+def test_only_a_whole_run_is_versioned(
+    tiny: Project, monkeypatch: pytest.MonkeyPatch, failures: dict[str, str], versioned: bool
+) -> None:
+    published: list[str] = []
+    found = Findings(metrics={}, failures=failures)
+    monkeypatch.setattr(FederationKind, "carry_out", lambda *_: found)
+    monkeypatch.setattr(driver, "conclude", lambda *_: None)
+    monkeypatch.setattr(driver, "publish", lambda _request, _kind, config, _findings: published.append(config.name))
+    with pytest.raises(driver.SomeFailed, match="disk is full") if failures else nullcontext():
+        driver.run(request_for(tiny.root, "tiny"))
+    assert published == (["tiny"] if versioned else [])
 
 
 # Other data -----------------------------------------------------------------------------------------------------------

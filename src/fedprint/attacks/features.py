@@ -33,7 +33,7 @@ Block = tuple[tuple[tuple[str, ...], ...], Transform]
 """One or several layers (each a tuple of parameter names) under one transform."""
 
 _COLUMNS = 1 << 13
-_CELLS = 1 << 25
+_CELLS = 1 << 24
 """Most entries of one column block: with many rows blocks are narrower, so that memory is limited."""
 _SPAN = 1 << 22
 """Most entries of a kernel that are normalised at once, in float64."""
@@ -176,6 +176,7 @@ def products(
         norms = row_norms(updates, layers) if "std" in transforms else torch.ones(n, 1)
     others = np.setdiff1d(np.arange(n) if rows is None else rows, fit)
     order = torch.from_numpy(np.concatenate([fit, others]))
+    in_order = torch.equal(order, torch.arange(n))
     adders = {t: _adder(t, device) for t in transforms}
     norms, columns = norms[order].to(device), max(256, min(_COLUMNS, _CELLS // n))
 
@@ -186,7 +187,8 @@ def products(
             for t, add in adders.items()
         }
         for block in blocks:
-            values = torch.from_numpy(np.asarray(block, np.float32))[order].to(device)
+            read = torch.from_numpy(np.asarray(block, np.float32))
+            values = (read if in_order else read[order]).to(device)
             for transform in transforms:
                 moments = column_moments(values[:p], norms[:p]) if transform == "std" else None
                 z = transformed(values, transform, norms, moments)
@@ -314,14 +316,22 @@ def kernel(sums: Products, fit: Ints) -> Floats:
 
     In float64, some rows at a time, into float32.
     """
-    rows, centred = torch.from_numpy(fit), centring(sums, fit)
-    to_mean, size = centred.to_mean, centred.size
-    result = np.empty(tuple(sums.cross.shape), dtype=np.float32)
+    return _centred(sums, fit, centring(sums, fit), np.empty(tuple(sums.cross.shape), dtype=np.float32))
+
+
+def kernel_in_place(sums: Products, fit: Ints) -> tuple[Floats, Centring]:
+    """Return the kernel (n, p) in the memory of ``sums.cross``, which are on the CPU, and how rows were centred."""
+    centred = centring(sums, fit)
+    return _centred(sums, fit, centred, sums.cross.numpy()), centred
+
+
+def _centred(sums: Products, fit: Ints, centred: Centring, out: Floats) -> Floats:
+    rows, to_mean, size = torch.from_numpy(fit), centred.to_mean, centred.size
     for span in _spans(sums):
         k = _cosines(sums, centred.length, rows, span)
         k = k - to_mean[span][:, None] - to_mean[rows][None] + centred.mean_square
-        result[span.numpy()] = (k / size[span][:, None] / size[rows][None]).numpy()
-    return result
+        out[span.numpy()] = (k / size[span][:, None] / size[rows][None]).numpy()
+    return out
 
 
 def _spans(sums: Products) -> Sequence[Tensor]:

@@ -26,9 +26,8 @@ from fedprint.attacks.features import (
     Block,
     Centring,
     Products,
-    centring,
     column_moments,
-    kernel,
+    kernel_in_place,
     products,
     row_norms,
     transformed,
@@ -51,9 +50,10 @@ def known_kernel(problem: Problem, blocks: Sequence[Block], device: str) -> tupl
             operator.add,
             (products(table, names, every, (transform,), device=device)[transform] for names in layers),
         )
-        of_block = kernel(sums, every)
+        of_block, centred = kernel_in_place(sums, every)
         total = np.add(total, of_block, out=total) if centrings else of_block
-        centrings.append(centring(sums, every))
+        centrings.append(centred)
+        del sums, of_block  # they are as large as the total
     total /= len(blocks)
     return total, centrings
 

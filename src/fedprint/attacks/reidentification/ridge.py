@@ -59,8 +59,10 @@ class Ridge(Component):
 
 def _of_many(problem: Problem, blocks: Sequence[Block], penalty: float, device: str) -> Scores:
     inner, centrings = known_kernel(problem, blocks, device)
-    dual = ridge_weights(inner, problem, penalty, device)
-    del inner  # it is as large as all that follows
+    system = symmetric(inner)
+    del inner  # it is half as large
+    dual = dual_of(system, problem, penalty, device)
+    del system  # it is larger than all that follows
     return scores_by_parameters(problem, blocks, centrings, dual, device)
 
 
@@ -88,16 +90,15 @@ def combined(problem: Problem, blocks: Sequence[Block], work: Workspace) -> Floa
 
 def ridge_scores(kernel: NDArray[np.floating], problem: Problem, penalty: float) -> Scores:
     """Return ridge's outputs (q, m) for a kernel (n, p)."""
-    weights = ridge_weights(kernel[problem.fit], problem, penalty)
+    weights = dual_of(symmetric(kernel[problem.fit]), problem, penalty)
     out: Scores = (kernel[problem.ask] @ weights.astype(kernel.dtype)).astype(np.float64)
     return out
 
 
-def ridge_weights(inner: NDArray[np.floating], problem: Problem, penalty: float, device: str = "cpu") -> Doubles:
-    """Solve ``(K + penalty I) a = Y - mean(Y)`` for the kernel ``inner`` (p, p) of the fit rows in float64: (p, m)."""
+def dual_of(system: Doubles, problem: Problem, penalty: float, device: str = "cpu") -> Doubles:
+    """Solve ``(K + penalty I) a = Y - mean(Y)`` for the fit rows' kernel K (p, p), which it overwrites: (p, m)."""
     targets = np.eye(problem.options)[problem.labels]
     targets -= targets.mean(0)
-    system = symmetric(inner)
     system[np.diag_indices_from(system)] += penalty
     return positive_solution(system, targets, device)
 
