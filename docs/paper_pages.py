@@ -115,7 +115,7 @@ PAPERS = (
             "table6_background": "Table 6: background data",
         },
         attacks=("quickstart", "mnist-writers", "blog", "openmoji"),
-        planes=("mnist-writers-linked", "blog-linked"),
+        planes=("mnist-writers-linked-confirmation", "blog-linked"),
         lacking={
             **_OF_PAPER_TABLES,
             "svm-leads-ap": "is about Yelp, which may not be redistributed; `fedprint run yelp` with your copy",
@@ -126,7 +126,7 @@ PAPERS = (
                 title="Defences",
                 claims=plane.CLAIMS,
                 judge=_plane_verdicts,
-                experiments=("mnist-writers-linked", "blog-linked"),
+                experiments=("mnist-writers-linked-confirmation", "blog-linked"),
                 command="fedprint run papers-plane",
                 lacking={
                     "rand-aug-cuts": "takes rand-aug at alpha = 0.5; the published planes have other strengths",

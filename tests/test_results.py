@@ -156,6 +156,16 @@ def test_a_plane_sets_one_update_beside_all_of_a_device(project: Path) -> None:
     assert "noise 0.01 leaves the least: 25.0" in written(project, "lines tiny-plane")
 
 
+def test_a_plane_on_confirmation_users_stands_beside_that_on_development_users(project: Path) -> None:
+    others = [{**one, "value": one["value"] - 0.05} for one in plane_rows()]  # type: ignore[operator]
+    assert "Not published yet" in written(project, "confirmed tiny-plane other-plane")
+    publishing(project, "other-plane", others)
+    text = written(project, "confirmed tiny-plane other-plane")
+    assert "`fedprint run tiny-plane`" in text and "`fedprint run other-plane`" in text
+    line = next(line for line in text.splitlines() if line.startswith("| noise | 0.01"))
+    assert re.findall(r"([-+\d.]+)(?:\u00a0%)? \[", line) == ["25.0", "20.0", "+5.0", "35.0", "30.0", "+5.0"]
+
+
 def test_a_study_says_which_strategy_keeps_below_the_ceiling(project: Path) -> None:
     head = "strategy,parameters,feasible,users,n_users,n_seeds,updates,ap,utility,ap_lo,ap_hi,utility_lo,utility_hi"
     points = project / "experiments" / "tiny-plane" / "plots" / "operating-points.csv"

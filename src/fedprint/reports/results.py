@@ -22,16 +22,17 @@ from fedprint.attacks.choices import HEADLINE
 from fedprint.evaluation.rows import NUMBERS, POOLED, Row, read_measurements
 from fedprint.evaluation.tradeoffs.planes import over_seeds
 from fedprint.lab.project import find_root
+from fedprint.reports.claims.evidence import unpaired
 from fedprint.reports.figures.drawing import INK, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import blank_figure
 from fedprint.reports.numbers.evaluations import of_headline
 from fedprint.reports.numbers.plane import NO_DEFENCE
-from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, csv_text, people, shown, with_unit
+from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, csv_text, people, ranged, shown, with_unit
 from fedprint.types import FedprintError
 
 PICTURE = Path("docs/images/recognition.png")
 PLANES = Path("src/fedprint/reports/reference/planes.csv")
-COSTS_OF = ("mnist-writers-linked", "blog-linked")
+COSTS_OF = ("mnist-writers-linked-confirmation", "blog-linked")
 """The published planes whose costs are in :data:`PLANES`."""
 _BLOCK = re.compile(r"(<!-- results: (\w+)([^>]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _APART = ("analysis", "chosen", "protected")
@@ -178,6 +179,23 @@ def _columns(one: Published, **point: Any) -> list[str]:
     return [*map(_against, one.ap(**point)), shown(most), MISSING if gain is None else shown(gain)]
 
 
+def _confirmed(planes: Sequence[Published]) -> str:
+    """Set the first plane's APs beside those of the same points of the second, which has other users."""
+    here, other = planes
+    rows: list[Sequence[str]] = [("defence", "strength", *(f"{what}: {who}" for what in _OF_AP for who in _WHOM))]
+    shared = [{"strategy": NO_DEFENCE}, *(point for point in here.points() if point in other.points())]
+    for point in shared:
+        pairs = zip(here.ap(**point), other.ap(**point), strict=True)
+        cells = (cell for a, b in pairs for cell in (shown(a), shown(b), ranged(unpaired(a, b), "+.1f", 100)))
+        rows.append((point["strategy"], f"{point['strength']:g}" if "strength" in point else "", *cells))
+    sources = " beside ".join(f"**{one.name}** ({one.source(one.ap(strategy=NO_DEFENCE)[0])})" for one in planes)
+    return f"{sources}; the users are others, so the difference, in points, is unpaired:\n\n{_table(rows)}"
+
+
+_OF_AP = ("one update", "all updates of a device")
+_WHOM = ("confirmation users", "development users", "difference")
+
+
 def _line(one: Published) -> str:
     prior = one.priors()[0]
     (use, name), (single, pooled) = one.utility(prior), one.ap(prior=prior)
@@ -284,6 +302,7 @@ def _against(row: Row) -> str:
 
 KINDS: Mapping[str, Callable[[Sequence[Published]], str]] = {
     "attacks": _attacks,
+    "confirmed": _confirmed,
     "epsilons": _epsilons,
     "planes": lambda experiments: "\n\n".join(map(_plane, experiments)),
     "lines": lambda experiments: "\n".join(map(_result_line, experiments)),
@@ -297,7 +316,8 @@ def rendered(root: Path, path: Path) -> str:
     def block(match: re.Match[str]) -> str:
         begin, kind, names, _, end = match.groups()
         experiments = [one for name in names.split() if (one := find_published(root, name)) is not None]
-        body = KINDS[kind](experiments) if experiments else "Not published yet."
+        whole = len(experiments) == len(names.split()) if kind == "confirmed" else experiments
+        body = KINDS[kind](experiments) if whole else "Not published yet."
         return f"{begin}{body.replace(str(PICTURE), os.path.relpath(root / PICTURE, path.parent))}\n{end}"
 
     return _BLOCK.sub(block, path.read_text(encoding="utf-8"))
