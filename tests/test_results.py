@@ -194,6 +194,10 @@ def test_a_suite_shows_its_members_accuracy_by_the_epsilon_that_they_spent(tmp_p
     assert head == ["| experiment", "epsilon 0.1", "epsilon 8", "chance", "measured by |"]
     assert line[1].startswith("50.0\u00a0%") and line[2].startswith("94.0\u00a0%") and line[3] == "10.0\u00a0%"
     assert line[4].startswith("`fedprint run tiny-curve`, 2026-01-02, 2 seeds") and "500 users" in line[4]
+    members = [one.split(" | ") for one in written(tmp_path, "attacks tiny-curve").splitlines()[4:6]]
+    assert [one[:2] for one in members] == [["| loose", "random"], ["| strict", "random"]]
+    assert "accuracy at epsilon 0.10" in members[1][2] and "50.0\u00a0%" in members[1][2]
+    assert members[1][3:5] == ["not attacked", "not attacked"]
 
 
 def test_what_is_not_published_leaves_no_number(project: Path) -> None:

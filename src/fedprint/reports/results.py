@@ -89,10 +89,10 @@ class Published:
         """Return the AP of the attacker chosen on prior data: of one update, and of all updates of a device."""
         return [self.number(metric="ap", linkage=linkage, selected=True, **where) for linkage in LINKAGES]
 
-    def utility(self, prior: str) -> tuple[Row, str]:
+    def utility(self, **of: Any) -> tuple[Row, str]:
         """Return the federated model's utility, and its name; with the epsilon where there is a budget."""
-        rows = self.where(training="federated", attack=None, prior=prior)
-        utility = self.number(training="federated", attack=None, prior=prior, metric=rows[0]["metric"])
+        rows = self.where(training="federated", attack=None, **of)
+        utility = self.number(training="federated", attack=None, metric=rows[0]["metric"], **of)
         spent = next((row for row in rows if row.get("epsilon")), None)
         budget = f" at epsilon {spent['epsilon']:.2f} of a device (delta {spent['delta']:g})" if spent else ""
         return utility, METRIC_TITLES[utility["metric"]] + budget
@@ -100,6 +100,11 @@ class Published:
     def priors(self) -> list[str]:
         """Return the priors in their order; the first is the headline's."""
         return list(dict.fromkeys(row["prior"] for row in self.where()))
+
+    def parts(self) -> list[dict[str, Any]]:
+        """Return member, of a suite, and prior of each part in their order."""
+        pairs = dict.fromkeys((row.get("member"), row["prior"]) for row in self.where())
+        return [{"member": member, "prior": prior} for member, prior in pairs]
 
     def points(self) -> list[dict[str, Any]]:
         """Return strategy and strength of each defended point of a plane; nothing of other experiments."""
@@ -138,12 +143,13 @@ def find_published(root: Path, name: str) -> Published | None:
 def _attacks(experiments: Sequence[Published]) -> str:
     rows = [("experiment", "prior", "utility", "AP of one update", "AP of all updates of a device", "measured by")]
     for one in experiments:
-        for prior in one.priors():
-            use, name = one.utility(prior)
-            single = one.where(metric="ap", linkage="update", selected=True, prior=prior)
-            asked = one.ap(prior=prior) if single else []
+        for part in one.parts():
+            use, name = one.utility(**part)
+            single = one.where(metric="ap", linkage="update", selected=True, **part)
+            asked = one.ap(**part) if single else []
             update, device = [_against(row) for row in asked] or ["not attacked"] * 2
-            rows.append((one.name, prior, f"{name} {_against(use)}", update, device, one.source(*asked[:1])))
+            title = part["member"] or one.name
+            rows.append((title, part["prior"], f"{name} {_against(use)}", update, device, one.source(*asked[:1])))
     return _table(rows)
 
 
@@ -198,7 +204,7 @@ _WHOM = ("confirmation users", "development users", "difference")
 
 def _line(one: Published) -> str:
     prior = one.priors()[0]
-    (use, name), (single, pooled) = one.utility(prior), one.ap(prior=prior)
+    (use, name), (single, pooled) = one.utility(prior=prior), one.ap(prior=prior)
     pair = f"AP of one update is {_against(single)}, of all updates of a device {_against(pooled)}"
     return f"Result: {pair}; {name}: {_against(use)}. ({one.source(single)}; {prior} prior.)"
 
