@@ -216,6 +216,15 @@ def test_users_who_chose_no_protection_stand_apart() -> None:
     }  # fmt: skip
 
 
+def test_no_measurement_is_written_twice(tmp_path: Path) -> None:
+    linked = [
+        replace(one, points=tuple(fake_point(0.6, 0.7, seed, linked=True) for seed in range(3))) for one in ENTRIES[:2]
+    ]
+    write_plane(head=HEAD, entries=linked, config_text="sweep: {}\n", out=tmp_path / "plane")
+    rows = [json.dumps(row, sort_keys=True) for row in read_measurements(tmp_path / "plane" / "measurements.jsonl")]
+    assert any('"analysis": "linked"' in row for row in rows) and len(set(rows)) == len(rows)
+
+
 def _linked(found: Entry, at_thirty: float) -> Entry:
     """Give an entry rows by linked updates: ridge is chosen, a side channel is stronger."""
 

@@ -14,7 +14,7 @@ from fedprint.evaluation.tradeoffs.planes import over_seeds
 from fedprint.reports.figures.drawing import MUTED, Drawing, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import WIDTH, blank_figure, shared_legend
 from fedprint.reports.numbers.evaluations import CHOSEN
-from fedprint.reports.numbers.plane import Entry, measured
+from fedprint.reports.numbers.plane import KEPT, Entry, measured
 from fedprint.reports.tables.analyses import ResultTable, TableLine, cell
 from fedprint.reports.wording import for_a_user, percent
 
@@ -79,8 +79,8 @@ def privacy_rows(experiment: str, entries: Sequence[Entry]) -> list[Row]:
     rows: list[Row] = []
     for entry in measured(entries):
         keys = {"experiment": experiment, "strategy": entry.label, "strength": entry.strength}
-        # What each adversary found stands among the sweep's own rows.
-        own = [row for point in entry.points for row in point.analyses if row["analysis"] != "adversaries"]
+        # What each adversary found, and what it found of linked updates and with more effort, are the sweep's own rows.
+        own = [row for point in entry.points for row in point.analyses if row["analysis"] not in ("adversaries", *KEPT)]
         rows += [{**row, **({"chosen": row["strength"]} if "strength" in row else {}), **keys} for row in own]
         rows += [{**row, **keys} for row in entry.audits]
     same = [{**row, "attack": CHOSEN} if _by_chosen_attack(row) else row for row in rows]
