@@ -206,7 +206,8 @@ def noise_loses(sweep: Sweep) -> Finding:
         for entry, cut, utility in known
         if cut["value"] > LITTLE and utility["value"] > MUCH
     ]
-    return Finding(test=_not_both(known), numbers="; ".join(both) or f"none of {len(known)} points does both")
+    none = f"none of {len(known)} points takes half of the AP and keeps .75 of the utility"
+    return Finding(test=_not_both(known), numbers="; ".join(both) or none)
 
 
 def replacement_costs(sweep: Sweep) -> Finding:
