@@ -42,7 +42,6 @@ def test_the_difference_is_of_independent_users() -> None:
     half = math.hypot(0.03, 0.03)  # half widths of both intervals, square-and-add
     assert [one[end] for end in ("value", "lo", "hi")] == pytest.approx([0.2, 0.2 - half, 0.2 + half])
     assert pairs[30].difference["value"] == pytest.approx(1.2 * 0.2)
-    assert pairs_of(replace(BESIDE, rows=(*BESIDE.rows, *BESIDE.rows)), HERE, HERE[1], "adaptive") == pairs
 
 
 def test_a_point_that_the_other_run_lacks_has_no_difference() -> None:

@@ -38,8 +38,7 @@ class Beside:
         rows = [row for row in self.rows if row["seed"] != POOLED and row["world"] == "closed"]
         rows = [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
         rows = [row for row in rows if row["adversary"] == adversary] or rows
-        found = [{key: row.get(key) for key in (*NUMBERS, "metric", "unit", "seed")} for row in rows]
-        numbers = [row for i, row in enumerate(found) if row not in found[:i]]  # older runs wrote linked ones twice
+        numbers = [{key: row.get(key) for key in (*NUMBERS, "metric", "unit", "seed")} for row in rows]
         known = len({row["seed"] for row in numbers}) == len(numbers)
         return over_seeds(numbers) if numbers and known else None
 
