@@ -34,6 +34,7 @@ PICTURE = Path("docs/images/recognition.png")
 PLANES = Path("src/fedprint/reports/reference/planes.csv")
 COSTS_OF = ("mnist-writers-linked-confirmation", "blog-linked")
 """The published planes whose costs are in :data:`PLANES`."""
+NOT_YET = "Not published yet."
 _BLOCK = re.compile(r"(<!-- results: (\w+)([^>]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _APART = ("analysis", "chosen", "protected")
 """Columns that are set in rows about a part of the users, or by an analysis."""
@@ -187,6 +188,8 @@ def _columns(one: Published, **point: Any) -> list[str]:
 
 def _confirmed(planes: Sequence[Published]) -> str:
     """Set the first plane's APs beside those of the same points of the second, which has other users."""
+    if len(planes) == 1:
+        return NOT_YET
     here, other = planes
     rows: list[Sequence[str]] = [("defence", "strength", *(f"{what}: {who}" for what in _OF_AP for who in _WHOM))]
     shared = [{"strategy": NO_DEFENCE}, *(point for point in here.points() if point in other.points())]
@@ -322,8 +325,7 @@ def rendered(root: Path, path: Path) -> str:
     def block(match: re.Match[str]) -> str:
         begin, kind, names, _, end = match.groups()
         experiments = [one for name in names.split() if (one := find_published(root, name)) is not None]
-        whole = len(experiments) == len(names.split()) if kind == "confirmed" else experiments
-        body = KINDS[kind](experiments) if whole else "Not published yet."
+        body = KINDS[kind](experiments) if experiments else NOT_YET
         return f"{begin}{body.replace(str(PICTURE), os.path.relpath(root / PICTURE, path.parent))}\n{end}"
 
     return _BLOCK.sub(block, path.read_text(encoding="utf-8"))
