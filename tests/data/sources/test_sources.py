@@ -321,6 +321,16 @@ def test_shared_mnist_writers(data_dir: Path) -> None:
     assert dataset.users[0].examples["x"].shape[1:] == (1, 28, 28)
 
 
+def test_public_writers_may_know_some_letters_only(data_dir: Path) -> None:
+    few, all_of_them = (
+        AhcdWriters(users=50, background_users=2, background_letters=letters).load(data_dir, 0) for letters in (14, 28)
+    )
+    assert [user.user_id for user in few.background] == [user.user_id for user in all_of_them.background]
+    assert all(np.array_equal(np.unique(user.examples["y"]), np.arange(14)) for user in few.background)
+    assert all(len(user.examples["y"]) == 14 * 10 for user in few.background)
+    assert all(len(user.examples["y"]) == 28 * 10 for user in (*all_of_them.background, *few.users))
+
+
 def test_shared_ahcd_writers(data_dir: Path) -> None:
     dataset = AhcdWriters().load(data_dir, 0)
     assert_well_formed(dataset)

@@ -209,7 +209,7 @@ def test_every_shipped_sweep_resolves() -> None:
     folder: Path = CHECKOUT / "configs" / "experiments"
     names = [path.stem for path in folder.glob("*.yaml") if "strategies" in read_yaml(path)]
     planes = {"albums-plane", "mnist-writers-plane", "blog-plane"}
-    assert {*planes, "papers-plane", "ratebeer-plane", "reference-plane"} | {
+    assert {*planes, "ahcd-plane", "blog-public", "papers-plane", "ratebeer-plane", "reference-plane"} | {
         "counter-ablation",
         "counter-ablation-albums",
         "counter-ablation-blog",
@@ -227,4 +227,4 @@ def test_every_shipped_sweep_resolves() -> None:
                 assert sum(len(s.strengths) == 4 for s in plane.settings.strategies) >= 8
             if name == "openmoji-counts":  # defences of the count alone
                 continue
-            assert any(s.name == "mm-aug" and 0.5 in s.strengths for s in plane.settings.strategies)
+            assert any(s.name == "mm-aug" for s in plane.settings.strategies)  # the papers' defence beside every other

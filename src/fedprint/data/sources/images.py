@@ -68,13 +68,14 @@ class AhcdWriters(TableSource):
     """Arabic letters: 28 letters, each written ten times by each of 60 writers; ``t`` is the repetition.
 
     Users are the first ``users`` writers by id after ``skip``. The background are the first ``background_users`` of
-    those after them, or all of these.
+    those after them, or all of these, with their examples of the first ``background_letters`` letters.
     """
 
     name: Literal["ahcd_writers"] = "ahcd_writers"
     users: int = Field(default=60, ge=1)
     skip: int = Field(default=0, ge=0)
     background_users: int | None = Field(default=None, ge=0)
+    background_letters: int = Field(default=28, ge=1, le=28)
 
     def load(self, data_dir: Path | None, seed: int) -> Dataset:
         """Return the writers; ``x`` uint8 (n, 1, 32, 32). The seed does not matter."""
@@ -84,8 +85,9 @@ class AhcdWriters(TableSource):
         chosen = list(rows)[self.skip :]
         require(chosen, self.users, table, "ask for fewer users, or skip fewer")
         users = image_users(timed, rows, chosen[: self.users])
-        others = chosen[self.users :][: self.background_users]
-        return image_dataset(timed, users, image_users(timed, rows, others))
+        known = timed.columns["labels"] < self.background_letters
+        others = {user: rows[user][known[rows[user]]] for user in chosen[self.users :][: self.background_users]}
+        return image_dataset(timed, users, image_users(timed, others, list(others)))
 
 
 def select(ranked: Sequence[int], users: int, selection: Selection, seed: int) -> list[int]:
