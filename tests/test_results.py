@@ -156,6 +156,20 @@ def test_a_plane_sets_one_update_beside_all_of_a_device(project: Path) -> None:
     assert "noise 0.01 leaves the least: 25.0" in written(project, "lines tiny-plane")
 
 
+def test_a_plane_says_what_private_data_add_where_that_was_measured(tmp_path: Path) -> None:
+    gains = [row(0, "naive", "no defence", None, metric="private_gain", value=0.4)]
+    gains += [row(0, "naive", "noise", 0.01, metric="private_gain", value=0.4)]
+    kept = [
+        row(0, "naive", *point, metric="private_share", value=value, unit="ratio")
+        for point, value in ((("no defence", None), 1.0), (("noise", 0.01), 0.3))
+    ]
+    text = written(publishing(tmp_path / "a", "tiny-plane", [*plane_rows(), *gains, *kept]), "planes tiny-plane")
+    assert "private data add 40.0" in text and "| share of what private data add |" in text
+    assert "0.30×" in next(line for line in text.splitlines() if line.startswith("| noise"))
+    unsure = written(publishing(tmp_path / "b", "tiny-plane", [*plane_rows(), *gains]), "planes tiny-plane")
+    assert "private data add 40.0" in unsure and "share of what" not in unsure
+
+
 def test_a_plane_on_confirmation_users_stands_beside_that_on_development_users(project: Path) -> None:
     others = [{**one, "value": one["value"] - 0.05} for one in plane_rows()]  # type: ignore[operator]
     assert "Not published yet" in written(project, "confirmed tiny-plane other-plane")

@@ -13,7 +13,7 @@ from fedprint.evaluation.rows import COLUMNS, POOLED, read_measurements
 from fedprint.evaluation.tradeoffs.tradeoff import Point
 from fedprint.reports.claims.plane import judge_plane
 from fedprint.reports.figures.plane import COLOURS, look
-from fedprint.reports.numbers.plane import Entry, front, measured, overhead
+from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead
 from fedprint.reports.pages.plane.choices import choices_table
 from fedprint.reports.pages.plane.linked import effort_table, linked_drawings, linked_table
 from fedprint.reports.pages.plane.page import PlaneHead, central_words, front_words, plane_tables, verdict, write_plane
@@ -301,6 +301,12 @@ def test_utility_is_read_beside_that_of_public_data_alone() -> None:
     same = utility_table([plain, _by_user(ENTRIES[0], defence="bkg-repl", strength=1.0), half])
     assert same is not None and "not discriminating" in same.note
     assert utility_table(ENTRIES) is None and utility_table([plain, half]) is None
+    written = [row for row in measurement_rows("demo", [plain, public, half]) if row["seed"] == POOLED]
+    shares = {(row["strategy"], row["metric"]): row["value"] for row in written}
+    assert shares["dp-fedavg", "private_share"] == pytest.approx(0.5)
+    assert shares["no defence", "private_gain"] == pytest.approx(0.4)
+    nothing = measurement_rows("demo", [plain, half])
+    assert not any(row["metric"].startswith("private") for row in nothing)
 
 
 def test_what_mm_aug_costs_is_measured_on_the_devices() -> None:

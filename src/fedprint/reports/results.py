@@ -172,13 +172,25 @@ def _plane(one: Published) -> str:
     single, pooled = one.ap(strategy=NO_DEFENCE)
     linked = f"AP of all {single['n_questions'] / pooled['n_questions']:.0f} updates of a device"
     heads = ("AP of one update", linked, "the same, any attack", "gain of the last doubling of effort")
-    rows: list[Sequence[str]] = [("defence", "strength", "utility over no defence", *heads)]
-    rows.append((NO_DEFENCE, "", "", *_columns(one, strategy=NO_DEFENCE)))
+    uses, added = _uses(one)
+    rows: list[Sequence[str]] = [("defence", "strength", *uses.values(), *heads)]
+    rows.append((NO_DEFENCE, "", *("" for _ in uses), *_columns(one, strategy=NO_DEFENCE)))
     for point in one.points():
-        use = one.number(metric="normalised_utility", **point)
-        rows.append((point["strategy"], f"{point['strength']:g}", shown(use), *_columns(one, **point)))
+        useful = (shown(one.number(metric=metric, **point)) for metric in uses)
+        rows.append((point["strategy"], f"{point['strength']:g}", *useful, *_columns(one, **point)))
     who = f"the {HEADLINE} adversary, fixed in advance; “any attack” is an upper estimate"
-    return f"**{one.name}** ({one.source(single)}; {who}):\n\n{_table(rows)}"
+    return f"**{one.name}** ({one.source(single)}; {who}{added}):\n\n{_table(rows)}"
+
+
+def _uses(one: Published) -> tuple[dict[str, str], str]:
+    """Return the metrics of a plane's utility with their titles, and what private data add, where that is known."""
+    uses = {"normalised_utility": "utility over no defence"}
+    if one.where(metric="private_share"):
+        uses["private_share"] = "share of what private data add"
+    if not one.where(metric="private_gain"):
+        return uses, ""
+    gain = one.number(metric="private_gain", strategy=NO_DEFENCE)
+    return uses, f"; private data add {shown(gain)} to the utility of public data alone"
 
 
 def _columns(one: Published, **point: Any) -> list[str]:

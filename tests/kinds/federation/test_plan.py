@@ -123,6 +123,14 @@ def test_random_scores_train_nothing_but_a_half_of_each_prior() -> None:
     assert effort_of(experiment(NOISE, attacks=chance), 8).clean_rounds > 0, "the adaptive one compares ways to learn"
 
 
+def test_random_scores_and_side_channels_need_no_kernels() -> None:
+    naive, sides = {"adversaries": ["naive"]}, [{"name": "chance"}, {"name": "count"}]
+    of_updates, of_sides = estimated(NOISE, threat=naive), estimated(NOISE, threat=naive, attacks=sides)
+    adaptive = estimated(NOISE, attacks=sides)
+    assert of_sides.memory < of_updates.memory
+    assert adaptive.memory >= of_updates.memory, "the adaptive one compares ways to learn"
+
+
 def test_more_seeds_and_priors_cost_in_proportion() -> None:
     one, six = estimated(), estimated(seeds=[0, 1, 2], split={"priors": ["random", "iid"]})
     assert six.federate_s == pytest.approx(6 * one.federate_s) and six.attack_s == pytest.approx(6 * one.attack_s)

@@ -14,8 +14,9 @@ from fedprint.attacks.adversary.modes import devices_by_mode
 from fedprint.attacks.choices import VALIDATED
 from fedprint.attacks.features import ROW_WISE, TRANSFORMS
 from fedprint.attacks.reidentification.mlp_tuned import MlpTuned
-from fedprint.attacks.reidentification.presets import Mlp
+from fedprint.attacks.reidentification.presets import Chance, Mlp
 from fedprint.attacks.reidentification.ridge import CRITERIA
+from fedprint.attacks.reidentification.side_channels import SideChannel
 from fedprint.data.examples import num_examples
 from fedprint.data.formats.locate import data_root
 from fedprint.data.prepared import meta_of
@@ -202,6 +203,8 @@ def costs(config: Experiment, measured: Sample) -> Estimate:
     central = measured.seconds * config.federation.central_epochs * measured.examples
     shadows = _Shadows.of(config, measured, plan.rounds, updates)
     kept = sum(layout.sizes[name] for name in layout.kept)
+    kernels = 4 * max(shadows.halves, shadows.whole) ** 2 if _compares(config) else 0
+    scores = 2 * SCORES * shadows.asked * measured.users
     return Estimate(
         items=items,
         users=measured.users,
@@ -214,7 +217,7 @@ def costs(config: Experiment, measured: Sample) -> Estimate:
         federate_s=items * (updates * per_update + central),
         attack_s=items * shadows.seconds(config, measured, layout),
         disk=items * store_bytes(layout),
-        memory=PROCESS_BYTES + 4 * (shadows.rows * kept + 4 * max(shadows.halves, shadows.whole) ** 2),
+        memory=PROCESS_BYTES + 4 * (shadows.rows * kept + kernels + scores),
     )
 
 
@@ -260,6 +263,8 @@ class _Shadows:
     def seconds(self, config: Experiment, measured: Sample, layout: StoreLayout) -> float:
         """Return seconds of one core: devices off line, products of updates, the choice of a kernel, the attacks."""
         train = measured.seconds * config.federation.epochs * self.passes * measured.prior
+        if not _compares(config):
+            return train + ATTACK_SECONDS * len(config.attacks) * len(config.adversaries)
         kept = sum(layout.sizes[name] for name in layout.kept)
         table = self.whole + self.asked
         # Row-wise products of all rows with all cost half; those standardised on what a problem fits are its own.
@@ -286,6 +291,9 @@ class _Shadows:
         learnt = (self.halves - self.background) / 3  # one side of the clean ones, the defended ones, or both
         return trials * (2 * learnt**3 / SOLVES + TRIAL_SECONDS)
 
+
+SCORES = 4
+"""Tables of float64 scores of every asked update for every user that an attack holds at a time, about."""
 
 TRIAL_SECONDS = 0.003
 """Time of a block and a penalty besides solving: scores and their temperature."""
@@ -335,6 +343,11 @@ def _one(config: Experiment) -> Experiment:
     """Return the configuration of one prior and seed."""
     split = config.split.model_copy(update={"priors": config.split.priors[:1]})
     return config.model_copy(update={"seeds": config.seeds[:1], "split": split})
+
+
+def _compares(config: Experiment) -> bool:
+    """Return whether an attack needs inner products of updates, or the adaptive adversary, to compare ways to learn."""
+    return "adaptive" in config.adversaries or not all(isinstance(a, Chance | SideChannel) for a in config.attacks)
 
 
 def _growth(config: Experiment) -> float:

@@ -195,24 +195,29 @@ def headline(entry: Entry, plain: Entry) -> dict[str, float]:
 def measurement_rows(experiment: str, entries: Sequence[Entry]) -> list[Row]:
     """Return all measurements with their ``strategy`` and ``strength``: of single seeds, and pooled over seeds.
 
-    The evaluate stage's rows as they are; normalised utility and the reduction of AP beside them, with the same keys.
+    The evaluate stage's rows as they are; normalised utility, what private data decide, and the reduction of AP beside
+    them, with the same keys.
     Pooled are the chosen attackers, under the attack ``selected``, and the utilities.
     """
-    plain = entries[0]
-    rows = [row for entry in measured(entries) for row in _rows(experiment, entry, plain)]
+    plain, public = entries[0], public_entry(entries)
+    rows = [row for entry in measured(entries) for row in _rows(experiment, entry, plain, public)]
     chosen = [{**row, "attack": CHOSEN, "layers": None} for row in rows if row.get("selected")]
     pooled = [row for row in chosen if row["metric"] in (*POOLED_METRICS, "ap_reduction", "ap_difference")]
     pooled += [row for row in rows if row.get("attack") is None and row["training"] == "federated"]
     return rows + [row for row in pool_seeds(pooled) if row["seed"] == POOLED]
 
 
-def _rows(experiment: str, entry: Entry, plain: Entry) -> list[Row]:
+def _rows(experiment: str, entry: Entry, plain: Entry, public: Entry | None) -> list[Row]:
     keys = {"experiment": experiment, "strategy": entry.label, "strength": entry.strength}
     rows: list[Row] = []
+    decided = entry.private(plain, public) if public else {}
     for point in entry.points:
         own = [{**row, **keys} for row in (*point.rows, *point.analyses) if row.get("analysis") in KEPT]
         utility = next(row for row in own if row["attack"] is None and row["training"] == "federated")
-        derived = [{**utility, **_numbers(normalised_row([point], plain.by_seed))}]
+        single = private_rows([point], plain.by_seed, public.by_seed) if public and decided else None
+        shares = [row for metric, row in (single or {}).items() if metric in decided]
+        useful = [normalised_row([point], plain.by_seed), *shares]
+        derived = [{**utility, **_numbers(row)} for row in useful]
         for number in (number for number in point.attacks if number.selected):
             reduction = reduction_row([point], plain.by_seed, number.adversary)
             like = next(r for r in own if _is_number(r, number.adversary, number.view))
