@@ -178,7 +178,8 @@ def _plane(one: Published) -> str:
     for point in one.points():
         useful = (shown(one.number(metric=metric, **point)) for metric in uses)
         rows.append((point["strategy"], f"{point['strength']:g}", *useful, *_columns(one, **point)))
-    who = f"the {HEADLINE} adversary, fixed in advance; “any attack” is an upper estimate"
+    adversary = HEADLINE if one.where(metric="ap", selected=True, adversary=HEADLINE) else "naive"
+    who = f"the {adversary} adversary, fixed in advance; “any attack” is an upper estimate"
     return f"**{one.name}** ({one.source(single)}; {who}{added}):\n\n{_table(rows)}"
 
 
