@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import attack_cases as cases
@@ -14,6 +14,7 @@ from fedprint.attacks.features import (
     ROW_WISE,
     TRANSFORMS,
     Transform,
+    deal,
     in_span,
     kernel,
     layer_groups,
@@ -235,3 +236,24 @@ def test_products_of_signs_are_exact_on_any_processor(
     np.testing.assert_array_equal(found.cross.numpy(), signs @ signs[fit].T)
     np.testing.assert_array_equal(found.squares.numpy(), (signs**2).sum(1))
     assert found.cross.dtype == torch.float32
+
+
+def test_blocks_are_read_once_and_dealt_in_turn() -> None:
+    read: list[int] = []
+
+    def blocks() -> Iterator[np.ndarray]:
+        for number in range(5):
+            read.append(number)
+            yield np.full(1, number)
+
+    held: tuple[list[int], list[int]] = ([], [])
+    deal(blocks(), [lambda block, own=own: own.append(int(block[0])) for own in held])  # type: ignore[misc]
+    assert read == [0, 1, 2, 3, 4] and held == ([0, 2, 4], [1, 3])
+
+
+def test_what_fails_in_a_lane_is_raised() -> None:
+    def lane(block: np.ndarray) -> None:
+        raise ValueError("a lane")
+
+    with pytest.raises(ValueError, match="a lane"):
+        deal(iter([np.zeros(1)] * 3), [lane, lane])

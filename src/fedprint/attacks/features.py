@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -179,30 +179,43 @@ def products(
     in_order = torch.equal(order, torch.arange(n))
     adders = {t: _adder(t, device) for t in transforms}
     norms, columns = norms[order].to(device), max(256, min(_COLUMNS, _CELLS // n))
-
-    def lane(first: int) -> dict[Transform, Products]:
-        blocks = itertools.islice(updates.blocks(layers, columns=columns), first, None, LANES)
-        sums = {
+    parts = [
+        {
             t: Products.zeros(len(order), p, device, torch.int32 if add is _add_signs else torch.float32)
             for t, add in adders.items()
         }
-        for block in blocks:
-            read = torch.from_numpy(np.asarray(block, np.float32))
-            values = (read if in_order else read[order]).to(device)
-            for transform in transforms:
-                moments = column_moments(values[:p], norms[:p]) if transform == "std" else None
-                z = transformed(values, transform, norms, moments)
-                adders[transform](sums[transform].cross, z, p)
-                sums[transform].squares.add_(row_squares(z))
-        return sums
+        for _ in range(LANES)
+    ]
 
-    with ThreadPoolExecutor(LANES) as pool:
-        parts = list(pool.map(lane, range(LANES)))
+    def add(sums: Mapping[Transform, Products], block: NDArray[np.floating]) -> None:
+        read = torch.from_numpy(np.asarray(block, np.float32))
+        values = (read if in_order else read[order]).to(device)
+        for transform in transforms:
+            moments = column_moments(values[:p], norms[:p]) if transform == "std" else None
+            z = transformed(values, transform, norms, moments)
+            adders[transform](sums[transform].cross, z, p)
+            sums[transform].squares.add_(row_squares(z))
+
+    deal(updates.blocks(layers, columns=columns), [functools.partial(add, sums) for sums in parts])
     added = {t: functools.reduce(_add_into, [part.pop(t) for part in parts]) for t in transforms}
     if device == "cpu":
         for total in added.values():
             _mirror(total.cross, p)
     return {t: added.pop(t).cpu().scattered(order, n) for t in transforms}
+
+
+def deal(blocks: Iterator[NDArray[np.floating]], lanes: Sequence[Callable[[NDArray[np.floating]], None]]) -> None:
+    """Give the blocks to the lanes in turn, each on a thread of its own, while one more reads the next turn's."""
+
+    def turn() -> list[NDArray[np.floating]]:
+        return list(itertools.islice(blocks, len(lanes)))
+
+    with ThreadPoolExecutor(len(lanes) + 1) as pool:
+        following = pool.submit(turn)
+        while held := following.result():
+            following = pool.submit(turn)
+            for _ in pool.map(lambda lane, block: lane(block), lanes, held):
+                pass
 
 
 def _adder(transform: Transform, device: str) -> Callable[[Tensor, Tensor, int], None]:

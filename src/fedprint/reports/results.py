@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,16 @@ class Published:
         pairs = dict.fromkeys((row.get("member"), row["prior"]) for row in self.where())
         return [{"member": member, "prior": prior} for member, prior in pairs]
 
+    def members(self) -> list[Published]:
+        """Return each member of a suite by itself, or the experiment itself."""
+        names = dict.fromkeys(row.get("member") for row in self.rows)
+        if not any(names):
+            return [self]
+        return [
+            replace(self, name=f"{self.name}, {name}", rows=[row for row in self.rows if row.get("member") == name])
+            for name in names
+        ]
+
     def points(self) -> list[dict[str, Any]]:
         """Return strategy and strength of each defended point of a plane; nothing of other experiments."""
         pairs = dict.fromkeys((row.get("strategy"), row.get("strength")) for row in self.where())
@@ -178,7 +188,8 @@ def _plane(one: Published) -> str:
     for point in one.points():
         useful = (shown(one.number(metric=metric, **point)) for metric in uses)
         rows.append((point["strategy"], f"{point['strength']:g}", *useful, *_columns(one, **point)))
-    who = f"the {HEADLINE} adversary, fixed in advance; “any attack” is an upper estimate"
+    adversary = HEADLINE if one.where(metric="ap", selected=True, adversary=HEADLINE) else "naive"
+    who = f"the {adversary} adversary, fixed in advance; “any attack” is an upper estimate"
     return f"**{one.name}** ({one.source(single)}; {who}{added}):\n\n{_table(rows)}"
 
 
@@ -325,7 +336,7 @@ KINDS: Mapping[str, Callable[[Sequence[Published]], str]] = {
     "attacks": _attacks,
     "confirmed": _confirmed,
     "epsilons": _epsilons,
-    "planes": lambda experiments: "\n\n".join(map(_plane, experiments)),
+    "planes": lambda experiments: "\n\n".join(_plane(part) for one in experiments for part in one.members()),
     "lines": lambda experiments: "\n".join(map(_result_line, experiments)),
     "picture": _picture,
 }

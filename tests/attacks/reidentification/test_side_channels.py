@@ -76,6 +76,28 @@ def test_ridge_and_side_channels_together_are_better_than_either() -> None:
     assert aps["ridge+sides"] > max(aps["ridge"], aps["count"]), aps
 
 
+def other_sizes(problem: Problem, seed: int) -> Problem:
+    """Return the problem with devices of one size each: two devices of a user have nothing to do with each other."""
+    assert isinstance(problem.updates, MemoryUpdates)
+    sizes = np.random.default_rng(seed).uniform(0.5, 2, 2 * cases.USERS)
+    values = problem.updates.values * np.repeat(sizes, cases.PER_DEVICE)[:, None].astype(np.float32)
+    sent = replace(telling("count").updates.sent, examples=np.full(len(values), 50))
+    return replace(problem, updates=replace(problem.updates, values=values, sent=sent))
+
+
+def test_norms_that_differ_between_devices_of_a_user_do_not_mislead() -> None:
+    work, rng = Workspace(), torch.Generator().manual_seed(0)
+    problem = other_sizes(cases.problem(cases.planted(0.35)), 0)
+    folds = [replace(fold, problem=other_sizes(fold.problem, 1)) for fold in cases.validation(0.35)]
+    both, alone = (
+        average_precision(
+            attack.scores(problem, tune(attack, folds, work, rng).settings, work, rng), cases.truth(len(problem.ask))
+        ).mean()
+        for attack in (UpdateAndSideChannels(), Ridge())
+    )
+    assert both > alone - 0.03
+
+
 def test_what_is_known_of_senders_follows_rows_and_joins() -> None:
     updates = telling("count").updates
     rows = np.array([5, 2, 40])

@@ -10,14 +10,13 @@ Letters: n rows, p known (fit) ones, q asked ones, d parameters, m options.
 from __future__ import annotations
 
 import functools
-import itertools
 import operator
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedprint.attacks.dense import row_squares
@@ -27,6 +26,7 @@ from fedprint.attacks.features import (
     Centring,
     Products,
     column_moments,
+    deal,
     kernel_in_place,
     products,
     row_norms,
@@ -92,22 +92,21 @@ def _of_block(problem: Problem, block: Block, centred: Centring, dual: Tensor) -
     share, width = dual / size, max(1, _CELLS // (p + q))
     total = share.sum(0)
 
-    def lane(first: int) -> _Sums:
-        sums = _Sums(*(torch.zeros(shape, device=device) for shape in ((q, m), (q,), (q,), (m,), ())))
-        for names, norms in zip(layers, lengths, strict=True):
-            for values in itertools.islice(table.blocks(names, columns=width), first, None, LANES):
-                raw = torch.from_numpy(np.asarray(values, np.float32)).to(device)
-                moments = column_moments(raw[:p], norms[:p]) if transform == "std" else None
-                z = transformed(raw, transform, norms, moments)
-                known, asked = z[:p] / length, z[p:]
-                mean = known.mean(0)
-                columns = known.T @ share - mean[:, None] * total
-                sums.add(asked @ columns, row_squares(asked), asked @ mean, mean @ columns, mean @ mean)
-        return sums
+    def add(sums: _Sums, norms: Tensor, values: NDArray[np.floating]) -> None:
+        raw = torch.from_numpy(np.asarray(values, np.float32)).to(device)
+        moments = column_moments(raw[:p], norms[:p]) if transform == "std" else None
+        z = transformed(raw, transform, norms, moments)
+        known, asked = z[:p] / length, z[p:]
+        mean = known.mean(0)
+        columns = known.T @ share - mean[:, None] * total
+        sums.add(asked @ columns, row_squares(asked), asked @ mean, mean @ columns, mean @ mean)
 
-    lengths = [(row_norms(table, names) if transform == "std" else torch.ones(p + q, 1)).to(device) for names in layers]
-    with ThreadPoolExecutor(LANES) as pool:
-        sums, other = pool.map(lane, range(LANES))
+    sums, other = (
+        _Sums(*(torch.zeros(shape, device=device) for shape in ((q, m), (q,), (q,), (m,), ()))) for _ in range(LANES)
+    )
+    for names in layers:
+        norms = (row_norms(table, names) if transform == "std" else torch.ones(p + q, 1)).to(device)
+        deal(table.blocks(names, columns=width), [functools.partial(add, each, norms) for each in (sums, other)])
     sums.add(*(getattr(other, field.name) for field in fields(other)))
     asked_length = sums.squares.sqrt().clamp_min(1e-15)
     spread = (1 - 2 * sums.to_mean / asked_length + sums.mean_square).clamp_min(1e-12).sqrt()

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedprint.attacks.learner import Learner, train
+from fedprint.attacks.reidentification.reidentify import log_loss
 from fedprint.data.dataset import START
 from fedprint.models.base import initialise
 from fedprint.models.batches import ShuffledBatches
@@ -134,15 +135,11 @@ def likelihood_scores(x: Tensor, users: Ints, ask: Tensor, options: int, rng: to
     tried = []
     for i, candidate in enumerate(IMAGES if x.is_floating_point() else WORDS):
         scores = candidate(x[learned], users[half], x[asked], options)
-        tried += [(_log_loss(t * scores, users[~half]), t, i) for t in _TEMPERATURES]
+        tried += [(log_loss(t * scores, users[~half]), t, i) for t in _TEMPERATURES]
     _, temperature, best = min(tried)
     chosen = (IMAGES if x.is_floating_point() else WORDS)[best]
     calibrated: Scores = log_softmax(temperature * chosen(x, users, ask, options), axis=1)
     return calibrated
-
-
-def _log_loss(scores: Scores, answers: Ints) -> float:
-    return float(-log_softmax(scores, axis=1)[np.arange(len(answers)), answers].mean())
 
 
 def discriminant(x: Tensor, users: Ints, ask: Tensor, options: int) -> Scores:

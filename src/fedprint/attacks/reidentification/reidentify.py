@@ -115,10 +115,15 @@ def best_temperature(scores: Scores, answers: Ints) -> tuple[float, float]:
 
     Log-loss is convex in the temperature: the search ends where it begins to rise.
     """
-    rows, best = np.arange(len(answers)), (np.inf, TEMPERATURES[0])
+    best = (np.inf, TEMPERATURES[0])
     for temperature in TEMPERATURES:
-        loss = float(-log_softmax(temperature * scores, axis=1)[rows, answers].mean())
+        loss = log_loss(temperature * scores, answers)
         if loss >= best[0]:
             break
         best = (loss, temperature)
     return best
+
+
+def log_loss(scores: Scores, answers: Ints) -> float:
+    """Return the mean log-loss (nats) of the softmax of ``scores`` (q, m)."""
+    return float(-log_softmax(scores, axis=1)[np.arange(len(answers)), answers].mean())

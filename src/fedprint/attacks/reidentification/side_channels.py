@@ -16,12 +16,15 @@ from scipy.special import log_softmax
 
 from fedprint.attacks.choices import COUNT_SPREAD, NORM_SPREAD
 from fedprint.attacks.problem import Problem, Validation
-from fedprint.attacks.reidentification.reidentify import best_temperature
+from fedprint.attacks.reidentification.reidentify import best_temperature, log_loss
 from fedprint.attacks.reidentification.ridge import Ridge
 from fedprint.attacks.reidentification.workspace import Settings, Workspace
 from fedprint.component import Component
 from fedprint.store.sent import Sent
 from fedprint.types import Doubles, FedprintError, Ints, Scores
+
+WEIGHTS = (1.0, 0.5, 0.25, 0.0)
+"""Powers of the likelihood of a norm beside what the update itself tells: the two are not independent."""
 
 
 class SideChannel(Component):
@@ -51,13 +54,27 @@ class Norm(SideChannel):
 
     name: Literal["norm"] = "norm"
 
+    def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
+        """How far a user's asked updates lie from the mean of the known ones, which are of other data: an rms."""
+        far = []
+        for validation in validations:
+            lengths, problem = self._lengths(validation.problem, work), validation.problem
+            means, known = user_means(lengths[:, None], problem)
+            away = lengths[problem.ask] - means[validation.answers, 0]
+            far.append(away[known[validation.answers]])
+        return {"norm_spread": float(np.sqrt(np.mean(np.concatenate(far) ** 2)))}
+
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
         """Log-likelihood of the logarithm of the norm, less its mean over the round's updates."""
+        return likelihood(self._lengths(problem, work), problem, max(NORM_SPREAD, settings.get("norm_spread", 0.0)))
+
+    @staticmethod
+    def _lengths(problem: Problem, work: Workspace) -> Doubles:
         lengths, rounds = np.log(work.norms(problem.updates)), _sent(problem).rounds
         for rows in (problem.fit, problem.ask):
             _, turn = np.unique(rounds[rows], return_inverse=True)
             lengths[rows] -= (np.bincount(turn, lengths[rows]) / np.bincount(turn))[turn]
-        return likelihood(lengths, problem, NORM_SPREAD)
+        return lengths
 
 
 class History(SideChannel):
@@ -76,27 +93,36 @@ class History(SideChannel):
 
 
 class UpdateAndSideChannels(Component):
-    """``ridge+sides``: ridge on the update, together with count and norm as if they were independent of it."""
+    """``ridge+sides``: ridge on the update, together with its norm and, as if it were independent of it, the count."""
 
     symmetric: ClassVar[bool] = True
     selectable: ClassVar[bool] = False
     name: Literal["ridge+sides"] = "ridge+sides"
 
     def settings(self, validations: Sequence[Validation], work: Workspace) -> Settings:
-        """Ridge's settings, and the temperature that makes its scores log-probabilities."""
-        chosen = work.settings(Ridge(), validations)
-        rng = torch.Generator()  # ridge draws nothing
-        scored = [Ridge().scores(v.problem, chosen, work, rng) for v in validations]
+        """Ridge's and norm's settings, the temperature of ridge's scores, and the weight of norms beside them."""
+        chosen = {**work.settings(Ridge(), validations), **work.settings(Norm(), validations)}
+        rng = torch.Generator()  # neither draws
+        by_update, by_norm = (
+            np.concatenate([attack.scores(v.problem, chosen, work, rng) for v in validations])
+            for attack in (Ridge(), Norm())
+        )
         answers = np.concatenate([v.answers for v in validations])
-        return {**chosen, "ridge_temperature": best_temperature(np.concatenate(scored), answers)[1]}
+        _, temperature = best_temperature(by_update, answers)
+        weight = min(WEIGHTS, key=lambda weight: log_loss(temperature * by_update + weight * by_norm, answers))
+        return {**chosen, "ridge_temperature": temperature, "norm_weight": weight}
 
     def scores(self, problem: Problem, settings: Settings, work: Workspace, rng: torch.Generator) -> Scores:
         """Sum of the three log-probabilities."""
-        total: Scores = log_softmax(
-            settings["ridge_temperature"] * Ridge().scores(problem, settings, work, rng), axis=1
+        weighed = (
+            (settings["ridge_temperature"], Ridge()),
+            (settings.get("norm_weight", 1.0), Norm()),
+            (1.0, Count()),  # halves of a prior have equal counts: what they say of its weight is worth nothing
         )
-        for channel in (Count(), Norm()):
-            total = total + log_softmax(channel.scores(problem, {}, work, rng), axis=1)
+        parts = [
+            log_softmax(weight * attack.scores(problem, settings, work, rng), axis=1) for weight, attack in weighed
+        ]
+        total: Scores = np.sum(parts, axis=0)
         return total
 
 
