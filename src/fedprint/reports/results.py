@@ -80,11 +80,11 @@ class Published:
         return over_seeds([{key: by_seed[seed].get(key) for key in (*NUMBERS, "seed")} for seed in sorted(by_seed)])
 
     def gain(self, **where: Any) -> Row | None:
-        """Return what the last doubling of effort gained on all updates of a device; None if unknown."""
+        """Return what the last doubling of effort gained on all updates of a device; None if a seed does not know."""
         wanted = {"analysis": "effort", "metric": "ap_difference", "linkage": "device", "selected": True, **where}
         rows = [row for row in self.rows if all(row.get(key) == value for key, value in wanted.items())]
-        single = [row for row in rows if row["seed"] != POOLED]
-        return over_seeds([{key: row.get(key) for key in (*NUMBERS, "seed")} for row in single]) if single else None
+        single = [{key: row.get(key) for key in (*NUMBERS, "seed")} for row in rows if row["seed"] != POOLED]
+        return over_seeds(single) if {row["seed"] for row in single} == self.seeds() else None
 
     def ap(self, **where: Any) -> list[Row]:
         """Return the AP of the attacker chosen on prior data: of one update, and of all updates of a device."""
@@ -122,12 +122,16 @@ class Published:
         pairs = dict.fromkeys((row.get("strategy"), row.get("strength")) for row in self.where())
         return [{"strategy": name, "strength": x} for name, x in pairs if name not in (None, NO_DEFENCE)]
 
+    def seeds(self) -> set[Any]:
+        """Return the seeds that were measured."""
+        return {row["seed"] for row in self.where()} - {POOLED}
+
     def source(self, row: Row | None = None) -> str:
         """Return what stands with every number: command, day, n, seeds, and what the interval is over.
 
         Without a ``row`` of an attack, n is left out.
         """
-        number = row["n_seeds"] if row else len({each["seed"] for each in self.where()} - {POOLED})
+        number = row["n_seeds"] if row else len(self.seeds())
         seeds = (", 1 seed", "") if number == 1 else (f", {number} seeds", " and seeds")
         n = f", {row['n_questions']:,} updates of {people(row['n_users'])}" if row else ""
         return f"`{self.command}`, {self.date}{n}{seeds[0]}, 95 % intervals over users{seeds[1]}"
