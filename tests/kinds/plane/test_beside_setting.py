@@ -51,6 +51,20 @@ def test_a_run_that_is_not_published_leaves_a_hint(project: Project) -> None:
     assert beside is not None and beside.rows == () and "fedprint run dev" in str(beside.hint)
 
 
+def test_users_in_a_folder_of_ones_own_stand_beside_any_published_run(project: Project, tmp_path: Path) -> None:
+    folder = tmp_path / "nobody-knows-them"
+    project.write("tiny", TINY)
+    (project.root / "configs" / "users.yaml").write_text("albums: 50\n")
+    publish(project, {**TINY["data"], "skip": 50})
+    project.write("sweep", {**SWEEP, "beside": "dev"})
+    own = f"data={{name: folder, path: {folder}}}"
+    beside = load_plane(request_for(project.root, "sweep", assignments=(own,))).beside
+    assert beside is not None and beside.users == "confirmation" and beside.hint is None and len(beside.rows) == 1
+    publish(project, {**TINY["data"], "users": 60})
+    both = load_plane(request_for(project.root, "sweep", assignments=(own,))).beside
+    assert both is not None and both.rows == () and "they are about both and None ones" in str(both.hint)
+
+
 def test_two_runs_on_the_same_part_are_not_compared(project: Project) -> None:
     publish(project, TINY["data"])
     beside = plane(project, skip=0).beside

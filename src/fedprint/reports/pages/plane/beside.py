@@ -17,6 +17,9 @@ from fedprint.reports.pages.plane.linked import linked_counts, linked_row
 from fedprint.reports.tables.analyses import ResultTable, TableLine, cell
 from fedprint.reports.wording import people
 
+OWN = "your"
+"""Users of whom configs/users.yaml says nothing."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
@@ -75,9 +78,7 @@ def pairs_json(beside: Beside | None, entries: Sequence[Entry], entry: Entry, ad
     ]
 
 
-def beside_table(
-    beside: Beside | None, entries: Sequence[Entry], adversary: str, users: str | None
-) -> ResultTable | None:
+def beside_table(beside: Beside | None, entries: Sequence[Entry], adversary: str, users: str) -> ResultTable | None:
     """Return the AP of the headline's adversary on both groups of users; None where no point was measured on both."""
     if beside is None:
         return None

@@ -14,7 +14,7 @@ from fedprint.reports.claims.plane import ADAPTIVE, NAIVE, judge_plane
 from fedprint.reports.figures.plane import draw_plane
 from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead, readings
 from fedprint.reports.pages.html import Page, described, write_page
-from fedprint.reports.pages.plane.beside import Beside, beside_table, pairs_json
+from fedprint.reports.pages.plane.beside import OWN, Beside, beside_table, pairs_json
 from fedprint.reports.pages.plane.choices import choices_table
 from fedprint.reports.pages.plane.linked import (
     effort_table,
@@ -91,7 +91,7 @@ def write_plane(
     optional = (
         privacy_table(entries) if has_membership(entries) else None,
         every,
-        beside_table(beside, entries, head.headline, head.users),
+        beside_table(beside, entries, head.headline, head.users or OWN),
         linked_table(entries, head.headline),
         effort_table(entries),
         utility_table(entries),
