@@ -170,13 +170,6 @@ def test_a_plane_says_what_private_data_add_where_that_was_measured(tmp_path: Pa
     assert "private data add 40.0" in unsure and "share of what" not in unsure
 
 
-def test_planes_of_a_suite_stand_one_below_the_other(tmp_path: Path) -> None:
-    rows = [{**one, "member": name} for name in ("few", "many") for one in plane_rows()]
-    text = written(publishing(tmp_path, "tiny-ladder", rows), "planes tiny-ladder")
-    assert text.count("| noise | 0.01 |") == 2 and "600 updates of 10 users, 2 seeds" in text
-    assert "**tiny-ladder, few**" in text and "**tiny-ladder, many**" in text
-
-
 def test_a_plane_on_confirmation_users_stands_beside_that_on_development_users(project: Path) -> None:
     others = [{**one, "value": one["value"] - 0.05} for one in plane_rows()]  # type: ignore[operator]
     assert "Not published yet" in written(project, "confirmed tiny-plane other-plane")

@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -106,16 +106,6 @@ class Published:
         """Return member, of a suite, and prior of each part in their order."""
         pairs = dict.fromkeys((row.get("member"), row["prior"]) for row in self.where())
         return [{"member": member, "prior": prior} for member, prior in pairs]
-
-    def members(self) -> list[Published]:
-        """Return each member of a suite by itself, or the experiment itself."""
-        names = dict.fromkeys(row.get("member") for row in self.rows)
-        if not any(names):
-            return [self]
-        return [
-            replace(self, name=f"{self.name}, {name}", rows=[row for row in self.rows if row.get("member") == name])
-            for name in names
-        ]
 
     def points(self) -> list[dict[str, Any]]:
         """Return strategy and strength of each defended point of a plane; nothing of other experiments."""
@@ -340,7 +330,7 @@ KINDS: Mapping[str, Callable[[Sequence[Published]], str]] = {
     "attacks": _attacks,
     "confirmed": _confirmed,
     "epsilons": _epsilons,
-    "planes": lambda experiments: "\n\n".join(_plane(part) for one in experiments for part in one.members()),
+    "planes": lambda experiments: "\n\n".join(map(_plane, experiments)),
     "lines": lambda experiments: "\n".join(map(_result_line, experiments)),
     "picture": _picture,
 }

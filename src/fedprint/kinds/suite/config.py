@@ -1,4 +1,4 @@
-"""A suite as a value: several experiments of any kind under changed settings, reported together.
+"""A suite as a value: several experiments with attacks under changed settings, reported together.
 
 A suite is a file in configs/experiments with ``members``.
 """
@@ -140,6 +140,11 @@ def _resolve(
         raise FedprintError(f"{request.path.stem}: member '{member.label}' is itself a suite; list its members instead")
     values = _extended(request, merge(merge(file, config.changes), member.changes), member)
     kind = kind_of(values)
+    if kind.name != "federation":
+        raise FedprintError(
+            f"{request.path.stem}: member '{member.label}' is of kind {kind.name}, which a suite's page does not show; "
+            f"run it by itself: `fedprint run {member.experiment}`"
+        )
     asked = replace(
         request, path=path, values=values, name=f"{request.name}.{member.label}", assignments=tuple(assignments)
     )

@@ -22,7 +22,7 @@ BETWEEN = ": "
 
 
 class SuiteKind:
-    """Several experiments of any kind; ``kind_of`` says of which kind a member's values are."""
+    """Several experiments with attacks; ``kind_of`` says of which kind a member's values are."""
 
     name = "suite"
     mark = "members"
