@@ -101,7 +101,7 @@ def test_a_bad_suite_is_refused_in_one_line(pair: Project, changed: dict[str, An
 def test_a_plane_is_refused_before_anything_runs(pair: Project) -> None:
     pair.write("swept", {"strategies": []})
     pair.write("bad", {**PAIR, "members": [{"experiment": "swept"}]})
-    with pytest.raises(FedprintError, match="member 'swept' is of kind plane.*run it by itself: `fedprint run swept`"):
+    with pytest.raises(FedprintError, match=r"member 'swept' is of kind plane.*run it by itself: `fedprint run swept`"):
         suite_of(pair.root, "bad")
 
 
