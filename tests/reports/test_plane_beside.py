@@ -70,6 +70,13 @@ def test_page_and_terminal_show_it(tmp_path: Path) -> None:
     assert "confirmation minus development users (dev)" in str(table.caption)
 
 
+def test_users_of_whom_nothing_is_declared_are_yours(tmp_path: Path) -> None:
+    own = replace(HEAD, users=None)
+    write_plane(head=own, entries=HERE, config_text="sweep: {}\n", out=tmp_path / "demo", beside=BESIDE)
+    assert "your users beside development users" in (tmp_path / "demo" / "index.html").read_text()
+    assert "your minus development users (dev)" in str(summary_table(tmp_path / "demo").caption)
+
+
 def test_without_the_other_run_the_page_has_a_hint_and_no_column(tmp_path: Path) -> None:
     missing = Beside(name="dev", hint="No users beside: experiments/dev is not published.")
     write_plane(head=HEAD, entries=HERE, config_text="sweep: {}\n", out=tmp_path / "demo", beside=missing)

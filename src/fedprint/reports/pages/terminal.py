@@ -16,6 +16,7 @@ from fedprint.reports.numbers.clients import accuracy_of, final
 from fedprint.reports.numbers.evaluations import CHOSEN, final_rows
 from fedprint.reports.numbers.inversion import DEFENCES, MAIN, of_variant, scored
 from fedprint.reports.pages.html import read_summary
+from fedprint.reports.pages.plane.beside import OWN
 from fedprint.reports.tables.federation import NO_ATTACKER, AttackLine, AttackTable, attack_tables, utility_lines
 from fedprint.reports.wording import (
     LINKAGES,
@@ -120,7 +121,7 @@ def plane_table(folder: Path, summary: Mapping[str, Any]) -> Table:
     columns += tuple(f"AP from {count} update{'s' if count > 1 else ''}, %" for count in counts)
     if beside:
         notes.append(
-            beside["hint"] or f"in brackets: {plane['users']} minus {beside['users']} users ({beside['name']})"
+            beside["hint"] or f"in brackets: {plane['users'] or OWN} minus {beside['users']} users ({beside['name']})"
         )
     table = _table(folder, summary, notes, columns)
     for point in plane["places"]:
