@@ -43,9 +43,9 @@ def test_a_file_may_be_like_another(tmp_path: Path) -> None:
     found = request_for(CHECKOUT, str(tmp_path / "mine.yaml"))
     assert found.values == {"with": {"data": {"users": 9, "skip": 2}}, "seeds": [5]}
     assert found.hardware.accelerator == "cpu"
-    with pytest.raises(FedprintError, match="third.yaml: like: mine: that file is like another itself"):
+    with pytest.raises(FedprintError, match=r"third.yaml: like: mine: that file is like another itself"):
         request_for(CHECKOUT, str(tmp_path / "third.yaml"))
-    with pytest.raises(FedprintError, match="lost.yaml: like: nothing: there is no .*nothing.yaml"):
+    with pytest.raises(FedprintError, match=r"lost.yaml: like: nothing: there is no .*nothing.yaml"):
         request_for(CHECKOUT, str(tmp_path / "lost.yaml"))
 
 
