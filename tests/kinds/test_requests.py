@@ -35,6 +35,20 @@ def test_a_file_may_lie_outside_the_project(project: Project, tmp_path_factory: 
     assert found.values["report"] == TINY["report"]
 
 
+def test_a_file_may_be_like_another(tmp_path: Path) -> None:
+    (tmp_path / "plain.yaml").write_text("{with: {data: {users: 9, skip: 1}}, seeds: [0, 1], accelerator: cpu}")
+    (tmp_path / "mine.yaml").write_text("{like: plain, with: {data: {skip: 2}}, seeds: [5]}")
+    (tmp_path / "third.yaml").write_text("{like: mine}")
+    (tmp_path / "lost.yaml").write_text("{like: nothing}")
+    found = request_for(CHECKOUT, str(tmp_path / "mine.yaml"))
+    assert found.values == {"with": {"data": {"users": 9, "skip": 2}}, "seeds": [5]}
+    assert found.hardware.accelerator == "cpu"
+    with pytest.raises(FedprintError, match=r"third.yaml: like: mine: that file is like another itself"):
+        request_for(CHECKOUT, str(tmp_path / "third.yaml"))
+    with pytest.raises(FedprintError, match=r"lost.yaml: like: nothing: there is no .*nothing.yaml"):
+        request_for(CHECKOUT, str(tmp_path / "lost.yaml"))
+
+
 @pytest.mark.parametrize(
     ("changes", "name"),
     [

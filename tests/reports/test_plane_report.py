@@ -309,6 +309,19 @@ def test_utility_is_read_beside_that_of_public_data_alone() -> None:
     assert not any(row["metric"].startswith("private") for row in nothing)
 
 
+def test_a_verdict_measures_cost_by_what_private_data_add() -> None:
+    plain, public = _by_user(ENTRIES[0]), _by_user(ENTRIES[1], defence="bkg-repl", strength=1.0)
+    half, most = _by_user(ENTRIES[2]), _by_user(ENTRIES[4])
+    said = verdict(HEAD, [plain, public, half])
+    assert said[1] == "No defence here keeps 90 % of what private data add."
+    assert said[2].startswith("Public data alone (noise 1) have 0.50 [0.47, 0.53] of the utility, at average")
+    said = verdict(HEAD, [plain, public, half, most])
+    assert said[1].startswith("Of the defences that keep 90 % of what private data add, mm-aug 2 leaves the least")
+    assert "1.25 [1.25, 1.25] of what private data add" in said[1]
+    same = verdict(HEAD, [plain, _by_user(ENTRIES[0], defence="bkg-repl", strength=1.0), half, most])
+    assert "that keep 90 % of the utility, mm-aug 2 leaves the least" in same[1], "not discriminating"
+
+
 def test_what_mm_aug_costs_is_measured_on_the_devices() -> None:
     def state(factor: float) -> str:
         points = tuple(fake_point(0.1, 0.8, seed, factor=factor) for seed in range(3))

@@ -60,7 +60,7 @@ def run_request(
     from fedprint.cli.results.summary import show_summary
 
     if dry_run:
-        show_costs(request, jobs)
+        show_costs(request, jobs, keep=keep)
         return
     with pool_of(pool, address) as open_pool:  # first: it imports while this process does
         from fedprint.kinds import driver
@@ -75,8 +75,8 @@ def run_request(
     show_summary(request.root, request.name)
 
 
-def show_costs(request: Request, jobs: int | None) -> None:
-    """Print the costs of a run; nothing is written."""
+def show_costs(request: Request, jobs: int | None, *, keep: bool) -> None:
+    """Print the costs of a run that may ``keep`` its updates; nothing is written."""
     import shutil
 
     import psutil
@@ -95,12 +95,12 @@ def show_costs(request: Request, jobs: int | None) -> None:
         "jobs": f"{costs.jobs}, {at_a_time} at a time",
         "time": f"{costs.seconds / 60 / at_a_time:.1f} min",
         "memory, at most": f"{costs.memory * at_a_time / 2**20:.0f} MiB",
-        "disk, recorded updates": f"{costs.disk / 2**20:.0f} MiB",
+        "disk, recorded updates": f"{costs.space(at_a_time, keep=keep) / 2**20:.0f} MiB",
         **costs.details,
     }
     for what, value in rows.items():
         table.add_row(what, value)
     show(table)
     machine = {"memory": psutil.virtual_memory().total, "disk": shutil.disk_usage(request.root).free}
-    for text in [*costs.warnings, *costs.beyond(at_a_time, **machine)]:
+    for text in [*costs.warnings, *costs.beyond(at_a_time, **machine, keep=keep)]:
         print(f"warning: {text}")

@@ -95,25 +95,31 @@ FEWER = "take fewer users or rounds (federation.rounds, threat.shadow_rounds), r
 class Costs:
     """The costs of an experiment: ``seconds`` of one core for ``jobs``, bytes of ``disk`` and, for one job, ``memory``.
 
-    ``details`` are further lines for ``--dry-run``, ``warnings`` sentences about the experiment itself.
+    ``passing`` is the part of ``disk`` that the largest job lets go at its end, None where all stays. ``details`` are
+    further lines for ``--dry-run``, ``warnings`` sentences about the experiment itself.
     """
 
     jobs: int
     seconds: float
     disk: int
     memory: int
+    passing: int | None = None
     details: Mapping[str, str] = field(default_factory=dict)
     warnings: Sequence[str] = ()
 
-    def beyond(self, at_a_time: int, *, memory: int, disk: int) -> list[str]:
+    def space(self, at_a_time: int, *, keep: bool) -> int:
+        """Return the bytes of disk that are in use at a time; ``keep``: all updates stay."""
+        return self.disk if keep or self.passing is None else min(self.disk, at_a_time * self.passing)
+
+    def beyond(self, at_a_time: int, *, memory: int, disk: int, keep: bool = False) -> list[str]:
         """Return what a machine lacks, with so many jobs ``at_a_time``: bytes of all its memory, of free ``disk``."""
         need, lacks = self.memory * at_a_time, []
         if need > memory:
             remedy = "--jobs 1 needs less" if self.memory <= memory else FEWER
             lacks.append(f"memory: {need / 2**30:.1f} GiB at most, of {memory / 2**30:.1f} GiB here; {remedy}.")
-        if self.disk > disk:
+        if (space := self.space(at_a_time, keep=keep)) > disk:
             stops = "or use a larger disk; a run stops where it does not fit"
-            lacks.append(f"disk: {self.disk / 2**30:.1f} GiB, of {disk / 2**30:.1f} GiB free here; {FEWER}, {stops}.")
+            lacks.append(f"disk: {space / 2**30:.1f} GiB, of {disk / 2**30:.1f} GiB free here; {FEWER}, {stops}.")
         return lacks
 
 

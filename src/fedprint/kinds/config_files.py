@@ -26,8 +26,31 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
+LIKE = "like"
+"""The key of a file of settings that names another (``mnist-writers-linked``, a file beside it, or ``../folder/name``).
+
+Its settings hold where the file has none.
+"""
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return a YAML file that holds a mapping; anything else is a FedprintError."""
+    """Return a YAML file that holds a mapping; anything else is a FedprintError.
+
+    A file that is ``like`` another is merged over that one, which is like no third.
+    """
+    values = _mapping(path)
+    if (other := values.pop(LIKE, None)) is None:
+        return values
+    file = path.parent / f"{other}.yaml"
+    if not file.is_file():
+        raise FedprintError(f"{path}: like: {other}: there is no {file}; name a file beside it, without .yaml")
+    base = _mapping(file)
+    if LIKE in base:
+        raise FedprintError(f"{path}: like: {other}: that file is like another itself ({base[LIKE]}); name that one")
+    return merge(base, values)
+
+
+def _mapping(path: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

@@ -231,13 +231,21 @@ def _line(one: Published) -> str:
 
 def _plane_line(one: Published) -> str:
     single, pooled = one.ap(strategy=NO_DEFENCE)
-    best = min(one.points(), key=lambda point: float(one.ap(**point)[1]["value"]))
-    left, use = one.ap(**best), one.number(metric="normalised_utility", **best)
+    public = {"strategy": "bkg-repl", "strength": 1.0}
+    defended = [point for point in one.points() if point != public]
+    best = min(defended, key=lambda point: float(one.ap(**point)[1]["value"]))
+    alone = f" Public data alone have {_left(one, public)}." if public in one.points() else ""
     return (
         f"Result: without a defence AP of one update is {_against(single)}, of all updates of a device "
-        f"{_against(pooled)}. {best['strategy']} {best['strength']:g} leaves the least: {shown(left[0])} and "
-        f"{shown(left[1])}, at {shown(use)} the utility. ({one.source(single)}.)"
+        f"{_against(pooled)}. Of the defences with private data, {best['strategy']} {best['strength']:g} leaves the "
+        f"least: {_left(one, best)}.{alone} ({one.source(single)}.)"
     )
+
+
+def _left(one: Published, point: Mapping[str, Any]) -> str:
+    single, pooled = one.ap(**point)
+    use = one.number(metric="normalised_utility", **point)
+    return f"{shown(single)} and {shown(pooled)}, at {shown(use)} the utility"
 
 
 def _study_line(one: Published) -> str:

@@ -202,6 +202,10 @@ def test_what_a_machine_lacks_is_said_with_a_remedy() -> None:
     memory, disk = costs.beyond(1, memory=5 * gib, disk=99 * gib)
     assert "10.0 GiB at most, of 5.0 GiB here; take fewer users or rounds" in memory
     assert "100.0 GiB, of 99.0 GiB free here" in disk and "a larger disk" in disk
+    passing = replace(costs, passing=30 * gib)
+    assert passing.beyond(2, memory=20 * gib, disk=60 * gib) == [], "a job lets its updates go at its end"
+    (disk,) = passing.beyond(2, memory=20 * gib, disk=60 * gib, keep=True)
+    assert "100.0 GiB, of 60.0 GiB free here" in disk
 
 
 @pytest.mark.parametrize(("users", "said"), [(2, "2 users bear no conclusion"), (5, "5 users bear"), (6, None)])

@@ -91,6 +91,7 @@ def costs_of(config: Experiment, device: str, *, attacked: bool = True) -> Costs
         seconds=e.federate_s + e.attack_s + POINT_SECONDS * e.items,
         disk=e.disk,
         memory=e.memory,
+        passing=e.disk // max(e.items, 1),
         details={
             "rounds": f"{e.rounds}{stopped}",
             "devices": f"{e.devices}",
@@ -316,8 +317,7 @@ def costs_of_points(
 ) -> Costs:
     """Return the costs of points, each configuration with its number of seeds, and of ``audits``, which record nothing.
 
-    All share the data and the model of the first, which are ``measured`` once. ``disk`` is the size of the points'
-    updates.
+    All share the data and the model of the first, which are ``measured`` once.
     """
     shared = measured or sample(_one(points[0][0]), device)
     each = [(costs(_one(config), shared), count) for config, count in points]
@@ -328,6 +328,7 @@ def costs_of_points(
         seconds=sum(count * (one.federate_s + one.attack_s + POINT_SECONDS) for one, count in each) + audit_s,
         disk=sum(count * one.disk for one, count in each),
         memory=max(one.memory for one, _ in each),
+        passing=max(one.disk for one, _ in each),
         details={
             "rounds": f"{each[0][0].rounds}",
             "devices": f"{each[0][0].devices}",

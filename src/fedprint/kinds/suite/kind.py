@@ -81,6 +81,7 @@ class SuiteKind:
             seconds=sum(one.seconds for one in each.values()),
             disk=sum(one.disk for one in each.values()),
             memory=max(one.memory for one in each.values()),
+            passing=max(one.passing or one.disk for one in each.values()),
             details={
                 label: f"{one.jobs} jobs, {one.seconds / 60:.1f} min of one core, {one.disk / 2**20:.0f} MiB"
                 for label, one in each.items()

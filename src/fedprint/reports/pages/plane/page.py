@@ -12,7 +12,7 @@ from fedprint.evaluation.rows import Row
 from fedprint.evaluation.tradeoffs.planes import BEST
 from fedprint.reports.claims.plane import ADAPTIVE, NAIVE, judge_plane
 from fedprint.reports.figures.plane import draw_plane
-from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead, readings
+from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead, public_entry, readings
 from fedprint.reports.pages.html import Page, described, write_page
 from fedprint.reports.pages.plane.beside import OWN, Beside, beside_table, pairs_json
 from fedprint.reports.pages.plane.choices import choices_table
@@ -251,15 +251,7 @@ def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
         f"{_linked_words(plain, entries, who)} ({head.setting(plain.view(who))}; {base['n_users']} "
         f"{_whom(head)}, {seeds} {'seed' if seeds == 1 else 'seeds'})."
     ]
-    useful = [entry for entry in measured(entries) if entry.strategy and entry.utility(plain)["value"] >= USEFUL]
-    if useful:
-        best = min(useful, key=lambda entry: _hidden(entry, entries, who))
-        bound = ", a lower bound by its effort" if is_lower_bound(best) else ""
-        said.append(
-            f"Of the defences that keep {100 * USEFUL:.0f} % of the utility, {best.name} leaves the least: average "
-            f"precision {percent(best.attack(who), '.1f')}{_linked_words(best, entries, who)} against the {who} "
-            f"adversary{bound}, at utility {ranged(best.utility(plain))} of no defence (view {best.view(who)})."
-        )
+    said += _safest_words(entries, who)
     for entry in measured(entries):
         if (entry.strategy, entry.strength) != ("mm-aug", 0.5):
             continue
@@ -270,6 +262,40 @@ def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
                 f"mm-aug at alpha = 0.5 changes that average precision by {changes} (published: 75 % less), at utility "
                 f"{ranged(entry.utility(plain))} of no defence."
             )
+    return said
+
+
+def _safest_words(entries: Sequence[Entry], who: str) -> list[str]:
+    """Say which useful defence with private data leaves the least AP, and what public data alone give.
+
+    What private data add is the measure of a cost where it was measured and is above 0, else the utility.
+    """
+    plain, public = entries[0], public_entry(entries)
+    gain = plain.private(plain, public).get("private_gain") if public else None
+    decides = gain is not None and gain["lo"] > 0
+    measure = "what private data add" if decides else "the utility"
+
+    def kept(entry: Entry) -> Row | None:
+        return entry.private(plain, public).get("private_share") if public and decides else entry.utility(plain)
+
+    others = [(entry, kept(entry)) for entry in measured(entries) if entry.strategy and entry is not public]
+    useful = [entry for entry, share in others if share and share["value"] >= USEFUL]
+    if useful:
+        best = min(useful, key=lambda entry: _hidden(entry, entries, who))
+        bound = ", a lower bound by its effort" if is_lower_bound(best) else ""
+        share = f", {ranged(kept(best))} of {measure}" if decides else ""
+        said = [
+            f"Of the defences that keep {100 * USEFUL:.0f} % of {measure}, {best.name} leaves the least: average "
+            f"precision {percent(best.attack(who), '.1f')}{_linked_words(best, entries, who)} against the {who} "
+            f"adversary{bound}, at utility {ranged(best.utility(plain))} of no defence{share} (view {best.view(who)})."
+        ]
+    else:
+        said = [f"No defence here keeps {100 * USEFUL:.0f} % of {measure}."] if others else []
+    if public:
+        said.append(
+            f"Public data alone ({public.name}) have {ranged(public.utility(plain))} of the utility, at average "
+            f"precision {percent(public.attack(who), '.1f')}{_linked_words(public, entries, who)}."
+        )
     return said
 
 
