@@ -153,7 +153,7 @@ def test_a_plane_sets_one_update_beside_all_of_a_device(project: Path) -> None:
     line = next(line for line in text.splitlines() if line.startswith("| noise"))
     assert re.findall(r"([\d.]+)\u00a0% \[", line) == ["25.0", "35.0", "40.0", "1.5"]
     assert "0.80×" in line and "chance 2.0" in line
-    assert "Of the defences with private data, noise 0.01 leaves the least: 25.0" in written(
+    assert "Of the defences with private data, noise 0.01 has the lowest measured AP of all updates: 25.0" in written(
         project, "lines tiny-plane"
     )
 

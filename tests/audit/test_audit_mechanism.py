@@ -82,6 +82,19 @@ def test_samples_of_fixed_size_are_audited_by_exchange() -> None:
     assert all(one.holds for one in audits) and audits[0].bound < audits[1].bound
 
 
+CORRELATED = replace(PLAN, rounds=16, cohort=30, groups=4)
+
+
+def test_correlated_noise_is_audited_without_its_correlation() -> None:
+    """A client meets 4 of 16 rounds, each with noise of z: as in 4 rounds of independent noise at that rate."""
+    defence = DpFedAvg(clip=NORM, z=0.8, bands=4)
+    audits = [audited(defence, CORRELATED, seed=seed) for seed in range(3)]
+    alike = audited(DpFedAvg(clip=NORM, z=0.8), replace(PLAN, rounds=4, cohort=120))
+    assert all(one.accounted.value == pytest.approx(alike.accounted.value) for one in audits)
+    assert all(one.holds for one in audits)
+    assert np.mean([one.bound for one in audits]) > 0.6 * alike.bound > 0
+
+
 def test_the_same_audit_twice() -> None:
     first, second, other = audited(), audited(), audited(seed=1)
     assert first == second
@@ -130,6 +143,22 @@ class NotClipped(DpFedAvg):
 @pytest.mark.parametrize("faulty", [NoiseWithoutNorm, NoNoise, NoiseOncePerClient, WrongWayRound, ScaledUp, NotClipped])
 def test_a_broken_defence_is_caught(faulty: type[DpFedAvg]) -> None:
     result = audited(faulty(clip=NORM, z=3.0))
+    assert not result.holds, (result.bound, result.accounted.value)
+
+
+def test_correlated_noise_whose_clients_come_out_of_turn_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    defence = DpFedAvg(clip=NORM, z=3.0, bands=4)
+    assert audited(defence, CORRELATED).holds
+    monkeypatch.setattr(cohorts, "_sample", lambda devices, plan, t: list(range(devices)))
+    result = audited(defence, CORRELATED)
+    assert not result.holds, (result.bound, result.accounted.value)
+
+
+def test_correlated_noise_that_is_too_little_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    defence = DpFedAvg(clip=NORM, z=3.0, bands=4)
+    weights = on_update.noise_weights
+    monkeypatch.setattr(on_update, "noise_weights", lambda *given: tuple(0.1 * one for one in weights(*given)))
+    result = audited(defence, CORRELATED)
     assert not result.holds, (result.bound, result.accounted.value)
 
 

@@ -293,7 +293,7 @@ def test_utility_is_read_beside_that_of_public_data_alone() -> None:
     plain, public = _by_user(ENTRIES[0]), _by_user(ENTRIES[1], defence="bkg-repl", strength=1.0)
     half = _by_user(ENTRIES[2])
     table = utility_table([plain, public, half])
-    assert table is not None and "Private data add 0.40 [0.40, 0.40]" in table.note
+    assert table is not None and "Private data add 40.0" in table.note.replace("\u00a0", " ")
     cells = {line.labels: line.cells for line in table.lines}
     lost, kept, worst = cells["dp-fedavg", "1"]
     assert (lost.value, kept.value) == (pytest.approx(0.2), pytest.approx(0.5))

@@ -26,9 +26,9 @@ with the data of one background user, or, where these users are few, ``NUISANCE_
 LIKELIEST, MODE_ROUNDS, VALIDATION_MODES = 6, 4, 20
 """Users who are trained in each mode, from how many global models, and the number of modes in shadow validation.
 
-On two points of albums-plane (mm-aug 1 and 4; AP 46 and 26 % without), 6 users from 4 models had 54 and 38 %, 12 from 2
-had 49 and 41, 12 from 4 had 53 and 48, and all 24 from 4 had 51 and 46. Six, for the cost:
-100 writers draw some 60 modes.
+On two points of albums-plane as it was until 2026-11-27, of development users (mm-aug 1 and 4; AP 46 and 26 %
+without), 6 users from 4 models had 54 and 38 %, 12 from 2 had 49 and 41, 12 from 4 had 53 and 48, and all 24 from 4
+had 51 and 46. Six, for the cost: 100 writers draw some 60 modes.
 """
 
 VALIDATED = 256

@@ -17,12 +17,13 @@ from fedprint.audit.bound import epsilon_lower_bound
 from fedprint.audit.canaries import Canaries, WithCanaries, draw_canaries
 from fedprint.audit.family import of_one_run, of_several_runs
 from fedprint.audit.guesses import count_right, guess_coins, log_likelihood_ratio, with_estimated_noise
+from fedprint.defences.correlated import without_correlation
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.defences.points import ROLES
-from fedprint.federation.cohorts import FederationPlan, largest_cohort
+from fedprint.federation.cohorts import FederationPlan, groups_of, largest_cohort
 from fedprint.federation.privacy import CLIP, not_covered, planned_events
 from fedprint.federation.rounds import federate
-from fedprint.types import Backend, Device, Doubles, FedprintError, Observation, Params, Truth
+from fedprint.types import Backend, Device, Doubles, FedprintError, Ints, Observation, Params, Truth
 
 LOUD = 10.0
 """Canaries send this multiple of the clipping norm, so that clipping that lets too much through is noticed."""
@@ -144,22 +145,23 @@ def audit(
         utility=lambda t, params: {},
         report=lambda report: None,
     )
-    steps = _over_norm(writer, plan, norm)
-    scores = log_likelihood_ratio(steps, with_estimated_noise(_update_noise(claimed, defence, plan), steps))
+    steps, noisier = without_correlation(_over_norm(writer, plan, norm), defence.bands)
+    events = _update_noise(claimed, defence, plan, noisier)
+    scores = _scores(steps, events, groups_of(len(population), plan)[len(devices) :].numpy(), plan.groups)
     guesses = guess_coins(scores, setting.confidence)
     counts = {
         "canaries": canaries.count,
         "guesses": int(np.count_nonzero(guesses)),
         "correct": count_right(guesses, canaries.included),
     }
-    rounds = Counter(claimed)
+    rounds = Counter(claimed[:: defence.bands])
     return Audit(
         bound=epsilon_lower_bound(setting.delta, setting.confidence, **counts),
         confidence=setting.confidence,
         rounds=plan.rounds,
         q=(min(event.q for event in claimed), max(event.q for event in claimed)),
         included=int(canaries.included.sum()),
-        accounted=measured(accountant, claimed, setting.delta, not_covered(defence)),
+        accounted=measured(accountant, claimed, setting.delta, not_covered(defence), defence.bands),
         claimed=tuple((event.q, event.sigma, event.sampling, times) for event, times in rounds.items()),
         tight=of_one_run(rounds, setting.delta, setting.confidence, **counts),
         accuracy=float(np.mean((scores > 0) == canaries.included)),
@@ -185,13 +187,22 @@ def _claims(defence: DpFedAvg, plan: FederationPlan, devices: int) -> tuple[Samp
 
 
 def _update_noise(
-    claimed: Sequence[SampledGaussian], defence: DpFedAvg, plan: FederationPlan
+    claimed: Sequence[SampledGaussian], defence: DpFedAvg, plan: FederationPlan, noisier: Doubles
 ) -> tuple[SampledGaussian, ...]:
     """Return the events with the noise of the sum alone: the audit does not read the bits of a private quantile."""
     return tuple(
-        sampled_gaussian(event.sampling, event.q, defence.z * defence.z_schedule.factor(t, plan.planned))
-        for t, event in enumerate(claimed)
+        sampled_gaussian(event.sampling, event.q, defence.z * defence.z_schedule.factor(t, plan.planned) * float(more))
+        for t, (event, more) in enumerate(zip(claimed, noisier, strict=True))
     )
+
+
+def _scores(steps: Doubles, events: Sequence[SampledGaussian], groups: Ints, turns: int) -> Doubles:
+    """Return the log-likelihood ratios (m,) of canaries, each from the rounds of its group (m,), every ``turns``-th."""
+    scores = np.zeros(len(groups))
+    for turn in set(groups.tolist()) & set(range(len(events))):
+        own, of_turn = steps[turn::turns, groups == turn], events[turn::turns]
+        scores[groups == turn] = log_likelihood_ratio(own, with_estimated_noise(of_turn, own))
+    return scores
 
 
 def _over_norm(writer: ReleasedModels, plan: FederationPlan, norm: float) -> Doubles:

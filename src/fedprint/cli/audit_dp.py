@@ -54,6 +54,10 @@ def audit_dp(
         Optional[float], typer.Option("--delta", help="Delta of both epsilons (default: the experiment's budget).")
     ] = None,
     sampling: Sampling = None,
+    bands: Annotated[
+        Optional[int],
+        typer.Option("--bands", min=1, help="Rounds between which the noise is correlated (default: 1)."),
+    ] = None,
     canaries: Annotated[
         Optional[int],
         typer.Option("--canaries", min=10, help="How many; more give a tighter bound and take longer (default: 1000)."),
@@ -90,7 +94,7 @@ def audit_dp(
     use_data(data_dir)
     options = Options(
         clients=clients, cohort=cohort, rounds=rounds, sigma=sigma, delta=delta,
-        sampling=None if sampling is None else sampling_named(sampling),
+        sampling=None if sampling is None else sampling_named(sampling), bands=bands,
     )  # fmt: skip
     if experiment is None:
         if fast or assign or name or dry_run or renew:
@@ -109,7 +113,7 @@ def audit_dp(
         if dry_run:
             from fedprint.cli.run import show_costs
 
-            show_costs(request, jobs)
+            show_costs(request, jobs, keep=False)
             return
         audits = _of_experiment(request, jobs=jobs, renew=renew)
     if as_json:

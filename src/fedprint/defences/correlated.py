@@ -37,3 +37,17 @@ def noise_weights(bands: int, rounds: int) -> tuple[float, ...]:
         reach = min(t, bands - 1)
         inverse[t] = -column[1 : reach + 1] @ inverse[t - reach : t][::-1]
     return tuple((np.linalg.norm(column) * inverse).tolist())
+
+
+def without_correlation(sums: Doubles, bands: int) -> tuple[Doubles, Doubles]:
+    """Return what a client alone adds to each released sum (T, m), with the least noise, and by how much it is noisier.
+
+    Whoever knows C takes the correlation back (``C sums``) and projects on the column of the round, which holds nothing
+    else of a client that takes part at most every ``bands``-th round. The noise is then independent between these
+    rounds, z times the norm of a client, times the second result (T,): above 1 in the last rounds, whose columns end.
+    """
+    rounds = len(sums)
+    factor = sum(c * np.eye(rounds, k=-j) for j, c in enumerate(band(bands)))
+    lengths = np.linalg.norm(factor, axis=0)
+    own: Doubles = factor.T @ (factor @ sums) / lengths[:, None] ** 2
+    return own, np.linalg.norm(band(bands)) / lengths

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from fedprint.accounting.events import Sampling
 from fedprint.defences.on_update import DpFedAvg
@@ -139,6 +140,11 @@ def largest_cohort(devices: int, plan: FederationPlan) -> int:
     return max(1, *(len(_sample(devices, plan, t)) for t in range(plan.rounds)))
 
 
+def groups_of(devices: int, plan: FederationPlan) -> Tensor:
+    """Return the group of each device (K,)."""
+    return torch.randperm(devices, generator=torch_rng(plan.seed, "groups")) % plan.groups
+
+
 def _sample(devices: int, plan: FederationPlan, t: int) -> list[int]:
     rng, expected = torch_rng(plan.seed, "cohort", t), plan.expected(t)
     order = torch.randperm(devices, generator=rng)
@@ -146,6 +152,5 @@ def _sample(devices: int, plan: FederationPlan, t: int) -> list[int]:
         return order[:expected].tolist()
     taken = torch.rand(devices, generator=rng, dtype=torch.float64) < plan.rate(t, devices)
     if plan.groups > 1:
-        group = torch.randperm(devices, generator=torch_rng(plan.seed, "groups")) % plan.groups
-        taken &= group[order] == t % plan.groups
+        taken &= groups_of(devices, plan)[order] == t % plan.groups
     return order[taken].tolist()

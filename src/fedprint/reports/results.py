@@ -237,8 +237,8 @@ def _plane_line(one: Published) -> str:
     alone = f" Public data alone have {_left(one, public)}." if public in one.points() else ""
     return (
         f"Result: without a defence AP of one update is {_against(single)}, of all updates of a device "
-        f"{_against(pooled)}. Of the defences with private data, {best['strategy']} {best['strength']:g} leaves the "
-        f"least: {_left(one, best)}.{alone} ({one.source(single)}.)"
+        f"{_against(pooled)}. Of the defences with private data, {best['strategy']} {best['strength']:g} has the "
+        f"lowest measured AP of all updates: {_left(one, best)}.{alone} ({one.source(single)}.)"
     )
 
 

@@ -110,6 +110,8 @@ def test_what_is_missing_or_makes_no_sense_is_said_in_one_line() -> None:
     whole = replace(asked, cohort=11, sigma=1.0, delta=1e-5)
     for changes, words in (
         ({}, "--cohort 11 of --clients 10; choose 1 to 10"),
+        ({"cohort": 3, "bands": 4}, "--bands 4: a cohort of 3 comes from one of 4 groups of --clients 10"),
+        ({"cohort": 2, "bands": 4, "sampling": "fixed"}, "--bands 4: correlated noise needs --sampling poisson"),
         ({"cohort": 2, "sigma": 0.0}, "--sigma 0.0 is no noise"),
     ):
         with pytest.raises(FedprintError, match=words):

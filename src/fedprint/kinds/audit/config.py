@@ -144,8 +144,6 @@ def auditable(config: Experiment, called: str | None = None) -> DpFedAvg:
     defence, name = private_defence(config.defences), called or config.name
     if defence is None:
         raise FedprintError(f"audit: '{name}' has no dp-fedavg; --set 'defences=[{{name: dp-fedavg, z: 1}}]'")
-    if defence.bands > 1:
-        raise FedprintError("audit: it knows independent noise only; --set defences.0.bands=1")
     if config.threat.defended != "everyone":
         raise FedprintError("audit: devices of one role are not clipped; --set threat.defended=everyone")
     if others := [other.name for other in config.defences if other is not defence]:

@@ -21,7 +21,10 @@ Q_ERROR = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism:
-    """``cohort`` of ``clients`` in each of ``rounds``, noise ``sigma`` times the clipping norm on their sum."""
+    """``cohort`` of ``clients`` in each of ``rounds``, noise ``sigma`` times the clipping norm on their sum.
+
+    With ``bands`` above 1 the noise is correlated between so many rounds, and clients come in as many groups, in turn.
+    """
 
     clients: int
     cohort: int
@@ -29,6 +32,7 @@ class Mechanism:
     sigma: float
     sampling: Sampling = "poisson"
     clip: float = 1.0
+    bands: int = 1
 
 
 def audit_mechanism(mechanism: Mechanism, setting: Setting) -> Audit:
@@ -44,13 +48,14 @@ def audit_mechanism(mechanism: Mechanism, setting: Setting) -> Audit:
         training=LocalTraining(epochs=1, batch_size=1, lr=1.0),
         seed=setting.seed,
         sampling=m.sampling,
+        groups=m.bands,
     )
     return audit(
         devices=(),
         backend=None,
         initial={"weight": torch.zeros(setting.canaries, dtype=torch.float64)},
         plan=plan,
-        defence=DpFedAvg(clip=m.clip, z=m.sigma),
+        defence=DpFedAvg(clip=m.clip, z=m.sigma, bands=m.bands),
         accountant=accountant_named("prv" if m.sampling == "poisson" else "rdp-wor"),
         setting=setting,
     )
@@ -78,6 +83,13 @@ def _cohort_of_canaries(m: Mechanism, canaries: int) -> int:
 def _check(m: Mechanism, setting: Setting) -> None:
     if not 1 <= m.cohort <= m.clients:
         raise FedprintError(f"--cohort {m.cohort} of --clients {m.clients}; choose 1 to {m.clients}")
+    if m.bands > 1 and m.sampling != "poisson":
+        raise FedprintError(f"--bands {m.bands}: correlated noise needs --sampling poisson")
+    if m.bands * m.cohort > m.clients:
+        raise FedprintError(
+            f"--bands {m.bands}: a cohort of {m.cohort} comes from one of {m.bands} groups of --clients {m.clients}; "
+            f"choose --cohort {m.clients // m.bands} at most"
+        )
     if not (m.sigma > 0 and math.isfinite(m.sigma)):
         raise FedprintError(f"--sigma {m.sigma} is no noise; choose more than 0")
     check_setting(setting)
@@ -100,11 +112,12 @@ class Options:
     sigma: float | None
     delta: float | None
     sampling: Sampling | None
+    bands: int | None = None
 
 
 def check_named(experiment: str, options: Options) -> None:
     """Raise FedprintError for numbers of a mechanism beside an experiment, which has its own."""
-    numbers = ("clients", "cohort", "rounds", "sigma", "sampling")
+    numbers = ("clients", "cohort", "rounds", "sigma", "sampling", "bands")
     if given := [f"--{name}" for name in numbers if getattr(options, name) is not None]:
         raise FedprintError(
             f"audit: '{experiment}' has numbers of its own; leave out {', '.join(given)}, or change the experiment "
@@ -119,4 +132,4 @@ def mechanism_of(options: Options) -> tuple[Mechanism, float]:
     if missing:
         raise FedprintError(f"audit: give {', '.join(missing)}, or the name of an experiment with dp-fedavg")
     delta = needed.pop("delta")
-    return Mechanism(**needed, sampling=options.sampling or "poisson"), delta
+    return Mechanism(**needed, sampling=options.sampling or "poisson", bands=options.bands or 1), delta

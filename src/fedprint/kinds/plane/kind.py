@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedprint.data.formats.files import read_json
+from fedprint.data.sources.registry import label_of
 from fedprint.evaluation.rows import Row
 from fedprint.evaluation.tradeoffs.planes import STRONGEST
 from fedprint.evaluation.tradeoffs.tradeoff import Point
@@ -184,7 +185,7 @@ def head_of(plane: Plane, entries: Sequence[Entry]) -> PlaneHead:
     return PlaneHead(
         name=plane.name,
         title=plane.config.report.title,
-        dataset=plain.dataset,
+        dataset=label_of(plane.config.data),  # rows call every folder "folder"
         prior=plane.settings.prior,
         seeds=plane.settings.seeds,
         defended=plane.config.threat.defended,

@@ -33,7 +33,7 @@ SEARCH = ("tuning", "kinds/study/points.py", "kinds/study/search.py")
 class Ceiling(Component):
     """The most that the strongest adversary's AP may be: ``ap`` (a fraction), or ``times_chance``.
 
-    That AP is over ``updates`` linked updates of a device: pseudonyms persist, and a device sends 20 to 100.
+    That AP is over ``updates`` linked updates of a device: a pseudonym persists, and a device may send many.
     """
 
     updates: int = 30

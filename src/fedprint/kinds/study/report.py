@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
+from fedprint.data.sources.registry import label_of
 from fedprint.evaluation.rows import Row, read_measurements, write_measurements
 from fedprint.kinds.federation.points import STAGE
 from fedprint.kinds.study.config import Ceiling
@@ -50,7 +51,7 @@ def head_of(tuned: Tuned) -> StudyHead:
     return StudyHead(
         name=study.name,
         title=settings.report.title,
-        dataset=plain[0].dataset,
+        dataset=label_of(study.config.data),
         prior=settings.prior,
         views=tuple(sorted({point.view for point in known if point.view})) or (plain[0].strongest.view,),
         defended=study.config.threat.defended,

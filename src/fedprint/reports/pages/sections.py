@@ -23,7 +23,7 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "linked": (
         "Linked updates",
         "What does a pseudonym that persists give away? The adversary averages the scores of so many updates of one "
-        "device. Deployed federations ask a device 20 to 100 times.",
+        "device. A device may send many.",
     ),
     "effort": (
         "Effort of the adversary",

@@ -266,9 +266,10 @@ def verdict(head: PlaneHead, entries: Sequence[Entry]) -> list[str]:
 
 
 def _safest_words(entries: Sequence[Entry], who: str) -> list[str]:
-    """Say which useful defence with private data leaves the least AP, and what public data alone give.
+    """Say which useful defence with private data has the lowest AP, and what public data alone give.
 
-    What private data add is the measure of a cost where it was measured and is above 0, else the utility.
+    Useful means that it keeps :data:`USEFUL`, by its estimate: of what private data add, where the interval of that
+    gain lies above 0, else of the utility.
     """
     plain, public = entries[0], public_entry(entries)
     gain = plain.private(plain, public).get("private_gain") if public else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fedprint.reports.numbers.plane import Entry, measured, public_entry
 from fedprint.reports.tables.analyses import ResultTable, TableLine, cell
-from fedprint.reports.wording import ranged
+from fedprint.reports.wording import shown
 
 COLUMNS = ("utility_lost", "private_share")
 
@@ -17,7 +17,7 @@ def utility_table(entries: Sequence[Entry]) -> ResultTable | None:
     if public is None or not (whole := plain.private(plain, public)):
         return None
     gain = whole["private_gain"]
-    known = f"Private data add {ranged(gain)} to the utility of public data alone ({public.name})"
+    known = f"Private data add {shown(gain)} to the utility of public data alone ({public.name})"
     if not (gain["lo"] > 0 or gain["hi"] < 0):
         known += ": not discriminating, so only the absolute loss says what a defence costs here"
     return ResultTable(
