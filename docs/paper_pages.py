@@ -134,7 +134,8 @@ PAPERS = (
                     "mm-aug-data": "takes the number of examples before and after, which a plane's report alone has"
                 },
                 setting="papers-plane-exact defends the anonymous devices alone, before the paper's own attackers, as "
-                "the paper does. The others defend every device, before an adversary who knows the defence too.",
+                "the paper does. The others defend every device, before an adversary who knows the defence too. Two "
+                "settings cannot be paired over users there, so fewer verdicts are decided than in a report.",
             ),
         ),
     ),
@@ -223,10 +224,7 @@ def _how_judged(other: Others, published: Sequence[Published]) -> Iterator[str]:
         yield "None of these is measured here. The [log](../log.md) has findings of shorter runs. This command judges:"
     else:
         listed = " and ".join(one.name for one in published)
-        yield (
-            f"Judged on the published numbers of {listed}, against each adversary. {other.setting} Two settings cannot "
-            "be paired over users there, so fewer verdicts are decided than in a report. This command judges:"
-        )
+        yield f"Judged on the published numbers of {listed}. {other.setting} This command judges:".replace("  ", " ")
     yield f"```sh\n{other.command}\n```"
 
 
