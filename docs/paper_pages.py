@@ -224,7 +224,8 @@ def _how_judged(other: Others, published: Sequence[Published]) -> Iterator[str]:
         yield "None of these is measured here. The [log](../log.md) has findings of shorter runs. This command judges:"
     else:
         listed = " and ".join(one.name for one in published)
-        yield f"Judged on the published numbers of {listed}. {other.setting} This command judges:".replace("  ", " ")
+        said = (f"Judged on the published numbers of {listed}.", other.setting, "This command judges:")
+        yield " ".join(filter(None, said))
     yield f"```sh\n{other.command}\n```"
 
 
