@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 from torch.func import vmap
 from torch.nn import functional
 
+from fedprint.attacks.inversion.shadows import Client
 from fedprint.attacks.inversion.simulate import LocalSteps, simulation
 from fedprint.attacks.inversion.victims import Victims
 from fedprint.models.base import FedModule
@@ -91,3 +92,8 @@ def top_share(of: Victims, share: float) -> Victims:
 def errors(found: Tensor, truth: Tensor) -> Tensor:
     """Return ``|x* - x| / |x|`` (v, b) in index order."""
     return (found - truth).flatten(2).norm(dim=2) / truth.flatten(2).norm(dim=2)
+
+
+def one_client(client: Client, params: Params, x: Tensor, y: Tensor, rng: Generator) -> Params:
+    """Return what one client sends for images (b, c, h, w)."""
+    return {name: rows[0] for name, rows in client(params, x[None], y[None], [rng]).items()}

@@ -14,12 +14,12 @@ from torch import Tensor
 from fedprint.attacks.inversion.alignment import Whitened, alignment
 from fedprint.attacks.inversion.membership import Beliefs, Membership
 from fedprint.attacks.inversion.objectives import Knowledge
-from fedprint.attacks.inversion.shadows import behind, plain, with_secret_head
+from fedprint.attacks.inversion.shadows import Client, behind, plain, with_secret_head
 from fedprint.attacks.inversion.simulate import LocalSteps
 from fedprint.attacks.inversion.victims import Labelled, Victims
 from fedprint.defences.on_update import TopK
 from fedprint.rng import torch_rng
-from fedprint.types import FedprintError
+from fedprint.types import FedprintError, Params
 
 # ---- tracing -------------------------------------------------------------------------------------------------------
 
@@ -166,16 +166,23 @@ def test_lira_needs_public_images() -> None:
 def test_imagined_clients_send_what_clients_send() -> None:
     victims, x, y = cases.victims(1)
     params = {name: p[0] for name, p in victims.params.items()}
-    sent = plain(victims)(params, x[0], y[0], torch_rng(0))
+
+    def sent_by(client: Client, seed: int = 0) -> Params:
+        return cases.one_client(client, params, x[0], y[0], torch_rng(seed))
+
+    sent = sent_by(plain(victims))
     assert all(torch.allclose(sent[name], d[0]) for name, d in victims.descents.items())
-    cut = behind(plain(victims), TopK(share=0.1).on_device)(params, x[0], y[0], torch_rng(0))
+    cut = sent_by(behind(plain(victims), TopK(share=0.1).on_device))
     assert sum(int((d != 0).sum()) for d in cut.values()) == round(0.1 * sum(d.numel() for d in sent.values()))
     client = with_secret_head(victims, bits=8, alpha2=0.5)
-    secret, again, other = (client(params, x[0], y[0], torch_rng(seed)) for seed in (0, 0, 1))
+    secret, again, other = (sent_by(client, seed) for seed in (0, 0, 1))
     assert torch.equal(secret["head.weight"], sent["head.weight"])
     assert torch.equal(secret["conv1.weight"], again["conv1.weight"])
     assert not torch.allclose(secret["conv1.weight"], other["conv1.weight"])
-    weightless = with_secret_head(victims, bits=8, alpha2=0.0)(params, x[0], y[0], torch_rng(0))
+    weightless = sent_by(with_secret_head(victims, bits=8, alpha2=0.0))
     assert all(torch.allclose(weightless[name], sent[name]) for name in sent)
-    louder = with_secret_head(victims, bits=8, alpha1=2.0, alpha2=1.0)(params, x[0], y[0], torch_rng(0))
+    louder = sent_by(with_secret_head(victims, bits=8, alpha1=2.0, alpha2=1.0))
     assert all(torch.allclose(louder[name], 2 * secret[name]) for name in sent), "both terms count twice"
+    together = client(params, x[:1].repeat(3, 1, 1, 1, 1), y[:1].repeat(3, 1), [torch_rng(seed) for seed in (0, 0, 1)])
+    for name, rows in together.items():
+        assert torch.allclose(rows, torch.stack([secret[name], again[name], other[name]])), "as one by one"

@@ -36,7 +36,9 @@ def with_heads(number: int = 3, alpha2: float = 0.1, seed: int = 0) -> tuple[Vic
     victims, x, y = cases.victims(number, seed=seed)
     client = with_secret_head(victims, bits=64, alpha2=alpha2)
     sent = [
-        client({name: p[i] for name, p in victims.params.items()}, x[i], y[i], torch_rng(seed, "head", i))
+        cases.one_client(
+            client, {name: p[i] for name, p in victims.params.items()}, x[i], y[i], torch_rng(seed, "head", i)
+        )
         for i in range(number)
     ]
     return replace(victims, descents={name: torch.stack([d[name] for d in sent]) for name in sent[0]}), x
@@ -77,7 +79,8 @@ def test_an_imagined_head_perturbs_as_the_defence_does(public: DlNet | FullyConn
     x = x.float()
     known = {"shape": cases.SHAPE, "classes": cases.CLASSES, "images": 3}
     victim = Victims(model=net, params=params, descents={name: p[None] for name, p in params.items()}, **known)
-    clean, sent = (with_secret_head(victim, bits=64, alpha2=a)(params, x, y, torch_rng(1)) for a in (0.0, 0.1))
+    clients = (with_secret_head(victim, bits=64, alpha2=a) for a in (0.0, 0.1))
+    clean, sent = (cases.one_client(client, params, x, y, torch_rng(1)) for client in clients)
     added = torch.cat([(sent[name] - clean[name]).flatten() for name in params])
     ratio = float(torch.cat([d.flatten() for d in clean.values()]).norm() / added.norm())
 

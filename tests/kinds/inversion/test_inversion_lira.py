@@ -53,7 +53,7 @@ def members(folder: Path) -> np.ndarray:
 def sent_by(folder: Path, victims: Victims, public: bool) -> Params:
     client = client_of(victims, read_mechanism(folder / "public") if public else ())
     x, y = torch.rand(3, *victims.shape, generator=torch_rng(0)), torch.tensor([0, 1, 2])
-    return client(victims.params, x, y, torch_rng(1))
+    return {name: rows[0] for name, rows in client(victims.params, x[None], y[None], [torch_rng(1)]).items()}
 
 
 @pytest.mark.parametrize(("defence", "adversary"), [("none", "naive"), ("ppdl_0.3", "adaptive"), ("spn", "adaptive")])

@@ -107,7 +107,9 @@ class Membership(Component):
         ones = [candidates[i : i + 1] for i in range(len(candidates))]
         return Evidence(
             observed=measure(victims.descents, candidates),
-            among=torch.cat([measure(shadows.with_first(one, i), one) for i, one in enumerate(ones)]),
+            among=torch.cat(
+                [measure(sent, one) for sent, one in zip(shadows.with_first(candidates), ones, strict=True)]
+            ),
             without=measure(shadows.without(), candidates),
         )
 
