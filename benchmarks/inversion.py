@@ -84,8 +84,8 @@ def with_heads(of: Victims, x: Tensor, y: Tensor, alpha2: float) -> Victims:
     client, sent = with_secret_head(of, bits=64, alpha2=alpha2), []
     for victim in range(len(of)):
         one = of.of_one_model(victim)
-        sent.append(client(one.params, x[victim], y[victim], torch_rng(0, "head", victim)))
-    return replace(of, descents={name: torch.stack([d[name] for d in sent]) for name in sent[0]})
+        sent.append(client(one.params, x[victim][None], y[victim][None], [torch_rng(0, "head", victim)]))
+    return replace(of, descents={name: torch.cat([d[name] for d in sent]) for name in sent[0]})
 
 
 def defended(of: Victims, sigma: float, share: float) -> Victims:

@@ -61,11 +61,10 @@ def observed(given: argparse.Namespace, images: Labelled) -> tuple[Victims, Clie
     params = {name: p.detach().clone() for name, p in net.named_parameters()}
     known = {"model": net, "params": params, "shape": SHAPE, "classes": CLASSES, "images": given.images}
     nobody = Victims(descents={name: p[None] for name, p in params.items()}, **known)
-    client, sent = client_of(given, nobody), []
-    for victim in range(given.victims):
-        mine = images[slice(victim * given.images, (victim + 1) * given.images)]
-        sent.append(client(params, mine.x, mine.y, torch_rng(0, "victim", victim)))
-    return replace(nobody, descents={name: torch.stack([d[name] for d in sent]) for name in params}), client
+    client, shape = client_of(given, nobody), (given.victims, given.images)
+    rngs = [torch_rng(0, "victim", victim) for victim in range(given.victims)]
+    theirs = images[: given.victims * given.images]
+    return replace(nobody, descents=client(params, theirs.x.view(*shape, *SHAPE), theirs.y.view(shape), rngs)), client
 
 
 def say(name: str, scores: Tensor, truth: np.ndarray) -> None:

@@ -107,7 +107,7 @@ def with_secret_head(victims: Victims, *, bits: int, alpha2: float, alpha1: floa
 
     def send(params: Params, x: Tensor, y: Tensor, rngs: Sequence[Generator]) -> Params:
         targets = as_targets(victims, y, x)
-        features = _features(victims, params, x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        features = _features(victims, params, x.flatten(0, 1)).view(*x.shape[:2], -1)
         weight, bias, table = (torch.stack(parts).to(x) for parts in zip(*map(drawn, rngs), strict=True))
         codes = targets @ table
         below = (margin - (features @ weight.mT + bias[:, None]) * codes > 0).to(x)
