@@ -45,14 +45,12 @@ class Shadows:
 
     def without(self) -> Params:
         """Return what they send with public images alone: descents (count, ...)."""
-        public = [self._images(s) for s in range(self.count)]
-        x, y = torch.stack([images.x for images in public]), torch.stack([images.y for images in public])
+        x, y = self._public()
         return self._sent(x, y, [("out", s) for s in range(self.count)])
 
     def with_first(self, candidates: Labelled) -> Iterator[Params]:
         """Yield, for each of the candidates (q), what they send with it instead of their first image."""
-        public = [self._images(s) for s in range(self.count)]
-        x, y = torch.stack([images.x for images in public]), torch.stack([images.y for images in public])
+        x, y = self._public()
         for start in range(0, len(candidates), CHUNK):
             some = candidates[start : start + CHUNK]
             held_x, held_y = (one.repeat(len(some), *[1] * (one.dim() - 1)) for one in (x, y))
@@ -62,6 +60,11 @@ class Shadows:
             sent = self._sent(held_x, held_y, names)
             for i in range(len(some)):
                 yield {name: rows[i * self.count : (i + 1) * self.count] for name, rows in sent.items()}
+
+    def _public(self) -> tuple[Tensor, Tensor]:
+        """Return the public images and labels of every client: (count, b, ...)."""
+        each = [self._images(s) for s in range(self.count)]
+        return torch.stack([images.x for images in each]), torch.stack([images.y for images in each])
 
     def _images(self, s: int) -> Labelled:
         """Return the public images of client ``s``, drawn at random."""

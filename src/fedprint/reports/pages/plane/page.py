@@ -280,15 +280,15 @@ def _safest_words(entries: Sequence[Entry], who: str) -> list[str]:
         return entry.private(plain, public).get("private_share") if public and decides else entry.utility(plain)
 
     others = [(entry, kept(entry)) for entry in measured(entries) if entry.strategy and entry is not public]
-    useful = [entry for entry, share in others if share and share["value"] >= USEFUL]
+    useful = [(entry, share) for entry, share in others if share and share["value"] >= USEFUL]
     if useful:
-        best = min(useful, key=lambda entry: _hidden(entry, entries, who))
+        best, most = min(useful, key=lambda pair: _hidden(pair[0], entries, who))
         bound = ", a lower bound by its effort" if is_lower_bound(best) else ""
-        share = f", {ranged(kept(best))} of {measure}" if decides else ""
+        of_gain = f", {ranged(most)} of {measure}" if decides else ""
         said = [
             f"Of the defences that keep {100 * USEFUL:.0f} % of {measure}, {best.name} leaves the least: average "
             f"precision {percent(best.attack(who), '.1f')}{_linked_words(best, entries, who)} against the {who} "
-            f"adversary{bound}, at utility {ranged(best.utility(plain))} of no defence{share} (view {best.view(who)})."
+            f"adversary{bound}, at utility {ranged(best.utility(plain))} of no defence{of_gain} (view {best.view(who)})."
         ]
     else:
         said = [f"No defence here keeps {100 * USEFUL:.0f} % of {measure}."] if others else []
