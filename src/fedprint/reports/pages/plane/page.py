@@ -284,11 +284,11 @@ def _safest_words(entries: Sequence[Entry], who: str) -> list[str]:
     if useful:
         best, most = min(useful, key=lambda pair: _hidden(pair[0], entries, who))
         bound = ", a lower bound by its effort" if is_lower_bound(best) else ""
-        of_gain = f", {ranged(most)} of {measure}" if decides else ""
+        part = f", {ranged(most)} of {measure}" if decides else ""
         said = [
             f"Of the defences that keep {100 * USEFUL:.0f} % of {measure}, {best.name} leaves the least: average "
             f"precision {percent(best.attack(who), '.1f')}{_linked_words(best, entries, who)} against the {who} "
-            f"adversary{bound}, at utility {ranged(best.utility(plain))} of no defence{of_gain} (view {best.view(who)})."
+            f"adversary{bound}, at utility {ranged(best.utility(plain))} of no defence{part} (view {best.view(who)})."
         ]
     else:
         said = [f"No defence here keeps {100 * USEFUL:.0f} % of {measure}."] if others else []
