@@ -144,7 +144,7 @@ def public_entry(entries: Sequence[Entry]) -> Entry | None:
 
 
 def decides(gain: Row) -> bool:
-    """Return whether private data decide utility: whether the interval of what they add (``private_gain``) is above 0."""
+    """Return whether private data decide utility: the interval of what they add (``private_gain``) is above 0."""
     return float(gain["lo"]) > 0
 
 
