@@ -64,10 +64,11 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 16), nn.ReLU(), nn.Linear(16, 10))
 
 
-def train(model: nn.Module, data: Data) -> None:
-    """Train one epoch of plain SGD."""
+def train(model: nn.Module, data: Data, seed: int) -> None:
+    """Train one epoch of plain SGD; the order of the examples follows from the seed."""
     optimiser = torch.optim.SGD(model.parameters(), lr=LR)
-    for batch in torch.randperm(len(data["y"])).split(BATCH):
+    order = torch.randperm(len(data["y"]), generator=torch.Generator().manual_seed(seed))
+    for batch in order.split(BATCH):
         optimiser.zero_grad()
         functional.cross_entropy(model(data["x"][batch]), data["y"][batch]).backward()
         optimiser.step()

@@ -38,8 +38,10 @@ def client_app(data_dir: Path | None, mods: list[Mod]) -> ClientApp:
         torch.set_num_threads(1)
         model = network()
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        data = load_people(data_dir).clients[int(context.node_config["partition-id"])]
-        train(model, protected(data))  # fedprint: the examples after the data defences, if there are any
+        client, at = int(context.node_config["partition-id"]), int(message.content["config"]["server-round"])
+        data = load_people(data_dir).clients[client]
+        seed = 2 * USERS * at + client  # the same numbers in every run, whichever worker trains
+        train(model, protected(data), seed)  # fedprint: the examples after the data defences, if there are any
         content = {
             "arrays": ArrayRecord(model.state_dict()),
             "metrics": MetricRecord({"num-examples": len(data["y"])}),

@@ -39,8 +39,12 @@ UPDATES_OF_SVM, CELLS_OF_DENSE = 4096, 1 << 28
 """Most known updates of a machine, whose cost grows with their cube, and most numbers that are read at once (1 GiB)."""
 
 MOST_LAYERS, MOST_AMOUNT = 64, 64
-UNTUNED_PENALTY, UNTUNED_TEMPERATURE = 0.1, 10.0
-"""Where nothing can be validated: ridge on all layers, normalised."""
+FIXED_TRANSFORM, FIXED_PENALTY, FIXED_TEMPERATURE, FIXED_NORM_WEIGHT = "sqrt", 1.0, 10.0, 0.25
+"""Ridge on all layers, and norms beside it, where they cannot be validated between devices of the same users.
+
+Between rounds of one device validation prefers small penalties and plain values, which tell a device's examples and not
+its user: LOG.md, 11-27.
+"""
 
 Progress = Callable[[str], None]
 
@@ -133,14 +137,18 @@ def why_not(name: str, scene: Scene) -> str:
 
 
 def _tuned(attack: Attack, scene: Scene, work: Workspace, seed: int) -> Tuned:
-    if scene.folds:
-        return tune(attack, scene.folds, work, torch_rng(seed, "records", attack.name, "tune"))
-    settings: dict[str, Any] = {}
+    fixed: dict[str, Any] = {}
     if isinstance(attack, Ridge | UpdateAndSideChannels):
         layers = attack.layers if isinstance(attack, Ridge) else None
-        settings = {"blocks": (candidate_blocks(scene.problem.updates, layers, ("l2",))[-1],)}
-        settings |= {"penalty": UNTUNED_PENALTY, "ridge_temperature": UNTUNED_TEMPERATURE}
-    return Tuned(settings=settings, temperature=UNTUNED_TEMPERATURE, log_loss=float("nan"))
+        fixed = {"blocks": (candidate_blocks(scene.problem.updates, layers, (FIXED_TRANSFORM,))[-1],)}
+        fixed |= {"penalty": FIXED_PENALTY, "ridge_temperature": FIXED_TEMPERATURE, "norm_weight": FIXED_NORM_WEIGHT}
+    if not scene.folds:
+        return Tuned(settings=fixed, temperature=FIXED_TEMPERATURE, log_loss=float("nan"))
+    like_the_attack = scene.split or scene.basis == "devices"
+    if isinstance(attack, UpdateAndSideChannels) and not like_the_attack:
+        fixed["ridge_temperature"] = _tuned(Ridge(), scene, work, seed).temperature
+    given = fixed if fixed and not like_the_attack else None
+    return tune(attack, scene.folds, work, torch_rng(seed, "records", attack.name, "tune"), given)
 
 
 def _selected(attacks: Sequence[Attack], tuned: Mapping[str, Tuned]) -> str:

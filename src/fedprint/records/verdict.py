@@ -118,9 +118,11 @@ def _basis(found: Attacked, judged: Judged) -> Iterator[str]:
             "be linked across time. It says nothing of recognising a user from another device or from other data."
         )
     if scene.basis == "rounds":
+        fixed = "" if scene.split else " The settings of ridge were fixed in advance."
         yield (
             "The attacker was chosen by validation on the auditor's own recorded updates of the same devices. That is "
-            "optimistic, because it rewards what is peculiar to a device; the AP above was not used for any choice."
+            f"optimistic, because it rewards what is peculiar to a device.{fixed} The AP above was not used for any "
+            "choice."
         )
     if scene.basis == "devices":
         yield "The attacker was chosen by validation between different known devices of the same users."

@@ -42,9 +42,15 @@ def scores_of(attack: Attack, problem: Problem, settings: Settings, work: Worksp
     return scores
 
 
-def tune(attack: Attack, validations: Sequence[Validation], work: Workspace, rng: torch.Generator) -> Tuned:
-    """Choose settings and temperature on the validation problems; chance there is log(m) nats."""
-    settings = work.settings(attack, validations)
+def tune(
+    attack: Attack,
+    validations: Sequence[Validation],
+    work: Workspace,
+    rng: torch.Generator,
+    settings: Settings | None = None,
+) -> Tuned:
+    """Choose settings, unless they are given, and temperature on validation problems; chance there is log(m) nats."""
+    settings = work.settings(attack, validations) if settings is None else settings
     scored = [scores_of(attack, v.problem, settings, work, rng) for v in validations]
     loss, temperature = best_temperature(np.concatenate(scored), np.concatenate([v.answers for v in validations]))
     return Tuned(settings=settings, temperature=temperature, log_loss=loss)
