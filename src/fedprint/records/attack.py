@@ -17,7 +17,7 @@ from fedprint.analyses.conditions.base import doubling
 from fedprint.analyses.conditions.layers import layer_names, on_layers
 from fedprint.attacks.adversary.adversaries import Choice, TrainingMix
 from fedprint.attacks.adversary.linking import link
-from fedprint.attacks.features import layer_groups, num_rows
+from fedprint.attacks.features import Transform, layer_groups, num_rows
 from fedprint.attacks.problem import Problem
 from fedprint.attacks.reidentification.linked import LINKED, linked_parts
 from fedprint.attacks.reidentification.presets import Knn, Svm
@@ -39,7 +39,8 @@ UPDATES_OF_SVM, CELLS_OF_DENSE = 4096, 1 << 28
 """Most known updates of a machine, whose cost grows with their cube, and most numbers that are read at once (1 GiB)."""
 
 MOST_LAYERS, MOST_AMOUNT = 64, 64
-FIXED_TRANSFORM, FIXED_PENALTY, FIXED_TEMPERATURE, FIXED_NORM_WEIGHT = "sqrt", 1.0, 10.0, 0.25
+FIXED_TRANSFORM: Transform = "sqrt"
+FIXED_PENALTY, FIXED_TEMPERATURE, FIXED_NORM_WEIGHT = 1.0, 10.0, 0.25
 """Ridge on all layers, and norms beside it, where they cannot be validated between devices of the same users.
 
 Between rounds of one device validation prefers small penalties and plain values, which tell a device's examples and not

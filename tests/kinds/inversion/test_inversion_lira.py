@@ -46,8 +46,9 @@ def scores(folder: Path, adversary: str, seed: int = 0) -> dict[str, torch.Tenso
 
 def members(folder: Path) -> np.ndarray:
     truth = load_file(folder / "truth" / "images.safetensors")
-    own = owners_of(truth["candidates"].numpy(), *truth["y"].shape)
-    return own[truth["asked"].numpy()] == np.arange(len(truth["y"]))
+    searched = truth["asked"].shape[1]
+    own = owners_of(truth["candidates"].numpy(), searched, truth["y"].shape[1])
+    return own[truth["asked"].numpy()] == np.arange(searched)
 
 
 def sent_by(folder: Path, victims: Victims, public: bool) -> Params:
@@ -66,6 +67,18 @@ def test_members_are_found_above_chance(
     assert roc_auc_score(truth.ravel(), found["lira"].numpy().ravel()) > 0.75
     turned = roc_auc_score(truth.ravel(), found["lira"].roll(1, 1).flip(0).numpy().ravel())
     assert turned < 0.7, "held against the truth of others there is nothing to find"
+
+
+def test_candidates_are_looked_for_in_the_first_gradients(small: InversionExperiment, tmp_path: Path) -> None:
+    candidates = CandidatesConfig.model_validate({**ASKED, "gradients": 4})
+    folder = exposed(small, "none", tmp_path, candidates=candidates)
+    found, truth = scores(folder, "naive"), members(folder)
+    strangers = candidates.strangers(6)
+    assert strangers == -(-candidates.pairs // 4), "as many pairs as without a limit"
+    assert found["scores"].shape == found["loss"].shape == (4 * 3 + strangers, 4)
+    assert found["lira"].shape == truth.shape and (truth.sum(0) == 3).all()
+    assert roc_auc_score(truth.ravel(), found["lira"].numpy().ravel()) > 0.75
+    assert len(load_file(folder / "observed" / "gradients.safetensors")["sent.head.weight"]) == 6, "all are sent"
 
 
 def test_the_naive_adversary_ignores_the_mechanism_and_the_adaptive_one_follows_what_is_published(

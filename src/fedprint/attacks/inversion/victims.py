@@ -62,6 +62,11 @@ class Victims:
         params = self.params if self.shared else {name: p[index] for name, p in self.params.items()}
         return params, {name: d[index] for name, d in self.descents.items()}
 
+    def first(self, number: int) -> Victims:
+        """Return the first of them."""
+        params, descents = self.select(torch.arange(number, device=next(iter(self.descents.values())).device))
+        return replace(self, params=params, descents=descents)
+
     def one_round(self, round: int = 0) -> Victims:
         """Return the victims with the data of one of the ``rounds``."""
         if self.rounds == 1:

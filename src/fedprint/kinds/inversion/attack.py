@@ -64,11 +64,13 @@ def seek(
 ) -> None:
     """Write ``scores`` (q, v): how likely each candidate image is in each gradient, by its own gradient (alignment.py).
 
-    And ``loss`` (q, v), by its own loss. The adversary has the candidates with their labels, and other images of the
-    same kind; ``public`` as above. Each gradient has k candidates for which shadow clients are trained one by one:
-    their likelihood ratios are ``lira`` (k, v) (membership.py).
+    And ``loss`` (q, v), by its own loss. The v gradients are the first of those that were observed. The adversary has
+    the candidates with their labels, and other images of the same kind; ``public`` as above. Each gradient has k
+    candidates for which shadow clients are trained one by one: their likelihood ratios are ``lira`` (k, v)
+    (membership.py).
     """
-    victims, held = observed_victims(observed).to(device), load_file(candidates / IMAGES)
+    held = load_file(candidates / IMAGES)
+    victims = observed_victims(observed).first(held["asked"].shape[1]).to(device)
     mechanics = () if public is None else read_mechanism(public)
     images, others = Labelled(x=held["x"], y=held["y"]), Labelled(x=held["public_x"], y=held["public_y"])
     client = client_of(victims, mechanics) if len(held["asked"]) else None

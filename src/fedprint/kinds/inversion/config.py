@@ -192,14 +192,16 @@ class TrainingConfig(Component):
 class CandidatesConfig(Component):
     """Images that the adversary has and looks for in gradients: those that were attacked, and strangers.
 
-    ``pairs`` of a stranger and a gradient, at least: a false positive rate of .1 % takes a thousand. ``public`` more
-    images show it what gradients of any images have in common (attacks/inversion/alignment.py).
+    It looks in the first ``gradients``, because every image is looked for in each. ``pairs`` of a stranger and a
+    gradient, at least: a false positive rate of .1 % takes a thousand. ``public`` more images show it what gradients of
+    any images have in common (attacks/inversion/alignment.py).
 
     ``lira`` members (at most all) and ``lira_strangers`` (None: as many) of every gradient are asked about by
     likelihood ratios too, which cost the gradients of ``shadows`` clients each (attacks/inversion/membership.py); 0 is
     none. ``lira_batches`` are the batch sizes in which they are, None is all: a single image is its gradient's own.
     """
 
+    gradients: int = Field(default=100, ge=2)
     public: int = Field(default=256, ge=1)
     pairs: int = Field(default=1000, ge=1)
     lira: int = Field(default=0, ge=0)
@@ -213,9 +215,13 @@ class CandidatesConfig(Component):
             return 0, 0
         return self.lira, self.lira_strangers or self.lira
 
+    def searched(self, victims: int) -> int:
+        """Return in how many of so many gradients candidates are looked for."""
+        return min(self.gradients, victims)
+
     def strangers(self, victims: int) -> int:
         """Return how many strangers so many gradients take."""
-        return -(-self.pairs // victims)
+        return -(-self.pairs // self.searched(victims))
 
     def lacking(self, images: int, victims: int, batch: int) -> str | None:
         """Return what is wrong with so many training images for gradients of ``batch``, None where nothing is."""

@@ -116,9 +116,10 @@ def _search(experiment: InversionExperiment, part: Attacking) -> int:
 def _looked_up(settings: ExposureSettings) -> int:
     """Return the number of gradients of examples that looking for candidates takes, those of shadows included."""
     candidates = settings.candidates
-    held = settings.victims * settings.batch + candidates.strangers(settings.victims) + candidates.public
+    searched = candidates.searched(settings.victims)
+    held = searched * settings.batch + candidates.strangers(settings.victims) + candidates.public
     asked = sum(candidates.asked(settings.batch))
-    return settings.victims * (2 * held + asked * candidates.shadows * settings.batch)
+    return searched * (2 * held + asked * candidates.shadows)
 
 
 def _seconds(work: Callable[[], object], device: str) -> float:

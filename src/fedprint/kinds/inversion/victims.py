@@ -48,7 +48,8 @@ class Sent:
 def expose(settings: ExposureSettings, images: LabelledSet, paths: Mapping[str, Path]) -> None:
     """Write observed/ (what a server sees), public/ (the mechanism), truth/, and the images that the adversary has.
 
-    queries/ are to be traced; candidates/ are to be looked for, with labels, beside public images.
+    queries/ are to be traced; candidates/, with labels, are to be looked for in the first gradients, and lie beside
+    public images.
     """
     (x, y), others = attacked(images, settings), beside(images, settings)
     victims = [_victim(settings, images, number, x[number], y[number]) for number in range(settings.victims)]
@@ -68,14 +69,15 @@ def expose(settings: ExposureSettings, images: LabelledSet, paths: Mapping[str, 
     blind = images.test_x.mean(0)
     order = torch.randperm(x.shape[0] * x.shape[1], generator=torch_rng(settings.seed, "queries"))
     strangers = settings.candidates.strangers(settings.victims)
-    candidates = torch.randperm(len(order) + strangers, generator=torch_rng(settings.seed, "candidates"))
+    inside = x[: settings.candidates.searched(settings.victims)].flatten(0, 1)
+    candidates = torch.randperm(len(inside) + strangers, generator=torch_rng(settings.seed, "candidates"))
     asked = _asked(settings, candidates)
     truth = {"x": x, "y": y, "blind": blind, "order": order, "candidates": candidates, "asked": asked}
     save_file(truth, paths["truth"] / IMAGES)
     save_file({"x": x.flatten(0, 1)[order].contiguous()}, paths["queries"] / IMAGES)
     held = {
-        "x": torch.cat([x.flatten(0, 1), others.x[:strangers]])[candidates],
-        "y": torch.cat([y.flatten(), others.y[:strangers]])[candidates],
+        "x": torch.cat([inside, others.x[:strangers]])[candidates],
+        "y": torch.cat([y.flatten()[: len(inside)], others.y[:strangers]])[candidates],
         "public_x": others.x[strangers:].contiguous(),
         "public_y": others.y[strangers:].contiguous(),
         "asked": asked,
@@ -88,12 +90,13 @@ def expose(settings: ExposureSettings, images: LabelledSet, paths: Mapping[str, 
 def _asked(settings: ExposureSettings, candidates: Tensor) -> Tensor:
     """Return which candidates (k, v) are asked about one by one: some members of each gradient, or all, and strangers.
 
-    ``candidates`` (q,) are their numbers: first all attacked images, then the strangers.
+    ``candidates`` (q,) are their numbers: first the images of all gradients that are searched, then the strangers.
     """
-    inside, position = settings.victims * settings.batch, torch.argsort(candidates)
+    searched = settings.candidates.searched(settings.victims)
+    inside, position = searched * settings.batch, torch.argsort(candidates)
     few, others = settings.candidates.asked(settings.batch)
     columns = []
-    for victim in range(settings.victims):
+    for victim in range(searched):
         rng = torch_rng(settings.seed, "asked", victim)
         members = victim * settings.batch + torch.randperm(settings.batch, generator=rng)[:few]
         strangers = inside + torch.randperm(len(candidates) - inside, generator=rng)[:others]

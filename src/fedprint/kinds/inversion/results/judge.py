@@ -33,7 +33,7 @@ IMAGE_LEVEL = 0
 
 @dataclass(frozen=True, kw_only=True)
 class CandidateScores:
-    """How likely each of q candidate images is in each of v gradients, and the truth ``owner`` (q,).
+    """How likely each of q candidate images is in each of the first v gradients, and the truth ``owner`` (q,).
 
     ``scores`` (q, v) by alignment, ``loss`` (q, v) by loss. ``owner`` is the victim whose image a candidate is, -1 for
     a stranger's. For each gradient k candidates (k may be 0) were ``asked`` about one by one, (k, v), with
@@ -90,7 +90,9 @@ def judge(opened: Mapping[str, Path], participants: Sequence[int]) -> Judged:
         traced=hits,
         traced_chance=chance,
         candidates=CandidateScores(
-            **load_file(opened["scores"] / SCORES), owner=owners_of(known["candidates"], *y.shape), asked=known["asked"]
+            **load_file(opened["scores"] / SCORES),
+            owner=owners_of(known["candidates"], known["asked"].shape[1], y.shape[1]),
+            asked=known["asked"],
         ),
         course=_course(answers["course"], x) if "course" in answers else np.empty((0, y.size)),
     )
