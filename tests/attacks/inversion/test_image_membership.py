@@ -11,10 +11,10 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from fedprint.attacks.inversion.alignment import Whitened, alignment
+from fedprint.attacks.inversion.alignment import Aligner, Whitened, alignment
 from fedprint.attacks.inversion.membership import Beliefs, Membership
 from fedprint.attacks.inversion.objectives import Knowledge
-from fedprint.attacks.inversion.shadows import Client, behind, plain, with_secret_head
+from fedprint.attacks.inversion.shadows import Client, Shadows, behind, plain, with_secret_head
 from fedprint.attacks.inversion.simulate import LocalSteps
 from fedprint.attacks.inversion.victims import Labelled, Victims
 from fedprint.defences.on_update import TopK
@@ -158,6 +158,23 @@ def test_lira_needs_public_images() -> None:
     victims, candidates, _ = planted(number=2)
     with pytest.raises(FedprintError, match=r"attack.score: lira needs 4 public images or more, not 0; choose alignm"):
         Membership().run(victims, candidates, seed=0)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_shadows_with_a_candidate_send_what_whole_batches_give(count: int) -> None:
+    """Their gradients are put together from those of single images."""
+    victims, candidates, _ = planted(count=count)
+    own = Aligner(victims, public=public())
+    for client in (plain(victims), behind(with_secret_head(victims, bits=8, alpha2=0.5), TopK(share=0.3).on_device)):
+        shadows = Shadows(victims=victims, client=client, public=public(), count=4, seed=0)
+        stepwise = replace(shadows, victims=replace(victims, steps=LocalSteps(batches=(tuple(range(count)),), lr=0.1)))
+        found = list(shadows.with_first(candidates))
+        assert sum(len(some) for some, _ in found) == len(candidates)
+        for (some, sent), (_, whole) in zip(found, stepwise.with_first(candidates), strict=True):
+            for name, rows in sent.items():
+                assert torch.allclose(rows, whole[name], atol=1e-6), name
+            one_by_one = [own({n: r[i] for n, r in sent.items()}, some[i : i + 1]) for i in range(len(some))]
+            assert torch.allclose(own.of_own(sent, some), torch.cat(one_by_one), atol=1e-5)
 
 
 # ---- clients as imagined -------------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ def test_where_public_data_do_as_well_nothing_is_divided() -> None:
     found = private_share(hits(0.7, 1), hits(0.9, 2), hits(0.9, 3), numpy_rng(0))
     assert found.share is None and found.gain.lo <= 0 <= found.gain.hi
     assert found.lost.lo > 0.1
+    better = private_share(hits(0.7, 1), hits(0.5, 2), hits(0.9, 3), numpy_rng(0))
+    assert better.share is None and better.gain.hi < 0, "public data are better than private data"
 
 
 def test_an_error_is_a_gain_the_other_way_round() -> None:

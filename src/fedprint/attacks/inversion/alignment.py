@@ -53,6 +53,8 @@ class Aligner:
         self._rows = None if public is None else self._gradients(public)
         whole = self._rows is not None and not self._masked
         self._metrics = [Whitened(rows, self._floor) for rows in self._rows or []] if whole else []
+        # Sent entries are picked out of rows of columns, which lie in one piece.
+        self._columns = None if self._rows is None or whole else [rows.mT.contiguous() for rows in self._rows]
 
     def __call__(self, descents: Params, candidates: Labelled) -> Tensor:
         """Return the cosines (q, v) of descents (v, ...), float64 on the CPU."""
@@ -60,22 +62,33 @@ class Aligner:
         cosines = [self._cosines(i, g, _flat(descents, self._parts[i])) for i, g in enumerate(gradients)]
         return torch.stack(cosines).mean(0).cpu()
 
+    def of_own(self, descents: Params, candidates: Labelled) -> Tensor:
+        """Return the cosines (q, s) of each candidate with its own s descents, those of ``descents`` (q, s, ...)."""
+        rows = {name: each.flatten(0, 1) for name, each in descents.items()}
+        cosines = [
+            self._cosines(i, g[:, None], _flat(rows, self._parts[i]).view(len(g), -1, g.shape[1]))[:, 0]
+            for i, g in enumerate(self._gradients(candidates))
+        ]
+        return torch.stack(cosines).mean(0).cpu()
+
     def _cosines(self, part: int, a: Tensor, b: Tensor) -> Tensor:
+        """Return the cosines (..., n, m) of a (..., n, d) and b (..., m, d) in one of the parts."""
         if self._metrics:
             return self._metrics[part].cosines(a, b)
         if not self._masked:
             return _plain(a, b)
+        if b.dim() > 2:
+            return torch.stack([self._cosines(part, *pair) for pair in zip(a, b, strict=True)])
         columns = []
         for sent in b:
             known = sent.nonzero()[:, 0]
             if not len(known):
                 columns.append(a.new_zeros(len(a), 1))
-            elif self._rows is None:
+            elif self._columns is None:
                 columns.append(_plain(a[:, known], sent[None, known]))
             else:
-                columns.append(
-                    Whitened(self._rows[part][:, known], self._floor).cosines(a[:, known], sent[None, known])
-                )
+                metric = Whitened(self._columns[part][known].mT, self._floor)
+                columns.append(metric.cosines(a[:, known], sent[None, known]))
         return torch.cat(columns, 1)
 
     def _gradients(self, images: Labelled) -> list[Tensor]:
@@ -115,17 +128,21 @@ class Whitened:
         self._inverse = torch.linalg.inv(gram + len(rows) * least * torch.eye(len(rows)).to(gram))
 
     def cosines(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the cosines (n, m) of a (n, d) and b (m, d)."""
+        """Return the cosines (..., n, m) of a (..., n, d) and b (..., m, d)."""
         of_a, of_b = a @ self._rows.mT, b @ self._rows.mT
         inner = a @ b.mT - of_a @ self._inverse @ of_b.mT
-        squares = [(one.square().sum(1) - ((of @ self._inverse) * of).sum(1)) for one, of in ((a, of_a), (b, of_b))]
-        cosines: Tensor = inner / (squares[0][:, None] * squares[1]).clamp(min=1e-60).sqrt()
-        return cosines
+        squares = [(one.square().sum(-1) - ((of @ self._inverse) * of).sum(-1)) for one, of in ((a, of_a), (b, of_b))]
+        return _normalised(inner, *squares)
 
 
 def _plain(a: Tensor, b: Tensor) -> Tensor:
-    """Return the cosines (n, m) of a (n, d) and b (m, d)."""
-    return a @ b.mT / (a.square().sum(1)[:, None] * b.square().sum(1)).clamp(min=1e-60).sqrt()
+    """Return the cosines (..., n, m) of a (..., n, d) and b (..., m, d)."""
+    return _normalised(a @ b.mT, a.square().sum(-1), b.square().sum(-1))
+
+
+def _normalised(inner: Tensor, of_a: Tensor, of_b: Tensor) -> Tensor:
+    """Return inner products (..., n, m) over the lengths of both sides, from their squares (..., n) and (..., m)."""
+    return inner / (of_a[..., :, None] * of_b[..., None, :]).clamp(min=1e-60).sqrt()
 
 
 def _flat(gradients: Params, names: list[str]) -> Tensor:

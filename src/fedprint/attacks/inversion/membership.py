@@ -6,9 +6,8 @@ victims, b images of each, S shadows. All scores are higher for images that are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from pydantic import Field
@@ -25,8 +24,15 @@ from fedprint.types import FedprintError, Params
 
 Statistic = Literal["loss", "alignment"]
 
-Measure = Callable[[Params, Labelled], Tensor]
-"""(descents (v, ...) from one model, candidates) -> a statistic (q, v)."""
+
+class Measure(Protocol):
+    """A statistic of candidates and descents from one model, float64 on the CPU."""
+
+    def __call__(self, descents: Params, candidates: Labelled) -> Tensor:
+        """Return that of each of q candidates with each of the descents (v, ...): (q, v)."""
+
+    def of_own(self, descents: Params, candidates: Labelled) -> Tensor:
+        """Return that of each of q candidates with its own s descents, of (q, s, ...): (q, s)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,12 +110,9 @@ class Membership(Component):
         measure = self._measure(self.statistic, victims, replace(beliefs, public=rest))
         client = beliefs.client or plain(victims)
         shadows = Shadows(victims=victims, client=client, public=held, count=self.shadows, seed=seed, path=path)
-        ones = [candidates[i : i + 1] for i in range(len(candidates))]
         return Evidence(
             observed=measure(victims.descents, candidates),
-            among=torch.cat(
-                [measure(sent, one) for sent, one in zip(shadows.with_first(candidates), ones, strict=True)]
-            ),
+            among=torch.cat([measure.of_own(sent, some) for some, sent in shadows.with_first(candidates)]),
             without=measure(shadows.without(), candidates),
         )
 
@@ -137,6 +140,13 @@ class _LossDrop:
             after: Params = {name: p - self._rate * descents[name][victim] for name, p in received.items()}
             columns.append(before - self._losses(after, x, targets))
         return torch.stack(columns, 1).double().cpu()
+
+    def of_own(self, descents: Params, candidates: Labelled) -> Tensor:
+        """Return the drops (q, s) of each candidate along its own s descents, of (q, s, ...)."""
+        return torch.cat([
+            self({name: each[i] for name, each in descents.items()}, candidates[i : i + 1])
+            for i in range(len(candidates))
+        ])  # fmt: skip
 
 
 def _halves(victims: Victims, beliefs: Beliefs) -> tuple[Labelled, Labelled]:

@@ -7,7 +7,7 @@ head or codes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
@@ -24,17 +24,41 @@ from fedprint.types import Params
 CHUNK = 16
 """Candidates whose shadow clients are simulated at a time."""
 
-Client = Callable[[Params, Tensor, Tensor, Sequence[Generator]], Params]
+Training = Callable[[Params, Tensor, Tensor, Sequence[Generator]], Params]
 """n clients at once: (received parameters, images (n, b, c, h, w), labels (n, b) or (n, b, C), the randomness of each)
--> the descents (n, ...) that they send."""
+-> their descents (n, ...)."""
 
 Shield = Callable[[Params, Generator], Params]
 """A defence of one update, such as ``on_device`` of defences/on_update.py."""
 
 
 @dataclass(frozen=True, kw_only=True)
+class Client:
+    """What a client does, as an adversary imagines it: ``train``, then pass its update through ``shields`` in order."""
+
+    train: Training
+    shields: tuple[Shield, ...] = ()
+
+    def __call__(self, params: Params, x: Tensor, y: Tensor, rngs: Sequence[Generator]) -> Params:
+        """Return the descents (n, ...) that n clients send, for the arguments of ``train``."""
+        return self.behind_shields(self.train(params, x, y, rngs), rngs)
+
+    def behind_shields(self, descents: Params, rngs: Sequence[Generator]) -> Params:
+        """Return what leaves of the descents (n, ...) of n clients."""
+        if not self.shields:
+            return descents
+        sent: list[Params] = [{name: rows[i] for name, rows in descents.items()} for i in range(len(rngs))]
+        for shield in self.shields:
+            sent = [shield(one, rng) for one, rng in zip(sent, rngs, strict=True)]
+        return {name: torch.stack([one[name] for one in sent]) for name in descents}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shadows:
-    """``count`` shadow clients with ``public`` images, which train like ``client`` from the victims' shared model."""
+    """``count`` shadow clients with ``public`` images, which train like ``client`` from the victims' shared model.
+
+    Each has a private head of its own, where there are any, with every candidate and without.
+    """
 
     victims: Victims
     client: Client
@@ -46,36 +70,57 @@ class Shadows:
     def without(self) -> Params:
         """Return what they send with public images alone: descents (count, ...)."""
         x, y = self._public()
-        return self._sent(x, y, [("out", s) for s in range(self.count)])
+        return self.client.behind_shields(self._trained(x, y), self._rngs("out"))
 
-    def with_first(self, candidates: Labelled) -> Iterator[Params]:
-        """Yield, for each of the candidates (q), what they send with it instead of their first image."""
+    def with_first(self, candidates: Labelled) -> Iterator[tuple[Labelled, Params]]:
+        """Yield some candidates (q), and what all send with each of them instead of their first image: (q, count, ...).
+
+        The gradient of a batch is the mean of its images' gradients, so those of the other images are computed once.
+        """
         x, y = self._public()
+        alone = self.victims.steps is None
+        rest = self._trained(x[:, 1:], y[:, 1:]) if alone and self.victims.images > 1 else None
         for start in range(0, len(candidates), CHUNK):
             some = candidates[start : start + CHUNK]
-            held_x, held_y = (one.repeat(len(some), *[1] * (one.dim() - 1)) for one in (x, y))
-            held_x[:, 0] = some.x.to(x).repeat_interleave(self.count, 0)
-            held_y[:, 0] = some.y.to(y).repeat_interleave(self.count, 0)
-            names = [("in", start + i, s) for i in range(len(some)) for s in range(self.count)]
-            sent = self._sent(held_x, held_y, names)
-            for i in range(len(some)):
-                yield {name: rows[i * self.count : (i + 1) * self.count] for name, rows in sent.items()}
+            own = [one.repeat_interleave(self.count, 0)[:, None] for one in (some.x.to(x), some.y.to(y))]
+            if alone:
+                whole = self._means(self._trained(*own), rest)
+            else:
+                kept = [one[:, 1:].repeat(len(some), *[1] * (one.dim() - 1)) for one in (x, y)]
+                whole = self._trained(*(torch.cat(both, 1) for both in zip(own, kept, strict=True)))
+            sent = self.client.behind_shields(
+                whole, [rng for i in range(len(some)) for rng in self._rngs("in", start + i)]
+            )
+            yield some, {name: rows.view(len(some), self.count, *rows.shape[1:]) for name, rows in sent.items()}
+
+    def _means(self, own: Params, rest: Params | None) -> Params:
+        """Return the gradients (n, ...) of batches from those of one image (n, ...) and of the others (count, ...)."""
+        if rest is None:
+            return own
+        share = 1 / self.victims.images
+        each = {name: one.view(-1, self.count, *one.shape[1:]) for name, one in own.items()}
+        return {name: (share * one + (1 - share) * rest[name]).flatten(0, 1) for name, one in each.items()}
 
     def _public(self) -> tuple[Tensor, Tensor]:
-        """Return the public images and labels of every client: (count, b, ...)."""
+        """Return the public images and labels of every client: (count, b, ...), where the victims' tensors are."""
         each = [self._images(s) for s in range(self.count)]
-        return torch.stack([images.x for images in each]), torch.stack([images.y for images in each])
+        like = next(iter(self.victims.descents.values()))
+        x, y = torch.stack([images.x for images in each]), torch.stack([images.y for images in each])
+        return x.to(like), y.to(like.device)
 
     def _images(self, s: int) -> Labelled:
         """Return the public images of client ``s``, drawn at random."""
         rng = torch_rng(self.seed, "shadow", *self.path, "hand", s)
         return self.public[torch.randperm(len(self.public), generator=rng)[: self.victims.images]]
 
-    def _sent(self, x: Tensor, y: Tensor, names: Sequence[tuple[str | int, ...]]) -> Params:
-        """Return what clients with these images send; the randomness of each has a name."""
-        like = next(iter(self.victims.descents.values()))
-        rngs = [torch_rng(self.seed, "shadow", *self.path, *name) for name in names]
-        return self.client(self.victims.params, x.to(like), y.to(like.device), rngs)
+    def _trained(self, x: Tensor, y: Tensor) -> Params:
+        """Return the descents (n, ...) of clients with these images, n a multiple of ``count``: client by client."""
+        rngs = [rng for _ in range(len(x) // self.count) for rng in self._rngs("train")]
+        return self.client.train(self.victims.params, x, y, rngs)
+
+    def _rngs(self, *name: str | int) -> list[Generator]:
+        """Return the randomness of every client for what has this name, from its beginning."""
+        return [torch_rng(self.seed, "shadow", *self.path, *name, s) for s in range(self.count)]
 
 
 def plain(victims: Victims) -> Client:
@@ -84,11 +129,11 @@ def plain(victims: Victims) -> Client:
         simulation(victims.model, multi_label=victims.multi_label, steps=victims.steps), in_dims=(None, 0, 0)
     )
 
-    def send(params: Params, x: Tensor, y: Tensor, rngs: Sequence[Generator]) -> Params:
-        sent: Params = simulate(params, x, as_targets(victims, y, x))
-        return sent
+    def train(params: Params, x: Tensor, y: Tensor, rngs: Sequence[Generator]) -> Params:
+        descents: Params = simulate(params, x, as_targets(victims, y, x))
+        return descents
 
-    return send
+    return Client(train=train)
 
 
 def with_secret_head(victims: Victims, *, bits: int, alpha2: float, alpha1: float = 1.0, margin: float = 1.0) -> Client:
@@ -108,7 +153,7 @@ def with_secret_head(victims: Victims, *, bits: int, alpha2: float, alpha1: floa
         weight, bias = dual.draw_private(rng).values()
         return weight, bias, 2.0 * torch.randint(2, (victims.classes, bits), generator=rng) - 1
 
-    def send(params: Params, x: Tensor, y: Tensor, rngs: Sequence[Generator]) -> Params:
+    def train(params: Params, x: Tensor, y: Tensor, rngs: Sequence[Generator]) -> Params:
         targets = as_targets(victims, y, x)
         features = _features(victims, params, x.flatten(0, 1)).view(*x.shape[:2], -1)
         weight, bias, table = (torch.stack(parts).to(x) for parts in zip(*map(drawn, rngs), strict=True))
@@ -116,18 +161,12 @@ def with_secret_head(victims: Victims, *, bits: int, alpha2: float, alpha1: floa
         below = (margin - (features @ weight.mT + bias[:, None]) * codes > 0).to(x)
         return scale(simulate(params, x, targets, -alpha2 / alpha1 * (below * codes) @ weight), alpha1)
 
-    return send
+    return Client(train=train)
 
 
 def behind(client: Client, shield: Shield) -> Client:
-    """Return the client whose update passes a defence before it leaves."""
-
-    def send(params: Params, x: Tensor, y: Tensor, rngs: Sequence[Generator]) -> Params:
-        whole = client(params, x, y, rngs)
-        sent = [shield({name: rows[i] for name, rows in whole.items()}, rng) for i, rng in enumerate(rngs)]
-        return {name: torch.stack([one[name] for one in sent]) for name in whole}
-
-    return send
+    """Return the client whose update passes one more defence before it leaves."""
+    return replace(client, shields=(*client.shields, shield))
 
 
 class _Features(torch.nn.Module):

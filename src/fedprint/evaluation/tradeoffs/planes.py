@@ -45,7 +45,7 @@ def private_rows(
     """Return what private data decide: ``private_gain``, ``utility_lost`` and ``private_share``.
 
     ``public`` maps each seed to the point of a federation that trained on public data alone. ``private_share`` is there
-    where in every seed the interval of the gain excludes 0. None without values per user.
+    where in every seed the interval of the gain is above 0. None without values per user.
     """
     shares = [_private(point, undefended[point.seed], public[point.seed]) for point in points if point.seed in public]
     known = [share for share in shares if share is not None]

@@ -60,7 +60,7 @@ class PrivateShare:
     """How much of the gain by private data a defence keeps, in one seed.
 
     ``gain`` is the undefended utility less that of public data alone, ``lost`` the undefended utility less the
-    defended one, ``share`` the kept share ``1 - lost / gain``, None where the interval of ``gain`` includes 0.
+    defended one, ``share`` the kept share ``1 - lost / gain``, None where the interval of ``gain`` is not above 0.
     """
 
     gain: Interval
@@ -88,7 +88,7 @@ def private_share(
     over = weights @ numbers
     own, plain, floor = ((weights @ each) / over for each in sums)
     gain = _percentiles(plain - floor, confidence)
-    share = _percentiles((own - floor) / (plain - floor), confidence) if gain.lo > 0 or gain.hi < 0 else None
+    share = _percentiles((own - floor) / (plain - floor), confidence) if gain.lo > 0 else None
     return PrivateShare(gain=gain, lost=_percentiles(plain - own, confidence), share=share)
 
 

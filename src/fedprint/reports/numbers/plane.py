@@ -143,6 +143,11 @@ def public_entry(entries: Sequence[Entry]) -> Entry | None:
     return next(known, None)
 
 
+def decides(gain: Row) -> bool:
+    """Return whether private data decide utility: the interval of what they add (``private_gain``) is above 0."""
+    return float(gain["lo"]) > 0
+
+
 def front(entries: Sequence[Entry], plain: Entry, adversary: str) -> list[Entry]:
     """Return the Pareto front by AP over chance: entries that none beats in both, least AP first."""
     known = measured(entries)

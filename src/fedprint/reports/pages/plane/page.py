@@ -12,7 +12,16 @@ from fedprint.evaluation.rows import Row
 from fedprint.evaluation.tradeoffs.planes import BEST
 from fedprint.reports.claims.plane import ADAPTIVE, NAIVE, judge_plane
 from fedprint.reports.figures.plane import draw_plane
-from fedprint.reports.numbers.plane import Entry, front, measured, measurement_rows, overhead, public_entry, readings
+from fedprint.reports.numbers.plane import (
+    Entry,
+    decides,
+    front,
+    measured,
+    measurement_rows,
+    overhead,
+    public_entry,
+    readings,
+)
 from fedprint.reports.pages.html import Page, described, write_page
 from fedprint.reports.pages.plane.beside import OWN, Beside, beside_table, pairs_json
 from fedprint.reports.pages.plane.choices import choices_table
@@ -273,18 +282,18 @@ def _safest_words(entries: Sequence[Entry], who: str) -> list[str]:
     """
     plain, public = entries[0], public_entry(entries)
     gain = plain.private(plain, public).get("private_gain") if public else None
-    decides = gain is not None and gain["lo"] > 0
-    measure = "what private data add" if decides else "the utility"
+    by_gain = gain is not None and decides(gain)
+    measure = "what private data add" if by_gain else "the utility"
 
     def kept(entry: Entry) -> Row | None:
-        return entry.private(plain, public).get("private_share") if public and decides else entry.utility(plain)
+        return entry.private(plain, public).get("private_share") if public and by_gain else entry.utility(plain)
 
     others = [(entry, kept(entry)) for entry in measured(entries) if entry.strategy and entry is not public]
     useful = [(entry, share) for entry, share in others if share and share["value"] >= USEFUL]
     if useful:
         best, most = min(useful, key=lambda pair: _hidden(pair[0], entries, who))
         bound = ", a lower bound by its effort" if is_lower_bound(best) else ""
-        part = f", {ranged(most)} of {measure}" if decides else ""
+        part = f", {ranged(most)} of {measure}" if by_gain else ""
         said = [
             f"Of the defences that keep {100 * USEFUL:.0f} % of {measure}, {best.name} leaves the least: average "
             f"precision {percent(best.attack(who), '.1f')}{_linked_words(best, entries, who)} against the {who} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedprint.reports.numbers.plane import Entry, measured, public_entry
+from fedprint.reports.numbers.plane import Entry, decides, measured, public_entry
 from fedprint.reports.tables.analyses import ResultTable, TableLine, cell
 from fedprint.reports.wording import shown
 
@@ -18,7 +18,7 @@ def utility_table(entries: Sequence[Entry]) -> ResultTable | None:
         return None
     gain = whole["private_gain"]
     known = f"Private data add {shown(gain)} to the utility of public data alone ({public.name})"
-    if not (gain["lo"] > 0 or gain["hi"] < 0):
+    if not decides(gain):
         known += ": not discriminating, so only the absolute loss says what a defence costs here"
     return ResultTable(
         name="private-utility",
