@@ -99,6 +99,8 @@ _OF_PAPER_TABLES = {
     for analysis, claims in _ANALYSES.items()
     for claim in claims
 }
+_PLANES = ("papers-plane-exact", "papers-plane", "mnist-writers-linked-confirmation", "blog-linked", "albums-plane")
+"""Planes that judge gradient-leaks' claims about defences."""
 _WITHOUT_PRIVACY = "takes a federation without a private mechanism and its diversity; the published ones are private"
 
 PAPERS = (
@@ -117,7 +119,7 @@ PAPERS = (
             "table6_background": "Table 6: background data",
         },
         attacks=("quickstart", "mnist-writers", "blog", "openmoji"),
-        planes=("papers-plane-exact", "mnist-writers-linked-confirmation", "blog-linked"),
+        planes=_PLANES,
         lacking={
             **_OF_PAPER_TABLES,
             "svm-leads-ap": "is about Yelp, which may not be redistributed; `fedprint run yelp` with your copy",
@@ -128,14 +130,15 @@ PAPERS = (
                 title="Defences",
                 claims=plane.CLAIMS,
                 judge=_plane_verdicts,
-                experiments=("papers-plane-exact", "mnist-writers-linked-confirmation", "blog-linked"),
+                experiments=_PLANES,
                 command="fedprint run papers-plane",
                 lacking={
                     "mm-aug-data": "takes the number of examples before and after, which a plane's report alone has"
                 },
                 setting="papers-plane-exact defends the anonymous devices alone, before the paper's own attackers, as "
-                "the paper does. The others defend every device, before an adversary who knows the defence too. Two "
-                "settings cannot be paired over users there, so fewer verdicts are decided than in a report.",
+                "the paper does; papers-plane does so before our attackers, who may know the defence. The others "
+                "defend every device. Two settings cannot be paired over users there, so fewer verdicts are decided "
+                "than in a report.",
             ),
         ),
     ),
