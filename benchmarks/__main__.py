@@ -32,6 +32,7 @@ from benchmarks.results import commit, keep, moment, part_text, this_machine, wr
 PARTS = {
     "engine": ("benchmarks.engine:measure", "executors beside a plain PyTorch loop: W1, W2, W3"),
     "models": ("benchmarks.engine:measure_models", "every shipped model: the executor of auto beside the loop"),
+    "bounds": ("benchmarks.bounds:measure", "what products alone take of a round of W1, W2, W3"),
     "pfl": ("benchmarks.beside_peers:measure_pfl", "pfl 0.6 beside the same loop"),
     "flwr": ("benchmarks.beside_peers:measure_flwr", "Flower 1.41 beside the same loop"),
     "recording": ("benchmarks.recording:measure", "recording's share of training time, and memory by rounds"),
