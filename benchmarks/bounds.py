@@ -27,8 +27,8 @@ def measure(quick: bool) -> Section:
     one_core()
     cells = [cell for name, work in WORKLOADS.items() for cell in bounded(name, work, 6 if quick else 30)]
     note = (
-        "One thread. `auto`: the loop's processor time over that of the executor that `backend: auto` chooses. "
-        "Kernels: products, convolutions, pooling and recurrent layers, as torch.profiler counts them on the clock; so the "
+        "One thread. `auto`: the loop's processor time over that of the executor that `backend: auto` chooses. Kernels "
+        "are products, convolutions, pooling and recurrent layers, as torch.profiler counts them on the clock, so the "
         "machine has to be idle. At most: the loop's time over that of these kernels, which would be the ratio if all "
         "else cost nothing. What shares lack of 1 is Python."
     )
