@@ -135,8 +135,8 @@ def exposure_settings(experiment: InversionExperiment, cell: Cell) -> ExposureSe
     """Return the settings of the attack on one cell."""
     config = experiment.config
     chosen, candidates = config.attacks[cell.attack], config.candidates
-    if config.repeats(cell.attack, cell.batch):
-        candidates = candidates.model_copy(update={"lira": 0})
+    if config.repeats(cell.attack, cell.batch):  # the earlier attack's rows stand for what is found without a search
+        candidates = candidates.model_copy(update={"lira": 0, "gradients": 2, "pairs": 2})
     return ExposureSettings(
         data=config.data,
         network=chosen.network,
