@@ -258,6 +258,15 @@ def test_linked_updates_are_an_axis_of_the_plane() -> None:
     assert "over 30 linked updates (any attack: 95.0 %" in said[0] and "20 confirmation users, 3 seeds" in said[0]
 
 
+def test_a_number_of_linked_updates_that_one_seed_lacks_is_left_out() -> None:
+    plain = _linked(ENTRIES[0], 0.9)
+    first, *others = plain.points
+    few = replace(first, analyses=tuple(row for row in first.analyses if row["linked_updates"] == 1))
+    swept = [replace(plain, points=(few, *others)), _linked(ENTRIES[3], 0.8)]
+    table = linked_table(swept, "adaptive")
+    assert table is not None and table.heads == ("chosen: 1", "any attack: 1")
+
+
 def test_an_ap_that_the_last_doubling_of_effort_raised_is_a_lower_bound() -> None:
     def gained(found: Entry, gain: float) -> Entry:
         def of(point: Point) -> Point:

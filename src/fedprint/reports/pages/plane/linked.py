@@ -98,9 +98,15 @@ def linked_drawings(entries: Sequence[Entry], headline: str) -> list[Drawing]:
 
 
 def linked_counts(entries: Sequence[Entry]) -> tuple[int, ...]:
-    """Return the numbers of linked updates that were measured, ascending."""
-    rows = (row for entry in measured(entries) for point in entry.points for row in point.analyses)
-    return tuple(sorted({int(row["linked_updates"]) for row in rows if row["analysis"] == "linked"}))
+    """Return the numbers of linked updates that were measured in every seed without a defence, ascending.
+
+    Where devices are drawn, half of them may have sent so many in one seed and not in another.
+    """
+    by_seed = [
+        {int(row["linked_updates"]) for row in point.analyses if row["analysis"] == "linked"}
+        for point in entries[0].points
+    ]
+    return tuple(sorted(set.intersection(*by_seed))) if by_seed else ()
 
 
 def linked_row(entry: Entry, count: int, adversary: str | None) -> Row | None:
