@@ -21,8 +21,8 @@ from fedprint.params import scale
 from fedprint.rng import torch_rng
 from fedprint.types import Params
 
-CHUNK = 16
-"""Candidates whose shadow clients are simulated at a time."""
+NUMBERS = 1 << 23
+"""Of how many numbers the updates of shadow clients are that are simulated at a time, at most, or of one candidate."""
 
 Training = Callable[[Params, Tensor, Tensor, Sequence[Generator]], Params]
 """n clients at once: (received parameters, images (n, b, c, h, w), labels (n, b) or (n, b, C), the randomness of each)
@@ -80,8 +80,9 @@ class Shadows:
         x, y = self._public()
         alone = self.victims.steps is None
         rest = self._trained(x[:, 1:], y[:, 1:]) if alone and self.victims.images > 1 else None
-        for start in range(0, len(candidates), CHUNK):
-            some = candidates[start : start + CHUNK]
+        chunk = max(1, NUMBERS // (self.count * sum(p.numel() for p in self.victims.params.values())))
+        for start in range(0, len(candidates), chunk):
+            some = candidates[start : start + chunk]
             own = [one.repeat_interleave(self.count, 0)[:, None] for one in (some.x.to(x), some.y.to(y))]
             if alone:
                 whole = self._means(self._trained(*own), rest)
