@@ -138,7 +138,7 @@ def plain(victims: Victims) -> Client:
 
 
 def with_secret_head(victims: Victims, *, bits: int, alpha2: float, alpha1: float = 1.0, margin: float = 1.0) -> Client:
-    """Return a client with a private head (SPN); every client of every call has a new head and new codes.
+    """Return a client with a private head (SPN); the head and the codes of each client follow from its randomness.
 
     Its loss is ``alpha1 * CE + alpha2 * L_P`` (spn, eq. 18); the gradient of the second term reaches the public layers
     through the features. The head is initialised like that of the defence (models/dual_head.py) and stays fixed over

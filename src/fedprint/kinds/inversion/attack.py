@@ -66,7 +66,7 @@ def seek(
 
     And ``loss`` (q, v), by its own loss. The v gradients are the first of those that were observed. The adversary has
     the candidates with their labels, and other images of the same kind; ``public`` as above. Each gradient has k
-    candidates for which shadow clients are trained one by one: their likelihood ratios are ``lira`` (k, v)
+    candidates with which shadow clients are simulated: their likelihood ratios are ``lira`` (k, v)
     (membership.py).
     """
     held = load_file(candidates / IMAGES)
