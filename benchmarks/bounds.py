@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.engine import OURS, auto, drawn, jobs_of, round_by
+from benchmarks.engine import Federation, auto, round_by
 from benchmarks.measuring import Cell, Section, in_turns, one_core, ratio, say
-from benchmarks.workloads import WORKLOADS, PlainLoop, Workload
-from fedprint.models.networks import build_network
-from fedprint.types import LocalTraining
+from benchmarks.workloads import WORKLOADS, Workload
 
 KERNELS = re.compile(r"aten::(addmm|mm|bmm|baddbmm|mkldnn_\w+|convolution_backward|\w*pool\w*|\w*rnn\w*|\w*lstm\w*)_?$")
 """Operators of PyTorch that call a library: products, convolutions, pooling, recurrent layers, and their gradients."""
@@ -37,21 +35,12 @@ def measure(quick: bool) -> Section:
 
 def bounded(name: str, work: Workload, turns: int) -> Sequence[Cell]:
     """Return the row of a workload."""
-    config, shape, classes, _ = OURS[name]
-    model = build_network(config, shape, classes, False)
-    params, loop = drawn(model), PlainLoop(work, "cpu")
-    clients = [{"x": x, "y": y} for x, y in map(work.client, range(work.clients))]
-    rounds = [jobs_of([clients[number] for number in work.drawn(turn)]) for turn in range(turns)]
-    received = [params[key] for key in OURS[name][3]]
-    training = LocalTraining(epochs=1, batch_size=work.batch, lr=work.lr)
-    chosen, _ = auto(model, rounds[0], params, training)
-    run = round_by(chosen, model, training)
-
-    def by_loop(turn: int) -> object:
-        return loop.round(received, [(job.examples["x"], job.examples["y"]) for job in rounds[turn]])
-
-    by_loop(0), run(rounds[0], params)  # the warm-up
-    spent = in_turns({"loop": by_loop, "auto": lambda turn: run(rounds[turn], params)}, turns)
+    ready = Federation.of(name, work, turns)
+    rounds, params = ready.rounds, ready.params
+    chosen, _ = auto(ready.model, rounds[0], params, ready.training)
+    run = round_by(chosen, ready.model, ready.training)
+    ready.by_loop(0), run(rounds[0], params)  # the warm-up
+    spent = in_turns({"loop": ready.by_loop, "auto": lambda turn: run(rounds[turn], params)}, turns)
     threads = _ExperimentalConfig(profile_all_threads=True)  # clients train in one of their own
     with profile(activities=[ProfilerActivity.CPU], experimental_config=threads) as profiled:
         for turn in range(ROUNDS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -134,24 +134,49 @@ def round_by(name: str, model: FedModule, training: LocalTraining) -> Callable[[
     return run
 
 
+@dataclass(frozen=True, kw_only=True)
+class Federation:
+    """A workload ready to train: our model, its received parameters, and the jobs of each turn's round."""
+
+    model: FedModule
+    params: dict[str, Tensor]
+    training: LocalTraining
+    rounds: list[list[ClientJob]]
+    loop: PlainLoop
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, work: Workload, turns: int) -> Federation:
+        """Return that of a workload by its name, on the device that trains."""
+        config, shape, classes, names = OURS[name]
+        model, device = build_network(config, shape, classes, False), best_device()
+        clients = [{"x": x.to(device), "y": y.to(device)} for x, y in map(work.client, range(work.clients))]
+        return cls(
+            model=model,
+            params=drawn(model),
+            training=LocalTraining(epochs=1, batch_size=work.batch, lr=work.lr),
+            rounds=[jobs_of([clients[number] for number in work.drawn(turn)]) for turn in range(turns)],
+            loop=PlainLoop(work, device),
+            names=names,
+        )
+
+    def by_loop(self, turn: int, few: int | None = None) -> dict[str, Tensor]:
+        """Return the plain loop's mean update of a round, or of its first ``few`` clients."""
+        received = [self.params[name] for name in self.names]
+        mean = self.loop.round(received, [(job.examples["x"], job.examples["y"]) for job in self.rounds[turn][:few]])
+        return dict(zip(self.names, mean, strict=True))
+
+
 def workload(name: str, work: Workload, turns: int, loop_share: int = 1) -> tuple[list[Cell], str]:
     """Return the row of a workload, and the executor that auto chooses.
 
     The plain loop and ``sequential`` train the first of ``loop_share`` parts of the cohort; their times count so often.
     """
-    config, shape, classes, names = OURS[name]
-    model, device = build_network(config, shape, classes, False), best_device()
-    params, loop = drawn(model), PlainLoop(work, device)
-    clients = [{"x": x.to(device), "y": y.to(device)} for x, y in map(work.client, range(work.clients))]
-    rounds = [jobs_of([clients[number] for number in work.drawn(turn)]) for turn in range(turns)]
-    received = [params[name] for name in names]
-    training = LocalTraining(epochs=1, batch_size=work.batch, lr=work.lr)
-
-    few = work.cohort // loop_share
+    ready, device, few = Federation.of(name, work, turns), best_device(), work.cohort // loop_share
+    model, params, training, rounds = ready.model, ready.params, ready.training, ready.rounds
 
     def by_loop(turn: int) -> dict[str, Tensor]:
-        mean = loop.round(received, [(job.examples["x"], job.examples["y"]) for job in rounds[turn][:few]])
-        return dict(zip(names, mean, strict=True))
+        return ready.by_loop(turn, few)
 
     chosen, tried = auto(
         model, rounds[0][: default_block(device, model)] if loop_share > 1 else rounds[0], params, training
