@@ -99,7 +99,7 @@ _OF_PAPER_TABLES = {
     for analysis, claims in _ANALYSES.items()
     for claim in claims
 }
-_PLANES = ("papers-plane-exact", "papers-plane", "mnist-writers-linked-confirmation", "blog-linked", "albums-plane")
+_PLANES = ("papers-plane-exact", "papers-plane", "mnist-writers-linked-confirmation", "blog-plane", "albums-plane")
 """Planes that judge gradient-leaks' claims about defences."""
 _WITHOUT_PRIVACY = "takes a federation without a private mechanism and its diversity; the published ones are private"
 

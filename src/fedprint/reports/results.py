@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from fedprint.attacks.choices import HEADLINE
+from fedprint.evaluation.inversion.capability import LEAKED
 from fedprint.evaluation.rows import NUMBERS, POOLED, Row, read_measurements
 from fedprint.evaluation.tradeoffs.planes import over_seeds
 from fedprint.lab.project import find_root
@@ -26,13 +27,14 @@ from fedprint.reports.claims.evidence import unpaired
 from fedprint.reports.figures.drawing import INK, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import blank_figure
 from fedprint.reports.numbers.evaluations import of_headline
+from fedprint.reports.numbers.inversion import CUT, GRADIENT, LIRA, MAIN, named, row_where, rows_where
 from fedprint.reports.numbers.plane import NO_DEFENCE
 from fedprint.reports.wording import LINKAGES, METRIC_TITLES, MISSING, csv_text, people, ranged, shown, with_unit
 from fedprint.types import FedprintError
 
 PICTURE = Path("docs/images/recognition.png")
 PLANES = Path("src/fedprint/reports/reference/planes.csv")
-COSTS_OF = ("mnist-writers-linked-confirmation", "blog-linked")
+COSTS_OF = ("mnist-writers-linked-confirmation", "blog-plane")
 """The published planes whose costs are in :data:`PLANES`."""
 NOT_YET = "Not published yet."
 _BLOCK = re.compile(r"(<!-- results: (\w+)([^>]*) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -106,6 +108,11 @@ class Published:
         """Return member, of a suite, and prior of each part in their order."""
         pairs = dict.fromkeys((row.get("member"), row["prior"]) for row in self.where())
         return [{"member": member, "prior": prior} for member, prior in pairs]
+
+    def found(self, accuracy: Row) -> list[Row | None]:
+        """Return the rows of :data:`_FOUND` under the mechanism whose accuracy this is, None where not asked."""
+        setting = {key: accuracy[key] for key in ("defence", "variant", "strength")}
+        return [row_where(self.rows, **{"adversary": HEADLINE, **keys, **setting}) for _, keys in _FOUND]
 
     def points(self) -> list[dict[str, Any]]:
         """Return strategy and strength of each defended point of a plane; nothing of other experiments."""
@@ -217,6 +224,42 @@ def _confirmed(planes: Sequence[Published]) -> str:
     sources = " beside ".join(f"**{one.name}** ({one.source(one.ap(strategy=NO_DEFENCE)[0])})" for one in planes)
     return f"{sources}; the users are others, so the difference, in points, is unpaired:\n\n{_table(rows)}"
 
+
+def _inversion(one: Published) -> str:
+    """Return what each mechanism leaves of accuracy, and what an adversary who knows it finds in single gradients."""
+    tried = [(row, one.found(row)) for row in rows_where(one.rows, metric="accuracy", network=NETWORK)]
+    rows: list[Sequence[str]] = [("mechanism", "strength", "accuracy", *(head for head, _ in _FOUND))]
+    for accuracy, found in tried:
+        cells = (MISSING if row is None else shown(row) for row in (accuracy, *found))
+        rows.append((named(accuracy), f"{accuracy['strength']:g}", *cells))
+    images, some = tried[0]
+    asked = "; ".join(
+        f"{head}: {row['n_questions']:,} in {row['n_users']:,} gradients, chance "
+        + with_unit(row["chance"], row["unit"])
+        for (head, _), row in zip(_FOUND, some, strict=True)
+        if row is not None
+    )
+    trained = f"accuracy over {images['n_questions']:,} test images and {images['runs']} federations"
+    return f"**{one.name}** (`{one.command}`, {one.date}, 95 % intervals; {trained}; {asked}):\n\n{_table(rows)}"
+
+
+NETWORK = "dlnet"
+"""The papers' network, on which gradients are matched."""
+_SINGLE = {"network": NETWORK, "attack": "gradient-matching", "attack_variant": MAIN, "attack_batch": 1}
+_FOUND: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    (
+        "images recovered, naive",
+        {**_SINGLE, **CUT, "metric": "reconstruction_success", "threshold": LEAKED, "adversary": "naive"},
+    ),
+    ("images recovered", {**_SINGLE, **CUT, "metric": "reconstruction_success", "threshold": LEAKED}),
+    ("labels", {**_SINGLE, **GRADIENT, "metric": "label_accuracy"}),
+    ("traced among a thousand", {"attack_variant": "thousand", "metric": "tracing_accuracy", "level": "image"}),
+    (
+        "members at an FPR of .1 %",
+        {"network": NETWORK, "attack": LIRA, "metric": "example_membership_tpr", "attack_batch": 8},
+    ),
+)
+"""What is found under a mechanism, with the keys of its rows; by the adaptive adversary unless said."""
 
 _OF_AP = ("one update", "all updates of a device")
 _WHOM = ("confirmation users", "development users", "difference")
@@ -338,6 +381,7 @@ KINDS: Mapping[str, Callable[[Sequence[Published]], str]] = {
     "attacks": _attacks,
     "confirmed": _confirmed,
     "epsilons": _epsilons,
+    "inversions": lambda experiments: "\n\n".join(map(_inversion, experiments)),
     "planes": lambda experiments: "\n\n".join(map(_plane, experiments)),
     "lines": lambda experiments: "\n".join(map(_result_line, experiments)),
     "picture": _picture,

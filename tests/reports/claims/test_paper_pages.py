@@ -75,7 +75,7 @@ def test_claims_about_defences_are_judged_on_the_published_planes(pages: ModuleT
     ours = [claim.text for claim in plane.CLAIMS if claim.name == "largest-cut"]
     assert {on for text, on in said if text in ours} == {"papers-plane-exact, naive"} | {
         f"{name}, {adversary}"
-        for name in ("papers-plane", "mnist-writers-linked-confirmation", "blog-linked", "albums-plane")
+        for name in ("papers-plane", "mnist-writers-linked-confirmation", "blog-plane", "albums-plane")
         for adversary in ("naive", "adaptive")
     }
     assert {state for (text, _), state in said.items() if text in ours} <= {"holds", "fails", "undecided"}

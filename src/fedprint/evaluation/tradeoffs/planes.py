@@ -15,8 +15,9 @@ from fedprint.evaluation.intervals import Interval, difference_interval, ratio_i
 from fedprint.evaluation.metrics import METRICS
 from fedprint.evaluation.rows import POOLED, Row, pool_seeds
 from fedprint.evaluation.tradeoffs.shares import PrivateShare, private_share, worst_users
-from fedprint.evaluation.tradeoffs.tradeoff import AttackNumber, Point, relative
+from fedprint.evaluation.tradeoffs.tradeoff import LINKAGE, AttackNumber, Point, relative
 from fedprint.rng import numpy_rng
+from fedprint.types import Linkage
 
 STRONGEST = "strongest"
 """Instead of an adversary's name: in each seed the adversary and the configured attack with the largest AP."""
@@ -115,16 +116,23 @@ def _interval_row(point: Point, interval: Interval, metric: str) -> Row:
 
 
 def reduction_row(
-    points: Sequence[Point], others: Mapping[int, Point], adversary: str = STRONGEST, against: str | None = None
+    points: Sequence[Point],
+    others: Mapping[int, Point],
+    adversary: str = STRONGEST,
+    against: str | None = None,
+    linkage: Linkage = LINKAGE,
 ) -> Row | None:
     """Return ``1 - AP / others' AP``, paired user by user within each seed; None without values per user.
+
+    The AP is of one update, or with the ``linkage`` "device" of all updates of a device.
 
     The others' AP is that of the adversary ``against``. By default the others are undefended, and it is the strongest
     adversary there, because there is no defence to adapt to: with the attack that it chose, or, where ``adversary`` is
     the strongest, with any configured attack.
     """
     other = against or (STRONGEST if adversary == STRONGEST else BEST)
-    rows = [_reduction(point, others[point.seed], adversary, other) for point in points if point.seed in others]
+    pairs = [(point, others[point.seed]) for point in points if point.seed in others]
+    rows = [_reduction(point, rival, adversary, other, linkage) for point, rival in pairs]
     known = [row for row in rows if row is not None]
     return over_seeds(known) if known and len(known) == len(rows) else None
 
@@ -200,26 +208,27 @@ def _normalised(point: Point, undefended: Point) -> Row:
     return _numbers(point, numbers, "normalised_utility")
 
 
-def _reduction(point: Point, other: Point, adversary: str, against: str) -> Row | None:
+def _reduction(point: Point, other: Point, adversary: str, against: str, linkage: Linkage) -> Row | None:
     left, right = number_of(point, adversary), number_of(other, against)
-    if not (both := _of_both(left, right)):
+    if not (both := _of_both(left.of_users(linkage), right.of_users(linkage))):
         return None
-    kept = ratio_interval(*both, _paired_rng(point, "ap_reduction", adversary), bounds=None)
+    about = "ap_reduction" if linkage == LINKAGE else "linked_reduction"
+    kept = ratio_interval(*both, _paired_rng(point, about, adversary), bounds=None)
     return _paired(point, left, Interval(value=1 - kept.value, lo=1 - kept.hi, hi=1 - kept.lo), both, "ap_reduction")
 
 
 def _difference(point: Point, other: Point, adversary: str, against: str) -> Row | None:
     left, right = number_of(point, adversary), number_of(other, against)
-    if not (both := _of_both(left, right)):
+    if not (both := _of_both(left.by_user, right.by_user)):
         return None
     gap = difference_interval(*both, _paired_rng(point, "ap_difference", adversary))
     return _paired(point, left, gap, both, "ap_difference")
 
 
-def _of_both(left: AttackNumber, right: AttackNumber) -> tuple[list[float], list[float]] | None:
+def _of_both(left: Mapping[str, float], right: Mapping[str, float]) -> tuple[list[float], list[float]] | None:
     """Return both APs of every user who has two, None where nobody has."""
-    users = sorted(set(left.by_user) & set(right.by_user))
-    return ([left.by_user[user] for user in users], [right.by_user[user] for user in users]) if users else None
+    users = sorted(set(left) & set(right))
+    return ([left[user] for user in users], [right[user] for user in users]) if users else None
 
 
 def _paired_rng(point: Point, metric: str, adversary: str) -> np.random.Generator:

@@ -14,6 +14,7 @@ from fedprint.types import FedprintError, Linkage
 LINKAGE: Linkage = "update"
 """A point's AP is that of re-identification from single updates, the papers' strongest setting (papers.md 2.6)."""
 
+_NOBODY: Mapping[str, Any] = {}
 _NUMBERS = ("value", "lo", "hi", "chance", "n_questions", "n_users")
 
 
@@ -38,7 +39,8 @@ class UtilityNumber:
 class AttackNumber:
     """AP (fraction) of one adversary's attack under one view; ``by_user`` is user id -> AP.
 
-    ``selected``: the adversary chose this attack, on prior data. Other configured attacks are measured too.
+    ``linked_by_user`` is that of all updates of a device, empty where it was not measured. ``selected``: the adversary
+    chose this attack, on prior data. Other configured attacks are measured too.
     """
 
     adversary: str
@@ -51,7 +53,12 @@ class AttackNumber:
     n_questions: int
     n_users: int
     by_user: Mapping[str, float]
+    linked_by_user: Mapping[str, float] = field(default_factory=dict)
     selected: bool = True
+
+    def of_users(self, linkage: Linkage) -> Mapping[str, float]:
+        """Return user id -> AP of one update, or of all updates of a device together (``device``)."""
+        return self.by_user if linkage == LINKAGE else self.linked_by_user
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +106,7 @@ class Point:
         """
         if linkage == LINKAGE:
             return self.strongest
-        linked = [_attack_number(row, {}) for row in _answered(self.rows, linkage)]
+        linked = [_attack_number(row) for row in _answered(self.rows, linkage)]
         return max(linked, key=lambda number: number.value, default=None)
 
     def strongest_over(self, updates: int) -> AttackNumber | None:
@@ -108,7 +115,7 @@ class Point:
             return self.strongest
         wanted = {"analysis": "linked", "metric": "ap", "linked_updates": updates}
         rows = [row for row in self.analyses if all(row.get(key) == value for key, value in wanted.items())]
-        numbers = (_attack_number(row, {}) for row in _configured(rows))
+        numbers = (_attack_number(row) for row in _configured(rows))
         return max(numbers, key=lambda number: number.value, default=None)
 
     @property
@@ -129,11 +136,12 @@ def point_of(
     by_user: Mapping[str, Any],
     overhead: Mapping[str, float | None],
     utility_by_user: Parts | None = None,
+    linked_by_user: Mapping[str, Any] = _NOBODY,
 ) -> Point:
     """Return the point of an evaluation's ``rows``.
 
-    ``by_user`` is details.json's ``ap_by_user``: adversary -> attack -> user -> AP. Random scores count only where no
-    other attack was configured.
+    ``by_user`` is details.json's ``ap_by_user``: adversary -> attack -> user -> AP, and ``linked_by_user`` the same of
+    the chosen attacks over all updates of a device. Random scores count only where no other attack was configured.
     Raises FedprintError when a number is missing.
     """
     utility = next((row for row in rows if row["attack"] is None and _is_utility(row)), None)
@@ -144,7 +152,7 @@ def point_of(
         key=key,
         **{name: utility[name] for name in ("dataset", "prior", "seed", "defence", "defence_params", "defended")},
         utility=UtilityNumber(**{name: utility[name] for name in ("metric", *_NUMBERS)}, by_user=utility_by_user or {}),
-        attacks=tuple(_attack_number(row, _users_of(by_user, row["adversary"], row["attack"])) for row in attacks),
+        attacks=tuple(_attack_number(row, by_user, linked_by_user) for row in attacks),
         overhead=dict(overhead),
         rows=tuple(rows),
     )
@@ -222,11 +230,14 @@ def _configured(rows: Sequence[Row]) -> Sequence[Row]:
     return [row for row in rows if row["attack"] != "chance"] or rows
 
 
-def _attack_number(row: Row, by_user: Mapping[str, float]) -> AttackNumber:
+def _attack_number(
+    row: Row, by_user: Mapping[str, Any] = _NOBODY, linked_by_user: Mapping[str, Any] = _NOBODY
+) -> AttackNumber:
     names = ("adversary", "view", "attack", "selected", *_NUMBERS)
-    return AttackNumber(**{name: row[name] for name in names}, by_user=by_user)
+    users = {"by_user": _users_of(by_user, row), "linked_by_user": _users_of(linked_by_user, row)}
+    return AttackNumber(**{name: row[name] for name in names}, **users)
 
 
-def _users_of(by_user: Mapping[str, Any], adversary: str, attack: str) -> dict[str, float]:
-    aps = by_user.get(adversary, {}).get(attack, {})
+def _users_of(by_user: Mapping[str, Any], row: Row) -> dict[str, float]:
+    aps = by_user.get(row["adversary"], {}).get(row["attack"], {})
     return {str(user): float(ap) for user, ap in aps.items()}

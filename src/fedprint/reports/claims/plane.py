@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -12,6 +12,7 @@ from fedprint.reports.claims.evidence import unpaired
 from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, Judged, Verdict, decide
 from fedprint.reports.numbers.plane import Entry, measured
 from fedprint.reports.wording import percent, ranged
+from fedprint.types import Linkage
 
 CUT = 0.75
 """What mm-aug at alpha = 0.5 took from the AP on OpenImages."""
@@ -64,7 +65,8 @@ SOURCE, OWN_SOURCE = "2.6", "this project"
 def judge_plane(entries: Sequence[Entry], adversaries: Sequence[str], dataset: str) -> list[Verdict]:
     """Judge the papers' claims, and ours of ours, for every adversary, who is the ``member`` of a verdict."""
     swept = {entry.strategy for entry in entries}
-    claims = [*CLAIMS, *(_ours(own, other) for own in OURS if own in swept for other in (MM_AUG, OURS[own]))]
+    pairs = [(own, other) for own in OURS if own in swept for other in (MM_AUG, OURS[own])]
+    claims = [*CLAIMS, *(claim for pair in pairs for claim in _ours(*pair))]
     asked = [(claim, adversary) for claim in claims for adversary in adversaries]
     if {NAIVE, ADAPTIVE} <= set(adversaries):
         asked.append((NEVER_WEAKER, ADAPTIVE))
@@ -109,13 +111,18 @@ def random_beats(sweep: Sweep) -> Finding:
     return _all_beaten(sweep, "rand-aug", (*NOISES, "bkg-repl"))
 
 
-def less_at_equal_strength(own: str, control: str) -> Judge:
-    """Judge whether ``own`` leaves less AP than ``control`` at every strength that both have: both cost the same."""
+def less_at_equal_strength(own: str, control: str, linkage: Linkage) -> Judge:
+    """Judge whether ``own`` leaves less AP than ``control`` at every strength that both have: both cost the same.
+
+    It is the AP of one update, or of all updates of a device (``device``).
+    """
 
     def judge(sweep: Sweep) -> Finding:
         theirs = {entry.strength: entry for entry in sweep.of(control)}
         pairs = [(mine, theirs[mine.strength]) for mine in sweep.of(own) if mine.strength in theirs]
-        known = [(mine, other, row) for mine, other in pairs if (row := mine.less_than(other, sweep.adversary))]
+        known = [
+            (mine, other, row) for mine, other in pairs if (row := mine.less_than(other, sweep.adversary, linkage))
+        ]
         if not known:
             return UNTESTED
         said = "; ".join(
@@ -128,9 +135,11 @@ def less_at_equal_strength(own: str, control: str) -> Judge:
     return judge
 
 
-def _ours(own: str, control: str) -> Claim[Judge]:
-    text = f"{own} (ours) leaves less AP than {control} at every alpha"
-    return Claim(f"{own}-beats-{control}", text, OWN_SOURCE, less_at_equal_strength(own, control))
+def _ours(own: str, control: str) -> Iterator[Claim[Judge]]:
+    for linkage, ending, of in (("update", "", ""), ("device", "-linked", " of all updates of a device")):
+        text = f"{own} leaves less AP{of} than {control} at every alpha"
+        judge = less_at_equal_strength(own, control, linkage)
+        yield Claim(f"{own}-beats-{control}{ending}", text, OWN_SOURCE, judge)
 
 
 def data_costs(sweep: Sweep) -> Finding:

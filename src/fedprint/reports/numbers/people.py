@@ -15,7 +15,7 @@ Numbers = Mapping[int, int]
 """User id -> number from 1 on, in the order of ids."""
 
 _ID = ("user_id", "user")
-_BY_ID = ("by_user", "ap_by_user", "utility_by_user")
+_BY_ID = ("by_user", "ap_by_user", "linked_by_user", "utility_by_user")
 """Keys whose value is a user id, and keys below which user ids are keys."""
 
 _WORDS = ("words", "top", "classes", "holds")

@@ -25,9 +25,10 @@ from fedprint.evaluation.tradeoffs.planes import (
     reduction_row,
     worst_row,
 )
-from fedprint.evaluation.tradeoffs.tradeoff import Point, pareto_front
+from fedprint.evaluation.tradeoffs.tradeoff import LINKAGE, Point, pareto_front
 from fedprint.reports.numbers.evaluations import CHOSEN
 from fedprint.reports.wording import MISSING
+from fedprint.types import Linkage
 
 NO_DEFENCE = "no defence"
 KEPT = (None, "linked", "effort")
@@ -110,9 +111,9 @@ class Entry:
         """Return the share of the undefended AP that is gone."""
         return reduction_row(self.points, plain.by_seed, self.adversary(name))
 
-    def less_than(self, other: Entry, name: str) -> Row | None:
+    def less_than(self, other: Entry, name: str, linkage: Linkage = LINKAGE) -> Row | None:
         """Return the share of another entry's AP, of the same adversary, that is gone."""
-        return reduction_row(self.points, other.by_seed, self.adversary(name), other.adversary(name))
+        return reduction_row(self.points, other.by_seed, self.adversary(name), other.adversary(name), linkage)
 
     def more_than(self, other: Entry, name: str) -> Row | None:
         """Return how much more AP the same adversary has here than under another entry, paired over users."""

@@ -12,6 +12,7 @@ from typing import Any
 from fedprint.evaluation.rows import POOLED, Row
 from fedprint.evaluation.tradeoffs.tradeoff import LINKAGE
 from fedprint.reports.numbers.plane import NO_DEFENCE, Entry
+from fedprint.types import Linkage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class PublishedEntry(Entry):
         """Return the share of the undefended AP that is gone."""
         return self._number(metric="ap_reduction", linkage=LINKAGE, adversary=name)
 
-    def less_than(self, other: Entry, name: str) -> Row | None:
+    def less_than(self, other: Entry, name: str, linkage: Linkage = LINKAGE) -> Row | None:
         """Return None: it is paired over users."""
         return None
 

@@ -34,7 +34,7 @@ from fedprint.kinds.federation.stages.evaluating.strengths import measure_streng
 from fedprint.lab.graph import Task
 from fedprint.rng import numpy_rng, seed_for
 from fedprint.store.index import read_truth
-from fedprint.types import AdversaryName, Ints, Measurement
+from fedprint.types import AdversaryName, Ints, Linkage, Measurement
 
 UTILITY = {
     "single_label": "accuracy",
@@ -219,8 +219,8 @@ def _adversaries(
             yield replace(measurement, keys={**measurement.keys, **keys})
 
 
-def _ap_of_users(scores: AttackScores, attack: str, options: Sequence[int]) -> dict[str, float]:
-    rows = ap_by_user(scores.of("update", attack), scores.truth["update"], options)
+def _ap_of_users(scores: AttackScores, linkage: Linkage, attack: str, options: Sequence[int]) -> dict[str, float]:
+    rows = ap_by_user(scores.of(linkage, attack), scores.truth[linkage], options)
     return {str(row.user_id): row.ap for row in rows}
 
 
@@ -265,9 +265,17 @@ def _details(
         },
         "ap_by_user": {
             adversary: {
-                name: _ap_of_users(all_scores[adversary], name, result["options"]) for name in result["attacks"]
+                name: _ap_of_users(all_scores[adversary], "update", name, result["options"])
+                for name in result["attacks"]
             }
             for adversary, result in attacks.items()
+        },
+        "linked_by_user": {
+            adversary: {
+                (chosen := result["selected"]): _ap_of_users(all_scores[adversary], "device", chosen, result["options"])
+            }
+            for adversary, result in attacks.items()
+            if "device" in all_scores[adversary].truth
         },
         "by_round": _by_round(task, attack, scores),
         "checks": {

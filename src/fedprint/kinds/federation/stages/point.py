@@ -23,5 +23,7 @@ def run(task: Task) -> None:
         shutil.copyfile(whole / name, out / name)
     overhead = {**read_json(task.at("overhead") / "overhead.json"), **read_json(task.at("overhead") / "seconds.json")}
     details, rows = read_json(out / "details.json"), read_measurements(out / "rows.jsonl")
-    point = point_of(task.key, rows, details["ap_by_user"], overhead, details["utility_by_user"])
+    point = point_of(
+        task.key, rows, details["ap_by_user"], overhead, details["utility_by_user"], details["linked_by_user"]
+    )
     write_json(out / "point.json", point_json(point))
