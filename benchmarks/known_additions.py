@@ -38,7 +38,7 @@ from fedprint.kinds.federation.building.view import open_view, readable
 from fedprint.lab.graph import Task
 from fedprint.ranking import average_precision
 from fedprint.rng import torch_rng
-from fedprint.types import Examples, Floats, Ints, Scores
+from fedprint.types import Doubles, Examples, Floats, Ints, Scores
 
 WORDS = (
     "data.users=60", "data.background_users=300", "federation.rounds=30", "federation.fraction=1.0",
@@ -97,7 +97,7 @@ def scores(sizes: dict[str, int], known: Floats, labels: Ints, asked: Floats, op
     return Ridge().scores(problem, settings, Workspace(), torch_rng(0, "known-additions"))
 
 
-def measure(base: Path, words: Sequence[str]) -> dict[str, tuple[Floats, Floats]]:
+def measure(base: Path, words: Sequence[str]) -> dict[str, tuple[Doubles, Doubles]]:
     """Return, of one update and of all, the AP by user without and with the knowledge of what was added."""
     for stage in ("prepare", "choose", "federate"):
         run_stage(stage, base, "mnist-writers", words)

@@ -234,8 +234,11 @@ def _attack_number(
     row: Row, by_user: Mapping[str, Any] = _NOBODY, linked_by_user: Mapping[str, Any] = _NOBODY
 ) -> AttackNumber:
     names = ("adversary", "view", "attack", "selected", *_NUMBERS)
-    users = {"by_user": _users_of(by_user, row), "linked_by_user": _users_of(linked_by_user, row)}
-    return AttackNumber(**{name: row[name] for name in names}, **users)
+    return AttackNumber(
+        **{name: row[name] for name in names},
+        by_user=_users_of(by_user, row),
+        linked_by_user=_users_of(linked_by_user, row),
+    )
 
 
 def _users_of(by_user: Mapping[str, Any], row: Row) -> dict[str, float]:

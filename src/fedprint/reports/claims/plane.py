@@ -136,7 +136,11 @@ def less_at_equal_strength(own: str, control: str, linkage: Linkage) -> Judge:
 
 
 def _ours(own: str, control: str) -> Iterator[Claim[Judge]]:
-    for linkage, ending, of in (("update", "", ""), ("device", "-linked", " of all updates of a device")):
+    cases: tuple[tuple[Linkage, str, str], ...] = (
+        ("update", "", ""),
+        ("device", "-linked", " of all updates of a device"),
+    )
+    for linkage, ending, of in cases:
         text = f"{own} leaves less AP{of} than {control} at every alpha"
         judge = less_at_equal_strength(own, control, linkage)
         yield Claim(f"{own}-beats-{control}{ending}", text, OWN_SOURCE, judge)
