@@ -113,6 +113,39 @@ def plane_rows() -> list[dict[str, object]]:
     return rows
 
 
+def inversion_rows() -> list[dict[str, object]]:
+    """The rows of one mechanism that a table of inversions reads, and some that it must not read."""
+    numbers = {"unit": "fraction", "lo": 0.0, "hi": 1.0, "n_questions": 16, "n_users": 16, "chance": 0.1, "seed": 0}
+    setting = {**numbers, "defence": "dp", "variant": "main", "strength": 0.1}
+    matched = {"attack": "gradient-matching", "attack_variant": "main", "attack_batch": 1, "network": "dlnet"}
+    cut = {"matching": "assignment", "pixels": "clipped", "metric": "reconstruction_success"}
+    shadows = {"metric": "example_membership_tpr", "attack": "lira", "attack_batch": 8, "pairs": "drawn"}
+    rows: list[dict[str, object]] = [
+        {**setting, "metric": "accuracy", "network": network, "value": value, "runs": 3, "n_questions": 2000}
+        for network, value in (("dlnet", 0.91), ("mlp", 0.95))
+    ]
+    for adversary, more in (("naive", 0.0), ("adaptive", 0.3)):
+        known = {**setting, "adversary": adversary}
+        rows += [{**known, **matched, **cut, "threshold": t, "value": t + more} for t in (0.1, 0.2)]
+        labels = {"metric": "label_accuracy", "matching": "assignment", "labels": "gradient"}
+        rows += [{**known, **matched, **labels, "value": 0.4 + more}]
+        traced = {"metric": "tracing_accuracy", "level": "image", "attack": "closed-form", "attack_variant": "thousand"}
+        rows += [{**known, **traced, "network": "mlp", "n_questions": 1000, "value": 0.05 + more}]
+        rows += [{**known, **shadows, "network": "dlnet", "attack_variant": "main", "value": 0.01 + more}]
+    return rows
+
+
+def test_a_table_of_inversions_has_what_was_found_under_each_mechanism(tmp_path: Path) -> None:
+    made = results.find_published(publishing(tmp_path, "tiny-inversion", inversion_rows()), "tiny-inversion")
+    assert made is not None
+    told, *table = results.KINDS["inversions"]([made]).replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    assert "accuracy over 2,000 test images and 3 federations" in told
+    assert "traced among a thousand: 1,000 in 16 gradients, chance 10.0 %" in told
+    (line,) = (one for one in table if one.startswith("| dp |"))
+    values = [cell.split(" [")[0] for cell in line.strip("| ").split(" | ")]
+    assert values == ["dp", "0.1", "91.0 %", "20.0 %", "50.0 %", "70.0 %", "35.0 %", "31.0 %"]
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A repository that published a plane."""
