@@ -240,7 +240,8 @@ def _inversion(one: Published) -> str:
         if row is not None
     )
     trained = f"accuracy over {images['n_questions']:,} test images and {images['runs']} federations"
-    return f"**{one.name}** (`{one.command}`, {one.date}, 95 % intervals; {trained}; {asked}):\n\n{_table(rows)}"
+    who = "found by the adaptive adversary unless said"
+    return f"**{one.name}** (`{one.command}`, {one.date}, 95 % intervals; {trained}; {who}; {asked}):\n\n{_table(rows)}"
 
 
 NETWORK = "dlnet"
