@@ -65,11 +65,10 @@ def train_client(
                 parameter.data = torch.empty_like(tensor)
         torch._foreach_copy_(parameters, start)
     shared = len(received)
-    schedule = [index.to(start[0].device) for index in batch_schedule(len(examples["y"]), training, job.seed)]
-    step, rng = Stepper(training, parameters), noise_rng(job)
+    step, rng, steps = Stepper(training, parameters), noise_rng(job), 0
     total = torch.zeros((), dtype=torch.float64, device=start[0].device)
-    for index in schedule:
-        batch = batch_of(examples, index)
+    for batch in _batches(examples, training, job.seed):
+        steps += 1
         loss, gradients = by_hand(parameters, batch) if by_hand else autograd(model, parameters, batch, training)
         step([*noised(gradients[:shared], training.noise, rng), *gradients[shared:]])
         total += loss
@@ -83,7 +82,7 @@ def train_client(
         device_id=job.device_id,
         update=update,
         num_examples=len(examples["y"]),
-        loss=float(total) / len(schedule),
+        loss=float(total) / steps,
         private=private,
     )
 
@@ -108,6 +107,14 @@ def noised(gradients: Sequence[Tensor], sigma: float, rng: torch.Generator) -> l
         return list(gradients)
     drawn = (torch.randn(g.shape, generator=rng, dtype=g.dtype).to(g.device) for g in gradients)
     return [gradient + sigma * noise for gradient, noise in zip(gradients, drawn, strict=True)]
+
+
+def _batches(examples: Examples, training: LocalTraining, seed: int) -> Iterator[dict[str, Tensor]]:
+    """Yield the model's columns at every step of :func:`batch_schedule`; those of an epoch are copied at once."""
+    for order in epochs(len(examples["y"]), training, seed):
+        taken = batch_of(examples, order.to(examples["y"].device))
+        for columns in zip(*(column.split(training.batch_size) for column in taken.values()), strict=True):
+            yield dict(zip(taken, columns, strict=True))
 
 
 def batch_of(examples: Examples, index: Tensor) -> dict[str, Tensor]:

@@ -16,11 +16,12 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from fedprint.data.examples import num_examples, stack_rows
+from fedprint.federation import few_examples
 from fedprint.federation.client import blocks, epochs, noise_rng, noised
 from fedprint.federation.local_optimisers import Stepper
 from fedprint.federation.precision import forward_in, products_in
 from fedprint.models.base import FedModule
-from fedprint.models.kernels.dense import whole
+from fedprint.models.kernels.dense import DenseGradients, whole
 from fedprint.types import ClientJob, ClientResult, LocalTraining, Params, Precision
 
 ON_GPU, STACK_BYTES = 512, 1 << 30
@@ -69,6 +70,9 @@ class Vectorised:
         # Noise comes from the CPU's generators at every step, and Adam counts its steps there.
         replays = on_gpu and self._replayable and not training.noise and training.optimiser != "adam"
         index, mask = _pad_schedules(jobs, training, few_shapes=replays)
+        if (dense := self._by_products(jobs, params, training)) is not None:
+            updates, losses = few_examples.train(dense, jobs, params, training, index, mask)
+            return _results(jobs, updates, losses / mask.amax(2).sum(1), {})
         steps = _steps(jobs, index, mask.to(next(iter(params.values()))), math.ceil(index.shape[1] / training.epochs))
         first = next(steps)
         stack, take_step = self._stack(jobs, params, training, *first, replays=replays)
@@ -76,6 +80,14 @@ class Vectorised:
         for batch, here in chain([first], steps):
             take_step(batch, here)
         return stack.results(jobs, params, mask.amax(2).sum(1), copied=replays)
+
+    def _by_products(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> DenseGradients | None:
+        """Return the gradients of networks that train by inner products; None for those that take plain steps."""
+        dense = self._gradients(training.precision)
+        if not isinstance(dense, DenseGradients) or next(iter(params.values())).is_cuda:
+            return None
+        n = max(num_examples(job.examples) for job in jobs)
+        return dense if few_examples.are_few(n, dense, params, training) else None
 
     def _stack(
         self,
@@ -152,18 +164,23 @@ class _Stack:
             torch.sub(self._parameters[name], params[name], out=None if copied else self._parameters[name])
             for name in self._shared
         ]
-        losses = (self._losses.cpu() / steps).tolist()
-        rows = zip(*(update.unbind(0) for update in updates), strict=True)
-        return [
-            ClientResult(
-                device_id=job.device_id,
-                update=dict(zip(self._shared, row, strict=True)),
-                num_examples=num_examples(job.examples),
-                loss=losses[k],
-                private={name: self._parameters[name][k].clone() for name in job.private},
-            )
-            for k, (job, row) in enumerate(zip(jobs, rows, strict=False))
-        ]
+        private = {name: self._parameters[name] for name in jobs[0].private}
+        return _results(jobs, dict(zip(self._shared, updates, strict=True)), self._losses.cpu() / steps, private)
+
+
+def _results(jobs: Sequence[ClientJob], updates: Params, losses: Tensor, private: Params) -> list[ClientResult]:
+    """Return the results of the jobs: their rows of ``updates``, ``losses`` and ``private`` parameters (k, ...)."""
+    rows = zip(*(update.unbind(0) for update in updates.values()), strict=True)
+    return [
+        ClientResult(
+            device_id=job.device_id,
+            update=dict(zip(updates, row, strict=True)),
+            num_examples=num_examples(job.examples),
+            loss=loss,
+            private={name: stacked[k].clone() for name, stacked in private.items()},
+        )
+        for k, (job, row, loss) in enumerate(zip(jobs, rows, losses.tolist(), strict=False))
+    ]
 
 
 class _Replay:

@@ -50,14 +50,14 @@ class ConvGradients:
 
     def _loss(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean loss of scores (b, classes), and its gradient with respect to them."""
-        share = 1 / len(scores)
         if self.multi_label:
             loss = functional.binary_cross_entropy_with_logits(scores, y, reduction="none").mean(1).mean()
-            return loss, (scores.sigmoid() - y) * (share / y.shape[1])
-        log_p, chosen = scores.log_softmax(1), y.unsqueeze(1)
-        loss = -log_p.gather(1, chosen).mean()
-        slopes = torch.zeros_like(log_p).scatter_(1, chosen, -share)
-        return loss, aten._log_softmax_backward_data(slopes, log_p, 1, log_p.dtype)
+            return loss, (scores.sigmoid() - y) * (1 / len(y) / y.shape[1])
+        log_p = scores.log_softmax(1)
+        losses, total = aten.nll_loss_forward(log_p, y, None, 0, -1)
+        shares = torch.full_like(losses, 1 / len(losses))
+        slopes = aten.nll_loss_backward(shares, log_p, y, None, 0, -1, total)
+        return losses.mean(), aten._log_softmax_backward_data(slopes, log_p, 1, log_p.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

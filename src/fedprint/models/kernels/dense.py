@@ -56,32 +56,54 @@ class DenseGradients:
         ``params`` and the columns of ``batch`` are stacked, (k, ...) and (k, b, ...); ``mask`` (k, b) is 1 for the
         examples that count.
         """
-        x = batch["x"].flatten(2)
-        inputs = [2 * x - 1 if self.centred else x]
-        for layer in self.layers[:-1]:
-            inputs.append(self._activated(_linear(params, layer, inputs[-1])))
-        losses, slopes = self._loss(_linear(params, self.layers[-1], inputs[-1]), batch["y"])
+        x = self.inputs(batch["x"])
         weights = mask / mask.sum(1, keepdim=True).clamp(min=1)
-        slopes *= weights.unsqueeze(2)
+        bias, first = f"{self.layers[0]}.bias", f"{self.layers[0]}.weight"
+        gradients, slopes, scores = self.above_first(params, _linear(params, self.layers[0], x), batch["y"], weights)
+        if bias in params:
+            gradients[bias] = slopes.sum(1)
+        gradients[first] = Outer(left=slopes, right=x)
+        return gradients, (self.losses(scores, batch["y"]) * weights).sum(1)
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """Return what the first layer is given, (k, b, in), of examples (k, b, ...)."""
+        flat = x.flatten(2)
+        return 2 * flat - 1 if self.centred else flat
+
+    def above_first(
+        self, params: Params, z: Tensor, y: Tensor, weights: Tensor
+    ) -> tuple[dict[str, Gradient], Tensor, Tensor]:
+        """Return the gradients of all layers above the first, that of the first one's outputs, and the scores.
+
+        ``z`` (k, b, out) are these outputs, which may be overwritten; ``weights`` (k, b) are the shares of the examples
+        in their network's loss.
+        """
+        outputs = [z]
+        for layer in self.layers[1:]:
+            outputs[-1] = self._activated(outputs[-1])
+            outputs.append(_linear(params, layer, outputs[-1]))
+        scores = outputs.pop()
+        slopes = self._slopes(scores, y).mul_(weights.unsqueeze(2))
         gradients: dict[str, Gradient] = {}
-        for layer, given in zip(reversed(self.layers), reversed(inputs), strict=True):
+        for layer, given in zip(reversed(self.layers[1:]), reversed(outputs), strict=True):
             gradients[f"{layer}.weight"] = Outer(left=slopes, right=given)
             if f"{layer}.bias" in params:
                 gradients[f"{layer}.bias"] = slopes.sum(1)
-            if layer != self.layers[0]:
-                slopes = self._through_activation(torch.bmm(slopes, params[f"{layer}.weight"]), given)
-        return gradients, (losses * weights).sum(1)
+            slopes = self._through_activation(torch.bmm(slopes, params[f"{layer}.weight"]), given)
+        return gradients, slopes, scores
 
-    def _loss(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the losses (k, b) of scores (k, b, classes) and their gradients with respect to the scores."""
+    def losses(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Return the losses (k, b) of scores (k, b, classes)."""
         if self.multi_label:
-            losses = functional.binary_cross_entropy_with_logits(scores, y, reduction="none").mean(2)
-            return losses, (scores.sigmoid() - y) / y.shape[2]
-        log_p = scores.log_softmax(2)
+            return functional.binary_cross_entropy_with_logits(scores, y, reduction="none").mean(2)
+        return -scores.log_softmax(2).gather(2, y.unsqueeze(2)).squeeze(2)
+
+    def _slopes(self, scores: Tensor, y: Tensor) -> Tensor:
+        """Return the gradients of the losses with respect to the scores."""
+        if self.multi_label:
+            return (scores.sigmoid() - y).div_(y.shape[2])
         chosen = y.unsqueeze(2)
-        return -log_p.gather(2, chosen).squeeze(2), log_p.exp().scatter_add_(
-            2, chosen, -torch.ones_like(log_p[..., :1])
-        )
+        return scores.softmax(2).scatter_add_(2, chosen, scores.new_full((), -1.0).expand(chosen.shape))
 
     def _activated(self, z: Tensor) -> Tensor:
         return z.relu_() if self.activation == "relu" else z.sigmoid_()
@@ -93,6 +115,42 @@ class DenseGradients:
             aten.threshold_backward(slopes, activated, 0) if relu else aten.sigmoid_backward(slopes, activated)
         )
         return before
+
+
+class FirstLayer:
+    """The first layer of k networks that begin with the same weights and take one epoch of plain steps.
+
+    A step adds multiples of a network's own examples to its weight. So inner products of the examples, taken once, give
+    the outputs after any number of steps, and weights are neither read nor written before the last one. The bias is the
+    weight of an input of 1.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, x: Tensor, batch: int) -> None:
+        """Begin with ``weight`` (out, in), ``bias`` (out,) and inputs ``x`` (k, n, in), ``batch`` of n at a step."""
+        self._x, self._batch, self._start = x, batch, 0
+        self._begun = functional.linear(x.flatten(0, 1), weight, bias).view(*x.shape[:2], -1)
+        self._products = torch.bmm(x[:, batch:], x[:, :-batch].mT)  # with the examples of earlier steps
+        if bias is not None:
+            self._products += 1
+        self._multiples = torch.empty_like(self._begun)
+
+    def outputs(self) -> Tensor:
+        """Return the outputs (k, batch, out) for the batch of this step."""
+        start, end = self._start, self._start + self._batch
+        begun = self._begun[:, start:end]
+        if not start:
+            return begun
+        products = self._products[:, start - self._batch : end - self._batch, :start]
+        return torch.baddbmm(begun, products, self._multiples[:, :start])
+
+    def step(self, slopes: Tensor, lr: float) -> None:
+        """Take the step against the gradients ``slopes`` (k, batch, out) of the outputs."""
+        start, self._start = self._start, self._start + self._batch
+        torch.mul(slopes, -lr, out=self._multiples[:, start : self._start])
+
+    def moved(self) -> tuple[Tensor, Tensor]:
+        """Return what all steps have added to the weights (k, out, in) and to the biases (k, out)."""
+        return torch.bmm(self._multiples.mT, self._x), self._multiples.sum(1)
 
 
 def _linear(params: Params, layer: str, x: Tensor) -> Tensor:
