@@ -113,7 +113,7 @@ def _batches(examples: Examples, training: LocalTraining, seed: int) -> Iterator
     """Yield the model's columns at every step of :func:`batch_schedule`; those of an epoch are copied at once."""
     for order in epochs(len(examples["y"]), training, seed):
         taken = batch_of(examples, order.to(examples["y"].device))
-        for columns in zip(*(column.split(training.batch_size) for column in taken.values()), strict=True):
+        for columns in zip(*(torch.split(c, training.batch_size) for c in taken.values()), strict=True):
             yield dict(zip(taken, columns, strict=True))
 
 

@@ -42,7 +42,7 @@ def train(
     above = {name: p.expand(len(jobs), *p.shape).clone() for name, p in params.items() if name not in (weight, bias)}
     weights = mask.to(params[weight]) / mask.sum(2, keepdim=True).clamp(min=1)
     step, scores = Stepper(training, list(above.values())), []
-    for y, shares in zip(examples["y"].split(index.shape[2], 1), weights.unbind(1), strict=True):
+    for y, shares in zip(torch.split(examples["y"], index.shape[2], 1), weights.unbind(1), strict=True):
         gradients, slopes, found = dense.above_first(above, first.outputs(), y, shares)
         first.step(slopes, training.lr)
         step([gradients[name] for name in above])
