@@ -81,7 +81,7 @@ def test_a_point_holds_the_numbers_of_the_evaluation_and_nothing_big_stays(lab: 
     )
     assert point.overhead["federation_seconds"] > 0  # type: ignore[operator]
     assert point.key == done.keys["point"]
-    assert stages(lab.root) == {"prepare", "choose", "point"}, "updates and scores are deleted"
+    assert stages(lab.root) == {"prepare", "choose", "collect", "point"}, "updates are deleted"
     kept = sorted(done.outputs["point"].iterdir())
     assert [path.name for path in kept] == ["analysis_rows.jsonl", "details.json", "point.json", "rows.jsonl"]
     assert sum(path.stat().st_size for path in kept) < 1e6
@@ -92,6 +92,13 @@ def test_a_point_is_computed_once_whatever_it_is_called(lab: Lab, done: Done) ->
         again = lab.one(job(other), title="points")
         assert again.known and again.outputs == done.outputs
     assert not lab.knows(job(experiment(), 1), "point")
+
+
+def test_other_rules_judge_a_point_anew_without_another_federation(lab: Lab, done: Done, point: Point) -> None:
+    other = read_point(lab.one(job(experiment(evaluation={"resamples": 300})), title="anew").outputs["point"])
+    assert other.key != point.key and other.chosen.value == point.chosen.value
+    (log,) = (lab.root / "work" / "logs" / "anew").iterdir()
+    assert log.name.endswith(".point.log"), "the only stage that ran"
 
 
 def test_the_numbers_are_those_of_a_federations_own_stages(home: Project, point: Point) -> None:
@@ -111,12 +118,15 @@ def keys_of(made: Job) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("settings", "changed"),
     [
-        ({"data": {**TINY["data"], "bias": 0.5}}, "prepare choose federate ask attack analyse point"),
-        ({"defences": [{"name": "noise", "sigma": 0.1}]}, "federate ask attack analyse point"),
-        ({"federation": {**SMALL["federation"], "rounds": 7}}, "choose federate ask attack analyse point"),
-        ({"federation": {**SMALL["federation"], "backend": "threaded"}}, "choose federate ask attack analyse point"),
-        ({"analyses": [{"name": "training-updates"}]}, "ask analyse point"),
-        ({"attacks": [{"name": "knn", "k": 3}]}, "attack analyse point"),
+        ({"data": {**TINY["data"], "bias": 0.5}}, "prepare choose federate ask attack analyse collect point"),
+        ({"defences": [{"name": "noise", "sigma": 0.1}]}, "federate ask attack analyse collect point"),
+        ({"federation": {**SMALL["federation"], "rounds": 7}}, "choose federate ask attack analyse collect point"),
+        (
+            {"federation": {**SMALL["federation"], "backend": "threaded"}},
+            "choose federate ask attack analyse collect point",
+        ),
+        ({"analyses": [{"name": "training-updates"}]}, "ask analyse collect point"),
+        ({"attacks": [{"name": "knn", "k": 3}]}, "attack analyse collect point"),
         ({"evaluation": {"resamples": 300}}, "point"),
         ({"name": "other", "report": {"title": "other"}, "fast": True}, ""),
     ],
@@ -132,7 +142,7 @@ def test_code_changes_the_stages_that_it_computes(home: Project, monkeypatch: py
     before, plain = keys_of(job(experiment())), keys.source_digest
     monkeypatch.setattr(keys, "source_digest", lambda sources: plain(sources) + ("x" if "attacks" in sources else ""))
     after = keys_of(job(experiment()))
-    assert [stage for stage in before if before[stage] != after[stage]] == ["attack", "analyse", "point"]
+    assert [stage for stage in before if before[stage] != after[stage]] == ["attack", "analyse", "collect", "point"]
 
 
 def test_points_share_what_they_have_in_common_with_a_federation(home: Project) -> None:

@@ -81,8 +81,9 @@ def test_only_who_asks_and_who_judges_reads_the_truth() -> None:
     def readers(name: str) -> set[str]:
         return {stage.name for graph in (FEDERATION, POINT) for stage in graph.stages if name in stage.inputs}
 
-    assert readers("truth") == {"ask", "evaluate", "point"}
-    assert readers("answers") == {"evaluate", "point"}
+    assert readers("truth") == {"ask", "evaluate", "collect"}
+    assert readers("answers") == {"evaluate", "collect"}
+    assert readers("collected") == {"point"}
 
 
 def test_clusters_and_drawings_of_updates_are_computed_where_the_list_says() -> None:

@@ -281,3 +281,17 @@ def test_a_score_before_no_gradient_is_the_chance_of_a_cap_row(finished: tuple[R
         adversary="naive", matching="index", pixels="raw",
     )  # fmt: skip
     assert math.isclose(row["chance"], accuracy * blind)
+
+
+def test_every_victim_counts_as_a_seed_and_an_accuracy_has_its_federations(
+    finished: tuple[Results, list[Row], Path],
+) -> None:
+    results, rows, _ = finished
+    federations = results.experiment.config.training.seeds
+    assert {row["n_seeds"] for row in where(rows, metric="accuracy")} == {federations}
+    errors = where(rows, metric="reconstruction_rmse")
+    assert max(row["n_seeds"] for row in errors) > 1
+    assert all(row["n_seeds"] == row["n_users"] for row in errors)
+    assert {row["n_seeds"] for row in where(rows, metric="label_accuracy", labels="image")} == {1}
+    caps = where(rows, metric="cap_reconstruction")
+    assert caps and all(row["n_seeds"] == min(row["n_users"], federations) for row in caps)

@@ -3,10 +3,10 @@
 users -> prepare -> federate -> ask -> attack -> analyse -> evaluate, once per prior and seed.
 
 ``attack`` opens observed/, what is public and the adversary's own users. ``analyse`` opens questions/ besides, with
-private examples where an analysis gives them to the adversary: ``data-space``, and ``membership`` with ``knows: data``.
-Neither opens truth/, answers/ or private/. ``ask`` knows everything and attacks nothing. overhead/ holds times, which
-differ between equal runs: no stage that measures opens it. Code counts where it computes: a reader of another stage's
-files is left out, because a new format changes the files.
+private examples where an analysis gives them to the adversary: ``data-space``, and ``membership`` with ``knows:
+data``. Neither opens truth/, answers/ or private/. ``ask`` knows everything and attacks nothing; ``collect`` copies.
+overhead/ holds times, which differ between equal runs: no stage that measures opens it. Code counts where it
+computes: a reader of another stage's files is left out, because a new format changes the files.
 """
 
 from __future__ import annotations
@@ -134,23 +134,23 @@ ANALYSE = Stage(
     files=True,
     heavy=True,
 )
-_JUDGED = (
-    "prior",
-    "private",
-    "test",
-    "samples",
-    "meta",
-    "observed",
-    "truth",
-    "answers",
-    "utility",
-    "attack",
-    "analysis",
-)
 EVALUATE = Stage(
     name="evaluate",
     run=f"{_STAGES}.evaluate:run",
-    inputs=(*_JUDGED, "embedding"),
+    inputs=(
+        "prior",
+        "private",
+        "test",
+        "samples",
+        "meta",
+        "observed",
+        "truth",
+        "answers",
+        "utility",
+        "attack",
+        "analysis",
+        "embedding",
+    ),
     outputs=("evaluation",),
     settings=None,
     code=(
@@ -185,14 +185,24 @@ _ATTACKED = (PREPARE, CHOOSE, FEDERATE, ASK, ATTACK)
 
 FEDERATION = Graph((*_ATTACKED, EMBED, ANALYSE, EVALUATE))
 
+COLLECTED = ("truth", "answers", "utility", "attack", "analysis", "overhead")
+"""What is kept of a point besides what its users have; of heavy stages it is the light part."""
+
 POINT = Graph(
     (
         *_ATTACKED,
         ANALYSE,
         Stage(
+            name="collect",
+            run=f"{_STAGES}.collect:run",
+            inputs=COLLECTED,
+            outputs=("collected",),
+            code=(f"{_HERE}stages/collect.py",),
+        ),
+        Stage(
             name="point",
             run=f"{_STAGES}.point:run",
-            inputs=(*_JUDGED, "overhead"),
+            inputs=("prior", "private", "test", "samples", "meta", "collected"),
             outputs=("point",),
             settings=None,
             code=(*EVALUATE.code, f"{_HERE}stages/point.py"),
@@ -200,7 +210,8 @@ POINT = Graph(
         ),
     )
 )
-"""A point of the privacy-utility plane: nothing is drawn, and what is kept is small."""
+"""A point of the privacy-utility plane: nothing is drawn, and no update is kept. Scores are, so that a point can be
+judged anew, by other rules or code, without another federation."""
 
 
 FEDERATION_WORK = Work(path=f"{__name__}:FEDERATION_WORK", graph=FEDERATION, parse=Experiment.model_validate)

@@ -17,6 +17,7 @@ KEPT = ("rows.jsonl", "analysis_rows.jsonl", "details.json")
 def run(task: Task) -> None:
     """Evaluate, and write rows, details and the point itself: some hundred kilobytes."""
     whole, out = task.scratch / "evaluation", task.at("point")
+    task = replace(task, paths={**task.paths, **{path.name: path for path in task.at("collected").iterdir()}})
     evaluate.run(replace(task, paths={**task.paths, "evaluation": whole}))
     out.mkdir()
     for name in KEPT:

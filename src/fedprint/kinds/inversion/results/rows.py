@@ -2,6 +2,7 @@
 
 Images of one gradient are not independent, so intervals resample victims. Chance is the score of an
 adversary that sees no gradient: it answers with the mean test image, random labels or a random reconstruction.
+``n_seeds`` counts victims, who share no randomness, or federations (:func:`seeds_behind`).
 """
 
 from __future__ import annotations
@@ -39,7 +40,20 @@ def all_rows(results: Results) -> list[Row]:
             if first:
                 rows += rows_of_candidates(scene, judged.candidates, results.experiment.config.participants)
     rows += [*_regions(results), *rows_of_scores(results)]
-    return [to_row(one) for one in rows]
+    return [{**to_row(one), "n_seeds": seeds_behind(one, results.experiment.config.training.seeds)} for one in rows]
+
+
+def seeds_behind(one: Measurement, federations: int) -> int:
+    """Return how many draws of all that is random a number rests on.
+
+    Each victim has a network, images and a mechanism's randomness of its own. An accuracy has so many federations, and
+    CAP both. Labels are read from images by one trained model.
+    """
+    if one.metric == "accuracy":
+        return federations
+    if one.keys.get("labels") == "image":
+        return 1
+    return min(one.n_users, federations) if one.metric.startswith("cap_") else one.n_users
 
 
 def _accuracies(results: Results) -> Iterator[Measurement]:

@@ -69,7 +69,7 @@ def _measure(task: Task, condition: Mapping[str, Any]) -> Iterator[Measurement]:
 
 
 def _exhibits(task: Task, meta: Meta, ap: Mapping[int, float]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if not task.config.analyses_under(task.prior):
+    if not task.config.analyses_under(task.prior) or "observed" not in task.paths:  # nothing is drawn of a point
         return
     scene = open_scene(task, meta, ap)
     for analysis in task.config.analyses_under(task.prior):
