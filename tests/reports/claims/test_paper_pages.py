@@ -89,7 +89,10 @@ def test_an_inversion_is_judged_once_it_is_published(pages: ModuleType, monkeypa
     monkeypatch.setattr(pages, "find_published", lambda root, which: made if which == name else found(root, which))
     text = next(claim.text for claim in inversion.CONCLUSIONS if claim.name == "labels-leak")
     said = {line.on: line.verdict for line in lines(pages.paper_pages()["papers/spn.md"]) if line.claim == text}
-    assert said == {f"{name}, naive": "holds", f"{name}, adaptive": "holds"}
+    assert {on: said[on] for on in said if on.startswith(f"{name},")} == {
+        f"{name}, naive": "holds",
+        f"{name}, adaptive": "holds",
+    }
 
 
 def swept(strategy: str | None, strength: float | None, ap: float, utility: float) -> Entry:
