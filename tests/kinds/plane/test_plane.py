@@ -170,7 +170,7 @@ def test_a_plane_on_tiny_albums_from_end_to_end(swept: Project) -> None:
     assert folder.name == "sweep-fast" and (folder / "index.html").is_file()
     entries = (swept.root / "work" / "cache").glob("*/[!.]*")
     kept = {path.parent.name for path in entries if path.parent.name != ".locks"}
-    assert kept == {"prepare", "choose", "point"}, "updates and scores go"
+    assert kept == {"prepare", "choose", "collect", "point"}, "updates go"
     found = tracked(swept, "fedprint planes")
     varied = {(run.data.params["strategy"], run.data.params.get("sigma")) for run in found}
     assert varied == {("no defence", None), ("noise", "0.1"), ("noise", "1.0"), ("quantise", None)}
