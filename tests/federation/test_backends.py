@@ -146,12 +146,11 @@ def central_step(net: torch.nn.Module, before: Params, data: Examples, lr: float
     return {name: before[name] - lr * g for name, g in zip(before, gradients, strict=True)}
 
 
-def test_threads_change_no_bit() -> None:
-    net = cases.model("cnn")
+@pytest.mark.parametrize(("kind", "plain"), [("mlp", "sequential"), ("cnn", "vectorised:4")])
+def test_threads_change_no_bit(kind: str, plain: str) -> None:
+    net = cases.model(kind)
     params = cases.start(net)
-    one, three = (
-        list(make_backend(n, net).run(jobs("cnn"), params, cases.TRAINING)) for n in ("sequential", "threaded:3")
-    )
+    one, three = (list(make_backend(n, net).run(jobs(kind), params, cases.TRAINING)) for n in (plain, "threaded:3"))
     assert [r.device_id for r in one] == [r.device_id for r in three]
     assert all(torch.equal(a.update[name], b.update[name]) for a, b in zip(one, three, strict=True) for name in params)
 

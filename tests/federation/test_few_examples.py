@@ -46,7 +46,7 @@ def test_products_of_examples_train_what_plain_steps_do(kind: str, monkeypatch: 
 
 def test_they_pay_for_one_plain_epoch_of_few_examples() -> None:
     net = cases.model("mlp")
-    dense = net.dense_gradients()
+    dense = net.stacked_gradients()
     assert dense is not None
 
     def are_few(n: int, training: LocalTraining = ONCE) -> bool:

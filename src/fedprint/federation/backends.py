@@ -7,11 +7,10 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -24,6 +23,8 @@ from fedprint.federation.vectorised import Vectorised, default_block
 from fedprint.lab.gpus import best_device
 from fedprint.lab.machine import cores
 from fedprint.models.base import FedModule
+from fedprint.models.kernels.conv import ConvGradients
+from fedprint.models.kernels.dense import DenseGradients
 from fedprint.types import Backend, ClientJob, ClientResult, FedprintError, LocalTraining, Params
 
 
@@ -33,19 +34,17 @@ class Sequential:
     name = "sequential"
 
     def __init__(self, model: FedModule) -> None:
-        on_cpu = _device_of(model).type == "cpu"
-        layout = torch.channels_last if on_cpu and model.channels_last else torch.preserve_format
+        innermost = _device_of(model).type == "cpu" and model.channels_last
+        layout = torch.channels_last if innermost else torch.preserve_format
         self._module = copy.deepcopy(model).to(memory_format=layout)
-        self._by_hand = self._module.conv_gradients() if on_cpu else None
         self._parameters: list[Tensor] = list(self._module.parameters())
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``, in order."""
         for job in jobs:
             parameters = self._parameters[: len(params) + len(job.private)]
-            by_hand = None if training.precision == "bf16" else self._by_hand
             with products_in(training.precision):
-                result = train_client(self._module, parameters, params, job, training, self._module.compact, by_hand)
+                result = train_client(self._module, parameters, params, job, training, self._module.compact)
             yield result
 
     def blocks(self, jobs: Sequence[ClientJob]) -> list[list[int]]:
@@ -53,37 +52,34 @@ class Sequential:
         return [[i] for i in range(len(jobs))]
 
 
-class Threaded:
-    """As ``sequential``, but ``workers`` clients at a time, each with a thread and a copy of the model.
+IN_A_THREAD = 4
+"""Clients that a thread stacks: convolutions of more would leave the cache of its core."""
 
-    A client's arithmetic is the same on any thread, so results equal ``sequential`` to the bit. Give torch one core per
-    thread (``torch.set_num_threads(1)``); its kernels release the interpreter's lock.
+
+class Threaded:
+    """Trains ``workers`` blocks of clients at a time, each in a thread: stacks where convolutions gain by these.
+
+    Else a block is one client. Its arithmetic is the same on any thread, so the number of threads changes no bit. Give
+    torch one core per thread (``torch.set_num_threads(1)``); its kernels release the interpreter's lock.
     """
 
     name = "threaded"
 
     def __init__(self, model: FedModule, workers: int) -> None:
-        self.workers = workers
-        self._replicas: SimpleQueue[Sequential] = SimpleQueue()
-        for _ in range(workers):
-            self._replicas.put(Sequential(model))
+        stacks = isinstance(model.stacked_gradients(), ConvGradients)
+        self._executors: list[tuple[str, Executor]] = [
+            ("cpu", Vectorised(copy.deepcopy(model), IN_A_THREAD) if stacks else Sequential(model))
+            for _ in range(workers)
+        ]
 
     def run(self, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> Iterator[ClientResult]:
         """Train every job from ``params``; results come in job order."""
-
-        def train(job: ClientJob) -> ClientResult:
-            replica = self._replicas.get()
-            try:
-                return next(iter(replica.run([job], params, training)))
-            finally:
-                self._replicas.put(replica)
-
-        with ThreadPoolExecutor(self.workers) as pool:
-            yield from pool.map(train, jobs)
+        return Spread(self._executors).run(jobs, params, training)
 
     def blocks(self, jobs: Sequence[ClientJob]) -> list[list[int]]:
-        """Return as many jobs together as there are threads."""
-        return [list(range(start, min(start + self.workers, len(jobs)))) for start in range(0, len(jobs), self.workers)]
+        """Return as many blocks together as there are threads."""
+        single, threads = self._executors[0][1].blocks(jobs), len(self._executors)
+        return [list(chain(*single[start : start + threads])) for start in range(0, len(single), threads)]
 
 
 _NUMBER = r"(?::([1-9]\d*))?"
@@ -115,6 +111,11 @@ def make_backend(name: str, model: FedModule, devices: Sequence[str] = ()) -> Ba
     if list(devices) in ([], [str(_device_of(model))]):
         return make(model, number)
     return Spread([(device, make(copy.deepcopy(model).to(device), number)) for device in devices])
+
+
+def without_a_trial(model: FedModule, device: str) -> str:
+    """Return the executor for clients of any number and size: stacks on a GPU or of small products, else threads."""
+    return "vectorised" if device == "cuda" or isinstance(model.stacked_gradients(), DenseGradients) else "threaded"
 
 
 def _device_of(model: FedModule) -> torch.device:

@@ -14,8 +14,6 @@ from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining, Params
 
 Compact = Callable[[Examples], tuple[Examples, Mapping[str, Tensor]]]
-Gradients = Callable[[Sequence[Tensor], Examples], tuple[Tensor, Sequence[Tensor]]]
-"""The mean loss () of a batch and its gradients, in the order of the parameters."""
 
 
 def epochs(n: int, training: LocalTraining, seed: int) -> list[Tensor]:
@@ -47,14 +45,12 @@ def train_client(
     job: ClientJob,
     training: LocalTraining,
     compact: Compact = lambda examples: (examples, {}),
-    by_hand: Gradients | None = None,
 ) -> ClientResult:
     """Run local training from ``received`` and return its result with the update ``w - w_t``.
 
     ``parameters`` are the model's own tensors: those of ``received``, then those of the job's private ones, which train
     too and go into the result's ``private``, never into its update. ``compact`` (see
-    :meth:`fedprint.models.base.FedModule.compact`) leaves out rows that only noise would move. Gradients are
-    autograd's, or those ``by_hand``.
+    :meth:`fedprint.models.base.FedModule.compact`) leaves out rows that only noise would move.
     """
     examples, rows = compact(gathered(job.examples)) if not training.noise else (gathered(job.examples), {})
     taken = {name: tensor[rows[name]] if name in rows else tensor for name, tensor in received.items()}
@@ -69,7 +65,7 @@ def train_client(
     total = torch.zeros((), dtype=torch.float64, device=start[0].device)
     for batch in _batches(examples, training, job.seed):
         steps += 1
-        loss, gradients = by_hand(parameters, batch) if by_hand else autograd(model, parameters, batch, training)
+        loss, gradients = autograd(model, parameters, batch, training)
         step([*noised(gradients[:shared], training.noise, rng), *gradients[shared:]])
         total += loss
     with torch.no_grad():

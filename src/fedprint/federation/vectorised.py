@@ -21,6 +21,7 @@ from fedprint.federation.client import blocks, epochs, noise_rng, noised
 from fedprint.federation.local_optimisers import Stepper
 from fedprint.federation.precision import forward_in, products_in
 from fedprint.models.base import FedModule
+from fedprint.models.kernels.conv import ConvGradients
 from fedprint.models.kernels.dense import DenseGradients, whole
 from fedprint.types import ClientJob, ClientResult, LocalTraining, Params, Precision
 
@@ -211,9 +212,14 @@ def _on_device_of(params: Params) -> AbstractContextManager[Any]:
 
 
 def _stacked_gradients(model: FedModule, precision: Precision) -> Callable[..., Any]:
-    """Return the model's hand-written gradients, which know no bfloat16, or else those of ``vmap``."""
-    dense = None if precision == "bf16" else model.dense_gradients()
-    return dense or vmap(grad_and_value(_masked_loss(model.for_vmap(), precision)))
+    """Return the model's hand-written gradients, or else those of ``vmap``.
+
+    The former know no bfloat16. Those of convolutions are made for the caches of a CPU.
+    """
+    by_hand = None if precision == "bf16" else model.stacked_gradients()
+    if isinstance(by_hand, ConvGradients) and next(model.parameters()).is_cuda:
+        by_hand = None
+    return by_hand or vmap(grad_and_value(_masked_loss(model.for_vmap(), precision)))
 
 
 def _masked_loss(model: FedModule, precision: Precision) -> Callable[[Params, dict[str, Tensor], Tensor], Tensor]:

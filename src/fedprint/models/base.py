@@ -66,11 +66,7 @@ class FedModule(lightning.LightningModule, ABC):
                 module.for_vmap = True  # type: ignore[assignment]
         return copied
 
-    def conv_gradients(self) -> ConvGradients | None:
-        """Return hand-written gradients of one such network; None where autograd has to do."""
-        return None
-
-    def dense_gradients(self) -> DenseGradients | None:
+    def stacked_gradients(self) -> ConvGradients | DenseGradients | None:
         """Return hand-written gradients of a stack of such networks; None where ``vmap`` has to do."""
         return None
 

@@ -81,9 +81,11 @@ class ConvClassifier(ImageClassifier):
         h = functional.relu(functional.max_pool2d(self.conv2(h), 2))
         return h.flatten(1) if self.fc1 is None else functional.relu(self.fc1(h.flatten(1)))
 
-    def conv_gradients(self) -> ConvGradients:
-        """Return the gradients of such a network."""
-        return ConvGradients(centred=self.centred, multi_label=self.multi_label)
+    def stacked_gradients(self) -> ConvGradients:
+        """Return the gradients of a stack of such networks."""
+        layers = ("head",) if self.fc1 is None else ("fc1", "head")
+        dense = DenseGradients(layers=layers, activation="relu", centred=False, multi_label=self.multi_label)
+        return ConvGradients(dense=dense, centred=self.centred)
 
 
 class MlpClassifier(ImageClassifier):
@@ -101,7 +103,7 @@ class MlpClassifier(ImageClassifier):
         h: Tensor = self.activation(self.fc1(self.pixels(x).flatten(1)))
         return h
 
-    def dense_gradients(self) -> DenseGradients:
+    def stacked_gradients(self) -> DenseGradients:
         """Return the gradients of a stack of such networks."""
         return DenseGradients(
             layers=("fc1", "head"),

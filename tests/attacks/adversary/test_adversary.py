@@ -40,7 +40,7 @@ from fedprint.attacks.view import AttackerView
 from fedprint.defences.clipping import MedianClip, QuantileClip
 from fedprint.defences.on_update import DpFedAvg
 from fedprint.federation import backends
-from fedprint.federation.backends import Sequential
+from fedprint.federation.backends import Threaded
 from fedprint.kinds.federation.building.effort import effort_of
 from fedprint.kinds.federation.building.view import open_view
 from fedprint.kinds.federation.config import ThreatConfig
@@ -153,13 +153,13 @@ def test_defences_of_the_update_alone_need_no_training_of_their_own(
     plan = [clean, noisy, replace(noisy, tag="b"), replace(clean, round=2)]
     apart = np.concatenate([shadow_updates(view, [device]).values for device in plan])
     trained: list[int] = []
-    run = Sequential.run
+    run = Threaded.run
 
-    def counted(self: Sequential, jobs: Sequence[ClientJob], *rest: Any) -> Any:
+    def counted(self: Threaded, jobs: Sequence[ClientJob], *rest: Any) -> Any:
         trained.append(len(jobs))
         return run(self, jobs, *rest)
 
-    monkeypatch.setattr(Sequential, "run", counted)
+    monkeypatch.setattr(Threaded, "run", counted)
     assert np.array_equal(shadow_updates(view, plan).values, apart)
     assert sum(trained) == 2
     assert np.abs(apart[0] - apart[1]).max() > 0 and np.abs(apart[1] - apart[2]).max() > 0

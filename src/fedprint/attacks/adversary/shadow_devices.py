@@ -95,13 +95,13 @@ def shadow_updates(
     Only the public task is used: the recorded global models, the public model and local training. ``progress`` is
     called with the number of devices done.
     """
-    from fedprint.federation.backends import make_backend  # late: it brings Lightning, which reading a config need not
+    # late: it brings Lightning, which reading a config need not
+    from fedprint.federation.backends import make_backend, without_a_trial
 
     names = view.store.layers
     sizes = {name: view.store.sizes[name] for name in names}
     values = np.empty((len(devices), sum(sizes.values())), dtype=np.float32)
-    # A GPU needs large stacks; on a CPU threads have the bits of one client after another.
-    executor = "vectorised" if view.device == "cuda" else "threaded"
+    executor = without_a_trial(view.model, view.device)
     backend = make_backend(executor, view.model, torch_devices(view.device))
     defend = _Defend.of(view)
     done, examples_of = 0, np.zeros(len(devices), dtype=np.int64)

@@ -72,6 +72,6 @@ class LinearClassifier(ImageClassifier):
         """Return the features (b, d) as they came."""
         return x
 
-    def dense_gradients(self) -> DenseGradients:
+    def stacked_gradients(self) -> DenseGradients:
         """Return the gradients of a stack of such classifiers."""
         return DenseGradients(layers=("head",), activation="relu", centred=False, multi_label=self.multi_label)

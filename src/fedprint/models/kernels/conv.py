@@ -1,88 +1,81 @@
-"""Gradients of a small convolutional network, written out by hand: autograd's graph takes a sixth of its time."""
+"""Gradients of many small convolutional networks at once, written out by hand: no graph, and one call for all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedprint.types import Examples
+from fedprint.models.kernels.dense import DenseGradients, Gradient
+from fedprint.types import Examples, Params
 
 aten = torch.ops.aten
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvGradients:
-    """Gradients of two 5x5 convolutions, each with a 2x2 max-pool and ReLU, and one or two linear layers.
+    """Gradients of ``conv1`` and ``conv2``, 5x5 with a 2x2 max-pool and ReLU each, and of the ``dense`` layers above.
 
-    Inputs are mapped from [0, 1] to [-1, 1] where ``centred``. The loss is cross-entropy, or the mean binary
-    cross-entropy over classes where ``multi_label``. The arithmetic is that of autograd.
+    The convolutions of a stack are groups of one, with the channels innermost. A call of the library costs as much as
+    three images of 28x28, so several networks at a time take half of the time of one after another. Stacks whose
+    activations leave the cache gain no more. Inputs are mapped from [0, 1] to [-1, 1] where ``centred``.
     """
 
+    dense: DenseGradients
     centred: bool
-    multi_label: bool
 
     @torch.no_grad()
-    def __call__(self, parameters: Sequence[Tensor], batch: Examples) -> tuple[Tensor, list[Tensor]]:
-        """Return the mean loss () and its gradients in the order of ``parameters``: weight, bias of each layer."""
-        weights, biases = parameters[0::2], parameters[1::2]
-        x = 2 * batch["x"] - 1 if self.centred else batch["x"]
-        first = _Convolved.of(x, weights[0], biases[0])
-        second = _Convolved.of(first.out, weights[1], biases[1])
-        inputs = [second.out.flatten(1)]
-        for weight, bias in zip(weights[2:-1], biases[2:-1], strict=True):
-            inputs.append(functional.linear(inputs[-1], weight, bias).relu_())
-        loss, slopes = self._loss(functional.linear(inputs[-1], weights[-1], biases[-1]), batch["y"])
-        gradients: list[Tensor] = []  # last layer first, bias before weight
-        for weight, given in zip(reversed(weights[2:]), reversed(inputs), strict=True):
-            gradients += [slopes.sum(0), slopes.T @ given]
-            slopes = slopes @ weight
-            if given is not inputs[0]:
-                slopes = aten.threshold_backward(slopes, given, 0)
-        below, *found = second.backward(slopes.view(second.out.shape), weights[1], through=True)
-        gradients += reversed(found)
-        _, *found = first.backward(below, weights[0], through=False)
-        gradients += reversed(found)
-        return loss, gradients[::-1]
+    def __call__(self, params: Params, batch: Examples, mask: Tensor) -> tuple[Mapping[str, Gradient], Tensor]:
+        """Return the gradients of k networks and their mean losses (k,).
 
-    def _loss(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean loss of scores (b, classes), and its gradient with respect to them."""
-        if self.multi_label:
-            loss = functional.binary_cross_entropy_with_logits(scores, y, reduction="none").mean(1).mean()
-            return loss, (scores.sigmoid() - y) * (1 / len(y) / y.shape[1])
-        log_p = scores.log_softmax(1)
-        losses, total = aten.nll_loss_forward(log_p, y, None, 0, -1)
-        shares = torch.full_like(losses, 1 / len(losses))
-        slopes = aten.nll_loss_backward(shares, log_p, y, None, 0, -1, total)
-        return losses.mean(), aten._log_softmax_backward_data(slopes, log_p, 1, log_p.dtype)
+        ``params`` and the columns of ``batch`` are stacked, (k, ...) and (k, b, ...); ``mask`` (k, b) is 1 for the
+        examples that count.
+        """
+        x = 2 * batch["x"] - 1 if self.centred else batch["x"]
+        first = _Convolved.of(_innermost(x), params["conv1.weight"], params["conv1.bias"])
+        second = _Convolved.of(first.out, params["conv2.weight"], params["conv2.bias"])
+        features = second.out.view(mask.shape[1], len(mask), -1, *second.out.shape[2:]).transpose(0, 1)
+        gradients, losses, slopes = self.dense.of_inputs(params, {"x": features.flatten(2), "y": batch["y"]}, mask)
+        slopes = torch.bmm(slopes, params[f"{self.dense.layers[0]}.weight"]).view(features.shape)
+        slopes, weight, bias = second.backward(_innermost(slopes), through=True)
+        gradients |= {"conv2.weight": weight, "conv2.bias": bias}
+        _, weight, bias = first.backward(slopes, through=False)
+        return gradients | {"conv1.weight": weight, "conv1.bias": bias}, losses
+
+
+def _innermost(x: Tensor) -> Tensor:
+    """Return images (k, b, c, h, w) of k networks as (b, k * c, h, w), the channels of all networks innermost."""
+    k, b, c, h, w = x.shape
+    return x.new_empty(b, h, w, k, c).copy_(x.permute(1, 3, 4, 0, 2)).flatten(3).permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Convolved:
-    """A convolution of ``x``, its max-pool with the places ``at`` of the maxima, and the ReLU ``out`` of that."""
+    """The convolutions of ``x`` by k networks, their max-pool with the places ``at`` of the maxima, and its ReLU."""
 
     x: Tensor
+    weight: Tensor
     convolved: Tensor
     at: Tensor
     out: Tensor
 
     @classmethod
     def of(cls, x: Tensor, weight: Tensor, bias: Tensor) -> _Convolved:
-        convolved = functional.conv2d(x, weight, bias, padding=2)
+        convolved = functional.conv2d(x, weight.flatten(0, 1), bias.flatten(), padding=2, groups=len(weight))
         pooled, at = aten.max_pool2d_with_indices(convolved, [2, 2], [2, 2])
-        return cls(x=x, convolved=convolved, at=at, out=pooled.relu_())
+        return cls(x=x, weight=weight, convolved=convolved, at=at, out=pooled.relu_())
 
-    def backward(self, slopes: Tensor, weight: Tensor, *, through: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(self, slopes: Tensor, *, through: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients with respect to input (none unless ``through``), weight and bias."""
-        slopes = slopes.contiguous(memory_format=torch.channels_last)
         slopes = aten.threshold_backward(slopes, self.out, 0)
         slopes = aten.max_pool2d_with_indices_backward(
             slopes, self.convolved, [2, 2], [2, 2], [0, 0], [1, 1], False, self.at
         )
-        found: tuple[Tensor, Tensor, Tensor] = aten.convolution_backward(
-            slopes, self.x, weight, [len(weight)], [1, 1], [2, 2], [1, 1], False, [0, 0], 1, [through, True, True]
+        k, weight = len(self.weight), self.weight.flatten(0, 1)
+        below, of_weight, of_bias = aten.convolution_backward(
+            slopes, self.x, weight, [len(weight)], [1, 1], [2, 2], [1, 1], False, [0, 0], k, [through, True, True]
         )
-        return found
+        return below, of_weight.view(self.weight.shape), of_bias.view(k, -1)

@@ -56,14 +56,21 @@ class DenseGradients:
         ``params`` and the columns of ``batch`` are stacked, (k, ...) and (k, b, ...); ``mask`` (k, b) is 1 for the
         examples that count.
         """
-        x = self.inputs(batch["x"])
-        weights = mask / mask.sum(1, keepdim=True).clamp(min=1)
+        gradients, losses, _ = self.of_inputs(params, {**batch, "x": self.inputs(batch["x"])}, mask)
+        return gradients, losses
+
+    def of_inputs(self, params: Params, batch: Examples, mask: Tensor) -> tuple[dict[str, Gradient], Tensor, Tensor]:
+        """Return gradients, losses (k,) and the gradients (k, b, out) with respect to the first layer's outputs.
+
+        ``batch["x"]`` (k, b, in) is what that layer is given.
+        """
+        x, weights = batch["x"], mask / mask.sum(1, keepdim=True).clamp(min=1)
         bias, first = f"{self.layers[0]}.bias", f"{self.layers[0]}.weight"
         gradients, slopes, scores = self.above_first(params, _linear(params, self.layers[0], x), batch["y"], weights)
         if bias in params:
             gradients[bias] = slopes.sum(1)
         gradients[first] = Outer(left=slopes, right=x)
-        return gradients, (self.losses(scores, batch["y"]) * weights).sum(1)
+        return gradients, (self.losses(scores, batch["y"]) * weights).sum(1), slopes
 
     def inputs(self, x: Tensor) -> Tensor:
         """Return what the first layer is given, (k, b, in), of examples (k, b, ...)."""
