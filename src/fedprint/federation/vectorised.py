@@ -74,7 +74,10 @@ class Vectorised:
         if (dense := self._by_products(jobs, params, training)) is not None:
             updates, losses = few_examples.train(dense, jobs, params, training, index, mask)
             return _results(jobs, updates, losses / mask.amax(2).sum(1), {})
-        steps = _steps(jobs, index, mask.to(next(iter(params.values()))), math.ceil(index.shape[1] / training.epochs))
+        # Few clients fill their last batch; a step that is replayed has one shape.
+        widths = None if replays else mask.sum(2).amax(0).int().tolist()
+        epoch = math.ceil(index.shape[1] / training.epochs)
+        steps = _steps(jobs, index, mask.to(next(iter(params.values()))), epoch, widths)
         first = next(steps)
         stack, take_step = self._stack(jobs, params, training, *first, replays=replays)
         stack.start(jobs, params)
@@ -267,12 +270,17 @@ def _power_of_two(number: int) -> int:
 
 
 def _steps(
-    jobs: Sequence[ClientJob], index: Tensor, mask: Tensor, epoch: int
+    jobs: Sequence[ClientJob], index: Tensor, mask: Tensor, epoch: int, widths: Sequence[int] | None
 ) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-    """Yield the batch (k, b, ...) and the mask (k, b) of every step; examples are copied once for ``epoch`` steps."""
+    """Yield the batch (k, b, ...) and the mask (k, b) of every step; examples are copied once for ``epoch`` steps.
+
+    Of the rows of a step the first of ``widths`` are given, or all.
+    """
     parts = [job.examples for job in jobs] + [jobs[0].examples] * (len(index) - len(jobs))
-    for rows, masks in zip(torch.split(index, epoch, 1), torch.split(mask, epoch, 1), strict=True):
+    widths = widths or [index.shape[2]] * index.shape[1]
+    for start in range(0, index.shape[1], epoch):
+        rows, masks = index[:, start : start + epoch], mask[:, start : start + epoch]
         taken = stack_rows(parts, rows.flatten(1))
         columns = {name: values.view(*rows.shape, *values.shape[2:]) for name, values in taken.items()}
-        for t in range(rows.shape[1]):
-            yield {name: values[:, t] for name, values in columns.items()}, masks[:, t]
+        for t, width in enumerate(widths[start : start + epoch]):
+            yield {name: values[:, t, :width] for name, values in columns.items()}, masks[:, t, :width]
