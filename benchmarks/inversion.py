@@ -180,7 +180,7 @@ def measure(quick: bool) -> Section:
     number, compared = (8, 2) if quick else (64, 8)
     device = best_device()
     of, x, _ = victims(number, 1, device)
-    attack = GradientMatching(evaluations=600, block=8 if device == "cpu" else number)
+    attack = GradientMatching(evaluations=600, block=number)
     made: list[Tensor] = []
     began = time.perf_counter()
     each = seconds(lambda: made.append(attack.run(of, seed=0).images), time.process_time) / number

@@ -36,21 +36,21 @@ def test_the_memory_equals_the_two_loops_with_rings_of_different_fill() -> None:
         rows = torch.tensor([p for p in range(3) if turn % (p + 1) == 0])
         s = torch.randn(len(rows), d, generator=rng).double()
         y = s @ hessian
-        memory.add(rows, s, y)
+        g = torch.randn(len(rows), d, generator=rng).double()
+        found = memory.after(rows, s, y, g)
         for row, pair in zip(rows.tolist(), zip(s, y, strict=True), strict=True):
             pairs[row] = [*pairs[row], pair][-h:]
-        g = torch.randn(3, d, generator=rng).double()
-        found = memory.times(torch.arange(3), g)
-        for p in range(3):
-            assert torch.allclose(found[p], two_loops(pairs[p], g[p]), rtol=1e-8, atol=1e-10), (turn, p)
+        for i, p in enumerate(rows.tolist()):
+            assert torch.allclose(found[i], two_loops(pairs[p], g[i]), rtol=1e-8, atol=1e-10), (turn, p)
     memory.clear(torch.tensor([1]))
-    assert torch.equal(memory.times(torch.arange(3), g)[1], g[1])
+    flat = torch.zeros(1, d, dtype=torch.float64)
+    assert torch.equal(memory.after(torch.tensor([1]), flat, flat, g[:1]), g[:1])
 
 
 def test_pairs_without_curvature_are_left_out() -> None:
     memory = _Memory(torch.zeros(2, 3), 2)
     s = torch.ones(2, 3)
-    memory.add(torch.arange(2), s, torch.stack([s[0], -s[1]]))
+    memory.after(torch.arange(2), s, torch.stack([s[0], -s[1]]), s)
     assert memory.count.tolist() == [1, 0]
 
 

@@ -70,16 +70,16 @@ class _Running:
         self._shorten(~taken, f, slope)
         rows = taken.nonzero()[:, 0]
         step = self.t[rows, None] * self.p[rows]
-        self.memory.add(rows, step, g[rows] - self.g[rows])
+        scaled = self.memory.after(rows, step, g[rows] - self.g[rows], g[rows])
         self.x = self.x.index_add(0, rows, step)
         self.f, self.g = torch.where(taken, f, self.f), torch.where(taken[:, None], g, self.g)
         self.p, self.t = self.p.clone(), self.t.clone()
-        self.p[rows], self.t[rows] = self._direction(rows), 1.0
+        self.p[rows], self.t[rows] = self._downhill(rows, -scaled), 1.0
         first = rows[self.memory.count[rows] == 0]
         self.t[first] = _first_step(self.g[first])
 
-    def _direction(self, rows: Tensor) -> Tensor:
-        p = -self.memory.times(rows, self.g[rows])
+    def _downhill(self, rows: Tensor, p: Tensor) -> Tensor:
+        """Return the directions ``p`` (r, d) of the problems ``rows``; where they lead uphill, the steepest descent."""
         uphill = (p * self.g[rows]).sum(1) >= 0
         if bool(uphill.any()):
             self.memory.clear(rows[uphill])
@@ -127,17 +127,22 @@ class _Memory:
         """Forget the pairs of the problems ``rows``."""
         self.count[rows] = 0
 
-    def add(self, rows: Tensor, s: Tensor, y: Tensor) -> None:
-        """Add pairs (r, d) to the problems ``rows`` (r,), except pairs without curvature."""
+    def after(self, rows: Tensor, s: Tensor, y: Tensor, g: Tensor) -> Tensor:
+        """Add pairs (r, d) to the problems ``rows`` (r,), and return their inverse Hessians times ``g`` (r, d).
+
+        Pairs without curvature are left out. Memories are larger than caches: one reading makes all inner products.
+        """
         good = (s * y).sum(1) > CURVATURE * s.norm(dim=1) * y.norm(dim=1)
-        rows, s, y = rows[good], s[good], y[good]
-        slot = self.count[rows] % self.s.shape[1]
-        self.s[rows, slot], self.y[rows, slot] = s, y
-        step, change = self._everywhere(rows, s), self._everywhere(rows, y)
-        self.sy[rows, :, slot] = torch.einsum("khd,kd->kh", self.s, change)[rows]
-        both = torch.einsum("khd,kxd->kxh", self.y, torch.stack([step, change], 1))[rows]
-        self.sy[rows, slot], self.yy[rows, slot], self.yy[rows, :, slot] = both[:, 0], both[:, 1], both[:, 1]
-        self.count[rows] += 1
+        kept, s, y = rows[good], s[good], y[good]
+        slot = self.count[kept] % self.s.shape[1]
+        self.s[kept, slot], self.y[kept, slot] = s, y
+        step, change, gradient = self._everywhere(kept, s), self._everywhere(kept, y), self._everywhere(rows, g)
+        of_s = torch.einsum("khd,kxd->kxh", self.s, torch.stack([change, gradient], 1))
+        of_y = torch.einsum("khd,kxd->kxh", self.y, torch.stack([step, change, gradient], 1))
+        self.sy[kept, :, slot] = of_s[kept, 0]
+        self.sy[kept, slot], self.yy[kept, slot], self.yy[kept, :, slot] = of_y[kept, 0], of_y[kept, 1], of_y[kept, 1]
+        self.count[kept] += 1
+        return self._times(rows, g, of_s[rows, 1], of_y[rows, 2])
 
     def _everywhere(self, rows: Tensor, values: Tensor) -> Tensor:
         """Return ``values`` (r, ...) of the problems ``rows`` as rows among all problems (k, ...), zero elsewhere.
@@ -146,8 +151,8 @@ class _Memory:
         """
         return values.new_zeros(len(self.count), *values.shape[1:]).index_copy(0, rows, values)
 
-    def times(self, rows: Tensor, g: Tensor) -> Tensor:
-        """Return the inverse Hessians of the problems ``rows`` (r,) times ``g`` (r, d).
+    def _times(self, rows: Tensor, g: Tensor, sg: Tensor, yg: Tensor) -> Tensor:
+        """Return the inverse Hessians times ``g``; ``sg`` and ``yg`` (r, h) are its inner products with the pairs.
 
         The two loops of algorithm 7.4 are two triangular systems in the inner products; the newest pair comes first.
         """
@@ -156,8 +161,7 @@ class _Memory:
         order = (self.count[rows, None] - 1 - back) % h
         known = back < self.count[rows, None]
         sy, yy = (_ordered(gram[rows], order, known) for gram in (self.sy, self.yy))
-        all_g = self._everywhere(rows, g)
-        sg, yg = (torch.einsum("khd,kd->kh", m, all_g)[rows].gather(1, order) * known for m in (self.s, self.y))
+        sg, yg = (products.gather(1, order) * known for products in (sg, yg))
         newest = sy[:, 0, 0] / yy[:, 0, 0].clamp(min=1e-30)
         scale = torch.where(known[:, 0], newest, torch.ones_like(newest))[:, None]
         lower = torch.tril(sy) + torch.diag_embed((~known).to(sy))
