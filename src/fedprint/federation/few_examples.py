@@ -13,7 +13,7 @@ from fedprint.models.kernels.dense import DenseGradients, FirstLayer
 from fedprint.types import ClientJob, LocalTraining, Params
 
 MOST = 2
-"""The most examples for each output of the first layer. So many take 2 times the multiplications of plain steps, but in
+"""The most examples for each output of the first layer. These take at most 2 times the multiplications of plain steps, in
 large products of what stays in the cache."""
 
 
