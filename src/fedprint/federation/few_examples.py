@@ -13,8 +13,8 @@ from fedprint.models.kernels.dense import DenseGradients, FirstLayer
 from fedprint.types import ClientJob, LocalTraining, Params
 
 MOST = 2
-"""The most examples for each output of the first layer. These take at most 2 times the multiplications of plain steps, in
-large products of what stays in the cache."""
+"""The most examples for each output of the first layer. These take at most 2 times the multiplications of plain steps,
+in large products of what stays in the cache."""
 
 
 def are_few(n: int, dense: DenseGradients, params: Params, training: LocalTraining) -> bool:
