@@ -22,7 +22,7 @@ from fedprint.data.formats.locate import data_root
 from fedprint.data.prepared import meta_of
 from fedprint.data.splits import split_users, with_albums
 from fedprint.defences.on_data import MmAug
-from fedprint.federation.backends import make_backend, on_one_machine
+from fedprint.federation.backends import make_backend, on_one_machine, without_a_trial
 from fedprint.kinds.base import Costs
 from fedprint.kinds.federation.building import federation as build
 from fedprint.kinds.federation.building.effort import effort_of
@@ -174,7 +174,8 @@ def _measured(config: Experiment, device: str) -> Sample:
     trainees = load_trainees(config, device)
     timed = trainees.devices[:: math.ceil(len(trainees.devices) / TIMED)]
     jobs = [ClientJob(device_id=d.device_id, examples=d.examples, seed=0) for d in timed]
-    name = "sequential" if config.federation.backend == "auto" else config.federation.backend
+    untried = config.federation.backend == "auto"
+    name = without_a_trial(trainees.model, device) if untried else config.federation.backend
     backend, training = make_backend(on_one_machine(name), trainees.model), config.federation.local_training()
     list(backend.run(jobs[:1], trainees.params, training))  # the first call warms up
     # processor time on a CPU: the other load of the machine is no cost of the run
