@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from fedprint.attacks.dense import leading_eigenpairs, matrix_product, nearest_rows, positive_solution
+from fedprint.attacks.dense import (
+    leading_eigenpairs,
+    matrix_product,
+    nearest_rows,
+    positive_solution,
+    refined_solution,
+    symmetrise,
+)
 from fedprint.attacks.features import in_span
 from fedprint.attacks.reidentification import ridge
 from fedprint.attacks.reidentification.presets import Knn, Svm
@@ -32,6 +39,28 @@ def test_each_gives_what_numpy_gives(device: str) -> None:
         values, vectors = leading_eigenpairs(square.copy(), count, device)
         np.testing.assert_allclose(values, np.linalg.eigvalsh(square)[-count:])
         np.testing.assert_allclose(square @ vectors, vectors * values, atol=1e-9)
+
+
+@pytest.mark.parametrize(("size", "rank", "shift"), [(40, 40, 0.3), (300, 20, 0.03), (300, 20, 1e-9)])
+def test_a_refined_solution_is_that_of_float64(size: int, rank: int, shift: float) -> None:
+    """With the last shift the float32 factor does not exist, or its answers do not converge."""
+    half = RNG.normal(size=(size, rank)).astype(np.float32)
+    matrix, targets = half @ half.T, RNG.normal(size=(size, 3))
+    symmetrise(matrix)
+    whole = matrix.astype(np.float64) + shift * np.eye(size)
+    if np.linalg.eigvalsh(whole)[0] <= 0:  # a sum of squares but for rounding
+        whole, shift = whole + 1e-3 * np.eye(size), shift + 1e-3
+    kept = matrix.copy()
+    found = refined_solution(matrix, shift, targets)
+    np.testing.assert_allclose(found, np.linalg.solve(whole, targets), rtol=1e-6, atol=1e-8 * np.abs(found).max())
+    np.testing.assert_array_equal(matrix, kept)
+
+
+def test_a_matrix_and_its_transpose_are_averaged_in_place() -> None:
+    matrix = RNG.normal(size=(2100, 2100)).astype(np.float32)
+    mean = (matrix + matrix.T) / 2
+    symmetrise(matrix)
+    np.testing.assert_array_equal(matrix, mean)
 
 
 @pytest.mark.parametrize("device", ["cpu", *THERE])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -39,7 +39,7 @@ _SPAN = 1 << 22
 """Most entries of a kernel that are normalised at once, in float64."""
 _SQUARE = 1 << 10
 LANES = 2
-"""Threads among which columns are dealt: the order of additions, and so every bit, is the same on any machine."""
+"""Threads that multiply: the order of additions, and so every bit, is the same on any machine."""
 
 
 class Updates(Protocol):
@@ -166,10 +166,10 @@ def products(
     """Return the products of the transforms over the chosen layers, in the memory of a few column blocks.
 
     ``norms`` (n, 1) are those of :func:`row_norms`, if they are known; only ``std`` needs them. With ``rows`` only
-    these rows and the fit rows are multiplied; all others are NaN. Two lanes sum alternate blocks, on two threads where
-    there are two: the order of additions, and so every bit, is the same on any machine. ``device`` (cpu, cuda)
-    multiplies; what comes back is on the CPU. Processors with instructions for it multiply signs as integers of 8 bits,
-    several times faster than as floats and with the same result: up to 2^24 columns both are exact.
+    these rows and the fit rows are multiplied; all others are NaN. Of each block of columns two threads multiply some
+    rows each, while one more reads and transforms the next block. ``device`` (cpu, cuda) multiplies; what comes back is
+    on the CPU. Processors with instructions for it multiply signs as integers of 8 bits, several times faster than as
+    floats and with the same result: up to 2^24 columns both are exact.
     """
     n, p = num_rows(updates), len(fit)
     if norms is None:
@@ -179,29 +179,36 @@ def products(
     in_order = torch.equal(order, torch.arange(n))
     adders = {t: _adder(t, device) for t in transforms}
     norms, columns = norms[order].to(device), max(256, min(_COLUMNS, _CELLS // n))
-    parts = [
-        {
-            t: Products.zeros(len(order), p, device, torch.int32 if add is _add_signs else torch.float32)
-            for t, add in adders.items()
-        }
-        for _ in range(LANES)
-    ]
+    total = {
+        t: Products.zeros(len(order), p, device, torch.int32 if add is _add_signs else torch.float32)
+        for t, add in adders.items()
+    }
+    blocks = updates.blocks(layers, columns=columns)
 
-    def add(sums: Mapping[Transform, Products], block: NDArray[np.floating]) -> None:
+    def following() -> dict[Transform, Tensor] | None:
+        if (block := next(blocks, None)) is None:
+            return None
         read = torch.from_numpy(np.asarray(block, np.float32))
         values = (read if in_order else read[order]).to(device)
-        for transform in transforms:
-            moments = column_moments(values[:p], norms[:p]) if transform == "std" else None
-            z = transformed(values, transform, norms, moments)
-            adders[transform](sums[transform].cross, z, p)
-            sums[transform].squares.add_(row_squares(z))
+        return {t: made(values, t) for t in transforms}
 
-    deal(updates.blocks(layers, columns=columns), [functools.partial(add, sums) for sums in parts])
-    added = {t: functools.reduce(_add_into, [part.pop(t) for part in parts]) for t in transforms}
+    def made(values: Tensor, transform: Transform) -> Tensor:
+        moments = column_moments(values[:p], norms[:p]) if transform == "std" else None
+        z = transformed(values, transform, norms, moments)
+        total[transform].squares.add_(row_squares(z))
+        return z.to(torch.int8) if adders[transform] is _add_signs else z
+
+    tiles = list(_tiles(len(order), p)) if device == "cpu" else [slice(None)]
+    with ThreadPoolExecutor(LANES + 1) as pool:
+        coming = pool.submit(following)
+        while (ready := coming.result()) is not None:
+            coming = pool.submit(following)
+            for t, z in ready.items():
+                list(pool.map(functools.partial(adders[t], total[t].cross, z), tiles))
     if device == "cpu":
-        for total in added.values():
-            _mirror(total.cross, p)
-    return {t: added.pop(t).cpu().scattered(order, n) for t in transforms}
+        for found in total.values():
+            _mirror(found.cross, p)
+    return {t: total.pop(t).cpu().scattered(order, n) for t in transforms}
 
 
 def deal(blocks: Iterator[NDArray[np.floating]], lanes: Sequence[Callable[[NDArray[np.floating]], None]]) -> None:
@@ -218,8 +225,8 @@ def deal(blocks: Iterator[NDArray[np.floating]], lanes: Sequence[Callable[[NDArr
                 pass
 
 
-def _adder(transform: Transform, device: str) -> Callable[[Tensor, Tensor, int], None]:
-    """Return what adds the inner products (n, p) of all rows of a block with its first ``p`` to a total."""
+def _adder(transform: Transform, device: str) -> Callable[[Tensor, Tensor, slice], None]:
+    """Return what adds the inner products (r, p) of some rows of a block with its first ``p`` to a total (n, p)."""
     if device != "cpu":
         return _add_cross_there
     return _add_signs if transform == "sign" and _multiplies_bytes() else _add_cross
@@ -231,41 +238,29 @@ def _multiplies_bytes() -> bool:
     return bool(torch.cpu.get_capabilities().get("avx512_vnni", False))
 
 
-def _add_cross(total: Tensor, z: Tensor, p: int) -> None:
-    known, others = z[:p].numpy(), z[p:].numpy()
-    for rows in _squares(p):
-        total[rows, : rows.stop] += torch.from_numpy(known[rows] @ known[: rows.stop].T)
-    if len(others):
-        total[p:] += torch.from_numpy(others @ known.T)
+def _add_cross(total: Tensor, z: Tensor, rows: slice) -> None:
+    reach, values = min(rows.stop, total.shape[1]), z.numpy()
+    total[rows, :reach] += torch.from_numpy(values[rows] @ values[:reach].T)
 
 
-def _add_signs(total: Tensor, z: Tensor, p: int) -> None:
-    signs = z.to(torch.int8)
-    for rows in _squares(p):
-        total[rows, : rows.stop] += torch._int_mm(signs[rows], signs[: rows.stop].T)
-    if len(signs) > p:
-        total[p:] += torch._int_mm(signs[p:], signs[:p].T)
+def _add_signs(total: Tensor, z: Tensor, rows: slice) -> None:
+    reach = min(rows.stop, total.shape[1])
+    total[rows, :reach] += torch._int_mm(z[rows], z[:reach].T)
 
 
-def _squares(p: int) -> Iterator[slice]:
-    """Yield some rows at a time, whose products reach to the diagonal: :func:`_mirror` fills what is above it."""
-    for first in range(0, p, _SQUARE):
-        yield slice(first, min(first + _SQUARE, p))
+def _tiles(n: int, p: int) -> Iterator[slice]:
+    """Yield some rows at a time; products of fit rows reach to the diagonal: :func:`_mirror` fills what is above it."""
+    for first in (*range(0, p, _SQUARE), *range(p, n, _SQUARE)):
+        yield slice(first, min(first + _SQUARE, p if first < p else n))
 
 
 def _mirror(total: Tensor, p: int) -> None:
-    for rows in _squares(p):
+    for rows in _tiles(p, p):
         total[: rows.start, rows] = total[rows, : rows.start].T
 
 
-def _add_cross_there(total: Tensor, z: Tensor, p: int) -> None:
-    total.addmm_(z, z[:p].T)
-
-
-def _add_into(total: Products, part: Products) -> Products:
-    total.cross.add_(part.cross)
-    total.squares.add_(part.squares)
-    return total
+def _add_cross_there(total: Tensor, z: Tensor, rows: slice) -> None:
+    total.addmm_(z[rows], z[: total.shape[1]].T)
 
 
 def row_norms(updates: Updates, layers: Sequence[str]) -> Tensor:

@@ -13,6 +13,7 @@ import functools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor
 from fedprint.attacks.dense import row_squares
 from fedprint.attacks.features import (
     LANES,
+    ROW_WISE,
     Block,
     Centring,
     Products,
@@ -36,7 +38,7 @@ from fedprint.attacks.problem import Problem
 from fedprint.attacks.updates import RowsOf
 from fedprint.types import Doubles, Floats, Scores
 
-_CELLS = 1 << 25
+_CELLS = 1 << 24
 """Most entries of one block of columns, of which a lane holds several copies."""
 
 
@@ -46,9 +48,10 @@ def known_kernel(problem: Problem, blocks: Sequence[Block], device: str) -> tupl
     centrings: list[Centring] = []
     total: Floats = np.zeros(0, dtype=np.float32)
     for layers, transform in blocks:
+        groups = (tuple(chain(*layers)),) if transform in ROW_WISE else layers  # no second table for a sum
         sums: Products = functools.reduce(
             operator.add,
-            (products(table, names, every, (transform,), device=device)[transform] for names in layers),
+            (products(table, names, every, (transform,), device=device)[transform] for names in groups),
         )
         of_block, centred = kernel_in_place(sums, every)
         total = np.add(total, of_block, out=total) if centrings else of_block

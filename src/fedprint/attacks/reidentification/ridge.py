@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedprint.attacks.dense import positive_solution
+from fedprint.attacks.dense import positive_solution, refined_solution, symmetrise
 from fedprint.attacks.features import TRANSFORMS, Block, Transform, Updates, layer_groups
 from fedprint.attacks.problem import Criterion, Problem, Validation, of_some_users
 from fedprint.attacks.reidentification.large import known_kernel, scores_by_parameters
@@ -59,10 +59,12 @@ class Ridge(Component):
 
 def _of_many(problem: Problem, blocks: Sequence[Block], penalty: float, device: str) -> Scores:
     inner, centrings = known_kernel(problem, blocks, device)
-    system = symmetric(inner)
-    del inner  # it is half as large
-    dual = dual_of(system, problem, penalty, device)
-    del system  # it is larger than all that follows
+    if device == "cpu":
+        symmetrise(inner)  # rounding is not
+        dual = refined_solution(inner, penalty, targets_of(problem))
+    else:
+        dual = dual_of(symmetric(inner), problem, penalty, device)
+    del inner  # it is as large as all that follows
     return scores_by_parameters(problem, blocks, centrings, dual, device)
 
 
@@ -97,10 +99,15 @@ def ridge_scores(kernel: NDArray[np.floating], problem: Problem, penalty: float)
 
 def dual_of(system: Doubles, problem: Problem, penalty: float, device: str = "cpu") -> Doubles:
     """Solve ``(K + penalty I) a = Y - mean(Y)`` for the fit rows' kernel K (p, p), which it overwrites: (p, m)."""
-    targets = np.eye(problem.options)[problem.labels]
-    targets -= targets.mean(0)
     system[np.diag_indices_from(system)] += penalty
-    return positive_solution(system, targets, device)
+    return positive_solution(system, targets_of(problem), device)
+
+
+def targets_of(problem: Problem) -> Doubles:
+    """Return one-hot labels (p, m) less their mean."""
+    targets: Doubles = np.eye(problem.options)[problem.labels]
+    targets -= targets.mean(0)
+    return targets
 
 
 def symmetric(inner: NDArray[np.floating]) -> Doubles:
