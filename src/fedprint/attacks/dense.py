@@ -78,8 +78,8 @@ def refined_solution(matrix: Floats, shift: float, targets: Doubles) -> Doubles:
     while factor is not None:
         x += cho_solve(factor, residual.astype(np.float32), check_finite=False)
         residual = targets - shift * x
-        for first in range(0, len(matrix), _ROWS):
-            rows = slice(first, first + _ROWS)
+        for first in range(0, len(matrix), _SQUARE):
+            rows = slice(first, first + _SQUARE)
             residual[rows] -= matrix[rows].astype(np.float64) @ x
         left = np.abs(residual).max()
         if left <= small:

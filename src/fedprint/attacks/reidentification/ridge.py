@@ -17,6 +17,7 @@ from fedprint.attacks.reidentification.large import known_kernel, scores_by_para
 from fedprint.attacks.reidentification.reidentify import best_temperature
 from fedprint.attacks.reidentification.workspace import Settings, Workspace
 from fedprint.component import Component
+from fedprint.lab.workers.allocator import return_freed_memory
 from fedprint.params import select
 from fedprint.ranking import average_precision
 from fedprint.types import Doubles, Floats, Ints, Scores
@@ -59,12 +60,14 @@ class Ridge(Component):
 
 def _of_many(problem: Problem, blocks: Sequence[Block], penalty: float, device: str) -> Scores:
     inner, centrings = known_kernel(problem, blocks, device)
+    return_freed_memory()  # each of the three parts needs as much as the next one
     if device == "cpu":
         symmetrise(inner)  # rounding is not
         dual = refined_solution(inner, penalty, targets_of(problem))
     else:
         dual = dual_of(symmetric(inner), problem, penalty, device)
     del inner  # it is as large as all that follows
+    return_freed_memory()
     return scores_by_parameters(problem, blocks, centrings, dual, device)
 
 

@@ -1,4 +1,4 @@
-"""Memory that a training step frees stays with the process: the next step asks for as much again."""
+"""Memory that a training step frees stays with the process: the next step asks for as much again. Or it goes back."""
 
 from __future__ import annotations
 
@@ -22,3 +22,11 @@ def keep_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):
         return False
     return bool(mallopt(_TRIM_THRESHOLD, KEPT) and mallopt(_MMAP_THRESHOLD, KEPT))
+
+
+def return_freed_memory() -> bool:
+    """Return what glibc's allocator holds free to the system; return whether it did (other systems do not)."""
+    try:
+        return bool(ctypes.CDLL(None).malloc_trim(0))
+    except (AttributeError, OSError, TypeError):
+        return False
