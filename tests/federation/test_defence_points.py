@@ -186,7 +186,7 @@ def test_other_settings_of_a_defence_change_every_update(defences: list[Defence]
 
 @pytest.mark.parametrize("defences", SETTINGS)
 def test_with_threads_a_defended_run_is_the_same_to_the_bit(defences: list[Defence]) -> None:
-    one, other = (defended(defences, backend) for backend in ("sequential", "threaded:2"))
+    one, other = (defended(defences, backend) for backend in ("vectorised:4", "threaded:2"))
     assert all(cases.distance(a, b) == 0 for a, b in zip(one.globals, other.globals, strict=True))
     assert all(cases.distance(a.update, b.update) == 0 for (a, _), (b, _) in cases.paired(one, other))
 

@@ -57,7 +57,7 @@ def asked(tiny_run: Task) -> tuple[AttackerView, Questions]:
 @pytest.fixture
 def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
     found = Spy()
-    monkeypatch.setattr("fedprint.federation.backends.Sequential", lambda model: found)
+    monkeypatch.setattr("fedprint.federation.backends.Threaded", lambda model, workers: found)
     return found
 
 
