@@ -57,10 +57,11 @@ IN_A_THREAD = 4
 
 
 class Threaded:
-    """Trains ``workers`` blocks of clients at a time, each in a thread: stacks where convolutions gain by these.
+    """Trains ``workers`` blocks of clients at a time, each in a thread.
 
-    Else a block is one client. Its arithmetic is the same on any thread, so the number of threads changes no bit. Give
-    torch one core per thread (``torch.set_num_threads(1)``); its kernels release the interpreter's lock.
+    A block is a stack of :data:`IN_A_THREAD` clients where the model has hand-written convolutions, else one client.
+    Blocks do not depend on the number of threads, so that it changes no bit. Give torch one core per thread
+    (``torch.set_num_threads(1)``); its kernels release the interpreter's lock.
     """
 
     name = "threaded"

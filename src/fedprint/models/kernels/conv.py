@@ -19,9 +19,9 @@ aten = torch.ops.aten
 class ConvGradients:
     """Gradients of ``conv1`` and ``conv2``, 5x5 with a 2x2 max-pool and ReLU each, and of the ``dense`` layers above.
 
-    The convolutions of a stack are groups of one, with the channels innermost. A call of the library costs as much as
-    three images of 28x28, so several networks at a time take half of the time of one after another. Stacks whose
-    activations leave the cache gain no more. Inputs are mapped from [0, 1] to [-1, 1] where ``centred``.
+    The convolutions of a stack are groups of one, with the channels innermost: each call of the library costs as much
+    as several images, and a stack shares it. Stacks whose activations leave the cache gain no more (LOG.md). Inputs are
+    mapped from [0, 1] to [-1, 1] where ``centred``.
     """
 
     dense: DenseGradients
