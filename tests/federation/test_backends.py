@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -166,17 +165,28 @@ def test_the_trial_times_every_candidate_and_moves_nothing() -> None:
 
 
 def test_a_trial_does_not_count_the_waiting_for_a_busy_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Clocks:
+        """Seconds of the clock and of the processor, which pass only where an executor says so."""
+
+        clock = processor = 0.0
+
+        def perf_counter(self) -> float:
+            return self.clock
+
+        def process_time(self) -> float:
+            return self.processor
+
     class Waiting:
         def __init__(self, name: str) -> None:
-            self.name = name
+            self.waits = 0.1 if name == "sequential" else 0.0
 
         def run(self, *_: object) -> Iterator[ClientResult]:
-            until = time.process_time() + 0.002
-            while time.process_time() < until:
-                pass
-            time.sleep(0.1 if self.name == "sequential" else 0.0)
+            clocks.processor += 0.002
+            clocks.clock += 0.002 + self.waits
             return iter(())
 
+    clocks = Clocks()
+    monkeypatch.setattr(backends, "time", clocks)
     monkeypatch.setattr(backends, "make_backend", lambda name, _model: Waiting(name))
     net = cases.model("mlp")
     seconds = trial(net, jobs("mlp")[:3], cases.start(net), cases.TRAINING)
