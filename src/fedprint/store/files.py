@@ -52,10 +52,16 @@ def full(path: Path, needed: int, reason: str, remedy: str) -> FedprintError:
 
 def write_at(path: Path, offset: int, data: memoryview | bytes, *, truncate: bool = False) -> None:
     """Write ``data`` at ``offset``, without sync; ``truncate`` first cuts the file there. FedprintError if full."""
-    with _opened(path) as fd:
-        if truncate:
-            os.ftruncate(fd, offset)
-        _write(path, fd, offset, data)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        with naming_full_disk(path, len(data)):
+            if truncate:
+                os.ftruncate(fd, offset)
+            while len(data) > 0:
+                written = os.pwrite(fd, data, offset)
+                data, offset = data[written:], offset + written
+    finally:
+        os.close(fd)
 
 
 def write_parts(path: Path, offset: int, parts: Iterable[memoryview]) -> str:
@@ -64,28 +70,11 @@ def write_parts(path: Path, offset: int, parts: Iterable[memoryview]) -> str:
     A part is digested where it is made, while it is still in the core's cache.
     """
     state = hashlib.blake2b(digest_size=16)
-    with _opened(path) as fd:
-        for part in parts:
-            state.update(part)
-            _write(path, fd, offset, part)
-            offset += len(part)
+    for part in parts:
+        state.update(part)
+        write_at(path, offset, part)
+        offset += len(part)
     return state.hexdigest()
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _write(path: Path, fd: int, offset: int, data: memoryview | bytes) -> None:
-    with naming_full_disk(path, len(data)):
-        while len(data) > 0:
-            written = os.pwrite(fd, data, offset)
-            data, offset = data[written:], offset + written
 
 
 def sync(paths: Iterable[Path]) -> None:

@@ -209,7 +209,6 @@ def _checked(layout: StoreLayout, name: str, params: Params) -> Tensor:
         raise FedprintError(f"global parameter {name}: {actual}, not {shape}; give the store the shapes of the model")
     if str(tensor.dtype) != f"torch.{layout.global_dtype}":
         raise FedprintError(f"global parameter {name}: {tensor.dtype}; set global_dtype of the store layout to match")
-    values = tensor.detach().cpu()
-    if not np.isfinite(values.numpy()).all():  # several times faster than torch's
+    if not bool(tensor.isfinite().all()):
         raise FedprintError(f"global parameter {name}: NaN or infinite, training diverged; lower the learning rate")
-    return values
+    return tensor.detach().cpu()

@@ -51,7 +51,7 @@ from fedprint.store.layout import (
 )
 from fedprint.types import FedprintError, Observation, Params, Truth
 
-_SLAB = 1 << 19
+_SLAB = 1 << 22
 """Bytes of a layer, as float64, that are encoded at once: few enough to stay in the core's cache meanwhile."""
 
 
@@ -257,8 +257,7 @@ def _stack(layout: StoreLayout, name: str, observations: Sequence[Observation]) 
         if shape != layout.shapes[name]:
             fault = f"shape {shape} instead of {layout.shapes[name]}" if shape is not None else "not in the update"
             raise FedprintError(f"round {o.round}, obs_id {o.obs_id}, layer {name}: {fault}; correct the kept layers")
-    flat = [o.update[name].detach().reshape(1, -1) for o in observations]
-    rows = on_host(flat[0] if len(flat) == 1 else torch.cat(flat))  # one row is not copied
+    rows = on_host(torch.stack([o.update[name].detach().reshape(-1) for o in observations]))
     return (rows if rows.dtype == torch.float64 else rows.float()).numpy()
 
 
