@@ -33,8 +33,9 @@ from fedprint.types import (
 CLASSES, VOCABULARY, LENGTH, FEATURES = 5, 30, 7, 24
 KINDS = ("cnn", "multi-label", "centred", "lm", "mlp", "mlp-multi-label", "linear")
 TRAINING = LocalTraining(epochs=2, batch_size=5, lr=0.2)
-SIZES = (7, 1, 20, 10, 13, 2, 10, 5)
-"""Unequal, a one-example client, and n that the batch size divides (no empty batch may come of it)."""
+SIZES = (17, 1, 20, 10, 11, 12, 10, 20)
+"""Unequal, but alike enough for stacks of unequal steps; a one-example client; and n that the batch size divides (no
+empty batch may come of it)."""
 
 
 def model(kind: str, dtype: torch.dtype = torch.float32, seed: int = 0) -> FedModule:

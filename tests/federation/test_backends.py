@@ -164,6 +164,28 @@ def test_the_trial_times_every_candidate_and_moves_nothing() -> None:
     assert all(make_backend(name, net).name == name.partition(":")[0] for name in seconds)
 
 
+def test_clients_of_a_trial_are_as_unequal_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, sizes = cases.model("mlp"), set[tuple[int, ...]]()
+    whole = jobs("mlp")[0].examples
+    ragged = [
+        ClientJob(
+            device_id=str(n),
+            examples={name: column[:1].expand(n, *column.shape[1:]) for name, column in whole.items()},
+            seed=n,
+        )
+        for n in (4, 40, 400)
+    ]
+
+    class Watched:
+        def run(self, work: list[ClientJob], *_: object) -> Iterator[ClientResult]:
+            sizes.add(tuple(len(job.examples["y"]) for job in work))
+            return iter(())
+
+    monkeypatch.setattr(backends, "make_backend", lambda *_: Watched())
+    trial(net, ragged, cases.start(net), replace(cases.TRAINING, batch_size=10))
+    assert sizes == {(1, 2, 20)}
+
+
 def test_a_trial_does_not_count_the_waiting_for_a_busy_core(monkeypatch: pytest.MonkeyPatch) -> None:
     class Clocks:
         """Seconds of the clock and of the processor, which pass only where an executor says so."""

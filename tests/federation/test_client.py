@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedprint.defences.points import defend_data
 from fedprint.defences.secret_head import SecretHead
-from fedprint.federation.client import batch_of, batch_schedule, train_client
+from fedprint.federation.client import PADDING, batch_of, batch_schedule, blocks, train_client
 from fedprint.models.base import initialise
 from fedprint.models.components import NextWordLstm, StarLstm
 from fedprint.models.dual_head import DualHead
@@ -51,6 +51,34 @@ def test_the_schedule_is_its_seed_and_every_epoch_is_shuffled_anew() -> None:
     assert order(6) != first
     assert first[:30] != first[30:]
     assert first[:30] != sorted(first[:30])
+
+
+CLIENTS = st.lists(st.tuples(st.integers(1, 60), st.booleans()), min_size=1, max_size=30)
+
+
+@given(clients=CLIENTS, size=st.integers(1, 8))
+def test_a_block_has_few_rows_that_are_not_its_own(clients: list[tuple[int, bool]], size: int) -> None:
+    jobs = [
+        ClientJob(
+            device_id=str(i), examples={"y": torch.zeros(n)}, seed=i, private={"a": torch.zeros(1)} if own else {}
+        )
+        for i, (n, own) in enumerate(clients)
+    ]
+    found = list(blocks(jobs, size))
+    assert sorted(i for block in found for i in block) == list(range(len(jobs)))
+    for block in found:
+        sizes = [clients[i][0] for i in block]
+        assert len(block) <= size
+        assert len({clients[i][1] for i in block}) == 1
+        assert sum(sizes) >= (1 - PADDING) * len(sizes) * max(sizes) - 1e-9
+        assert list(blocks([jobs[i] for i in block], size)) == [list(range(len(block)))]  # a worker cuts it no further
+
+
+def test_clients_of_one_size_fill_their_blocks() -> None:
+    jobs = [ClientJob(device_id=str(i), examples={"y": torch.zeros(9)}, seed=i) for i in range(10)]
+    assert [len(block) for block in blocks(jobs, 4)] == [4, 4, 2]
+    ragged = [replace(job, examples={"y": torch.zeros(n)}) for job, n in zip(jobs, (8, 9, 1, 2), strict=False)]
+    assert [len(block) for block in blocks(ragged, 4, padding=1.0)] == [4]
 
 
 def test_a_batch_holds_what_the_model_reads_and_no_more() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import federation_cases as cases
 import pytest
@@ -80,9 +81,10 @@ def test_every_device_trains_whole_blocks_at_the_same_time() -> None:
             seen.append((self.label, len(work)))
             return self.inner.run(work, params, training)  # type: ignore[arg-type]
 
+    work = [replace(job, examples=cases.examples("mlp", 5, seed=job.seed)) for job in jobs("mlp")]
     spread = Spread([("cpu", Watched("a")), ("cpu", Watched("b"))])  # type: ignore[list-item]
-    results = list(spread.run(jobs("mlp"), cases.start(net), cases.TRAINING))
-    assert [result.device_id for result in results] == [one.device_id for one in jobs("mlp")]
+    results = list(spread.run(work, cases.start(net), cases.TRAINING))
+    assert [result.device_id for result in results] == [job.device_id for job in work]
     assert sorted(seen) == [("a", 4), ("b", 4)]
 
 

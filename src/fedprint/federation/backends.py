@@ -15,7 +15,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from fedprint.data.examples import take
+from fedprint.data.examples import num_examples, take
 from fedprint.federation.client import train_client
 from fedprint.federation.precision import products_in
 from fedprint.federation.spread import Executor, Spread
@@ -151,21 +151,26 @@ def _on_worker(executor: str, gpu: bool, model: FedModule) -> Backend:
 GPU_STACKS = ("vectorised:64",)
 """Stacks to try on a GPU beside the largest: convolutions are fastest in smaller ones (benchmarks/RESULTS.md)."""
 TRIAL_BATCHES, TRIAL_TURNS, GPU_FEW = 2, 5, 16
-"""Batches that a trial trains of each client, how often, and clients of the plain loop on a GPU: enough to rank."""
+"""Batches that a trial trains of the largest client, how often, and clients of the plain loop on a GPU."""
 WORTH = 0.95
 """The share of the plain loop's time that another executor must do with: a trial on a busy machine is not exact."""
 
 
 def trial(model: FedModule, jobs: Sequence[ClientJob], params: Params, training: LocalTraining) -> dict[str, float]:
-    """Return seconds per client of each candidate on the first batches of a few real jobs.
+    """Return seconds per client of each candidate on a few real jobs, with a share of their examples.
 
+    The largest client has its first batches and the others as large a share, since unequal clients stack badly.
     After one turn to warm up, the candidates take turns. Each has the median of its ratios to ``sequential`` within a
     turn, so that other load, which comes and goes, meets them all. On a CPU the ratios are of processor time, which
     does not count the waiting for a busy core; those of ``threaded``, which is to use idle ones, are of the clock.
     """
     short = replace(training, epochs=1, lr=0.0)
-    first = slice(0, TRIAL_BATCHES * training.batch_size)
-    few = [replace(job, examples=take(job.examples, first)) for job in jobs]
+    sizes = [num_examples(job.examples) for job in jobs]
+    part = min(1.0, TRIAL_BATCHES * training.batch_size / max(sizes))
+    few = [
+        replace(job, examples=take(job.examples, slice(0, math.ceil(part * n))))
+        for job, n in zip(jobs, sizes, strict=True)
+    ]
     stacked = f"vectorised:{max(8, len(jobs))}"
     on_gpu = _device_of(model).type != "cpu"
     names = ["sequential", *(GPU_STACKS if on_gpu else ("threaded", "vectorised:4")), stacked]

@@ -14,6 +14,8 @@ from fedprint.rng import torch_rng
 from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining, Params
 
 Compact = Callable[[Examples], tuple[Examples, Mapping[str, Tensor]]]
+PADDING = 0.15
+"""The most of a stack's rows that stand in for examples which smaller clients lack."""
 
 
 def epochs(n: int, training: LocalTraining, seed: int) -> list[Tensor]:
@@ -30,12 +32,26 @@ def batch_schedule(n: int, training: LocalTraining, seed: int) -> list[Tensor]:
     return [batch for order in epochs(n, training, seed) for batch in torch.split(order, training.batch_size)]
 
 
-def blocks(jobs: Sequence[ClientJob], size: int) -> Iterator[list[int]]:
-    """Yield positions of ``size`` jobs of similar size; jobs with and without private parameters are not mixed."""
-    by_size = sorted(range(len(jobs)), key=lambda i: num_examples(jobs[i].examples))
+def blocks(jobs: Sequence[ClientJob], size: int, padding: float = PADDING) -> Iterator[list[int]]:
+    """Yield positions of at most ``size`` jobs of similar size, the largest first.
+
+    Each client of a block takes as many rows as the largest; at most a share ``padding`` of them is not its own. Jobs
+    with and without private parameters are not mixed. The blocks of a block are itself.
+    """
+    sizes = [num_examples(job.examples) for job in jobs]
     for private in (False, True):
-        alike = [i for i in by_size if bool(jobs[i].private) is private]
-        yield from (alike[start : start + size] for start in range(0, len(alike), size))
+        alike = [i for i in range(len(jobs)) if bool(jobs[i].private) is private]
+        block: list[int] = []
+        own = 0
+        for i in sorted(alike, key=lambda i: -sizes[i]):
+            own += sizes[i]
+            widest = sizes[block[0] if block else i]
+            if len(block) == size or own < (1 - padding) * (len(block) + 1) * widest:
+                yield block
+                block, own = [], sizes[i]
+            block.append(i)
+        if block:
+            yield block
 
 
 def train_client(

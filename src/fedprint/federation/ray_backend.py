@@ -105,8 +105,8 @@ class RayBackend:
         shared = self._ray.put(_arrays(params))
         where = next(iter(params.values())).device
         size = self._block or max(1, len(jobs) // (PARTS * self._workers))
-        # The largest clients first: the last ones, for which the round waits, are short.
-        waiting = deque(reversed(list(blocks(jobs, size))))
+        # The largest clients come first: the last ones, for which the round waits, are short.
+        waiting = deque(blocks(jobs, size) if self._block else blocks(jobs, size, padding=1.0))
         sent: dict[Any, tuple[Any, list[int]]] = {}
         results: dict[int, ClientResult] = {}
         while waiting or sent:
