@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 settings.register_profile("fedprint", deadline=None)  # a busy machine is no error
 settings.load_profile("fedprint")
 os.environ.pop("MLFLOW_TRACKING_URI", None)  # no test may write to a team's server
+# Before anything imports torch: tests run side by side, and threads that wait for a busy core spin.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure(config: pytest.Config) -> None:
