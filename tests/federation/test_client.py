@@ -64,19 +64,21 @@ def test_a_block_has_few_rows_that_are_not_its_own(clients: list[tuple[int, bool
         )
         for i, (n, own) in enumerate(clients)
     ]
-    found = list(blocks(jobs, size))
+    found = list(blocks(jobs, size, PADDING))
     assert sorted(i for block in found for i in block) == list(range(len(jobs)))
     for block in found:
         sizes = [clients[i][0] for i in block]
         assert len(block) <= size
         assert len({clients[i][1] for i in block}) == 1
         assert sum(sizes) >= (1 - PADDING) * len(sizes) * max(sizes) - 1e-9
-        assert list(blocks([jobs[i] for i in block], size)) == [list(range(len(block)))]  # a worker cuts it no further
+        assert list(blocks([jobs[i] for i in block], size, PADDING)) == [
+            list(range(len(block)))
+        ]  # a worker cuts it no further
 
 
 def test_clients_of_one_size_fill_their_blocks() -> None:
     jobs = [ClientJob(device_id=str(i), examples={"y": torch.zeros(9)}, seed=i) for i in range(10)]
-    assert [len(block) for block in blocks(jobs, 4)] == [4, 4, 2]
+    assert [len(block) for block in blocks(jobs, 4, PADDING)] == [4, 4, 2]
     ragged = [replace(job, examples={"y": torch.zeros(n)}) for job, n in zip(jobs, (8, 9, 1, 2), strict=False)]
     assert [len(block) for block in blocks(ragged, 4, padding=1.0)] == [4]
 

@@ -15,7 +15,7 @@ from fedprint.types import ClientJob, ClientResult, Examples, LocalTraining, Par
 
 Compact = Callable[[Examples], tuple[Examples, Mapping[str, Tensor]]]
 PADDING = 0.15
-"""The most of a stack's rows that stand in for examples which smaller clients lack."""
+"""The most of a stack's rows, on a CPU, that stand in for examples which smaller clients lack."""
 
 
 def epochs(n: int, training: LocalTraining, seed: int) -> list[Tensor]:
@@ -32,7 +32,7 @@ def batch_schedule(n: int, training: LocalTraining, seed: int) -> list[Tensor]:
     return [batch for order in epochs(n, training, seed) for batch in torch.split(order, training.batch_size)]
 
 
-def blocks(jobs: Sequence[ClientJob], size: int, padding: float = PADDING) -> Iterator[list[int]]:
+def blocks(jobs: Sequence[ClientJob], size: int, padding: float) -> Iterator[list[int]]:
     """Yield positions of at most ``size`` jobs of similar size, the largest first.
 
     Each client of a block takes as many rows as the largest; at most a share ``padding`` of them is not its own. Jobs

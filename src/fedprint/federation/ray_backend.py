@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedprint.data.examples import gathered, num_examples
-from fedprint.federation.client import blocks
+from fedprint.federation.client import PADDING, blocks
 from fedprint.lab.workers.allocator import keep_freed_memory
 from fedprint.lab.workers.ray_cluster import join, leave
 from fedprint.models.base import FedModule
@@ -77,7 +77,7 @@ class RayBackend:
         import ray
 
         self._ray: Any = ray
-        self._block = block
+        self._block, self._padding = block, PADDING if block and not gpu else 1.0
         found = self._ray.cluster_resources()
         self._workers = workers or max(1, int(found.get("GPU" if gpu else "CPU", 1)))
         options = ray.remote(num_cpus=1, num_gpus=1 if gpu else 0, scheduling_strategy="SPREAD")
@@ -106,7 +106,7 @@ class RayBackend:
         where = next(iter(params.values())).device
         size = self._block or max(1, len(jobs) // (PARTS * self._workers))
         # The largest clients come first: the last ones, for which the round waits, are short.
-        waiting = deque(blocks(jobs, size) if self._block else blocks(jobs, size, padding=1.0))
+        waiting = deque(blocks(jobs, size, self._padding))
         sent: dict[Any, tuple[Any, list[int]]] = {}
         results: dict[int, ClientResult] = {}
         while waiting or sent:

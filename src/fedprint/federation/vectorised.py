@@ -17,7 +17,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from fedprint.data.examples import num_examples, stack_rows
 from fedprint.federation import few_examples
-from fedprint.federation.client import blocks, epochs, noise_rng, noised
+from fedprint.federation.client import PADDING, blocks, epochs, noise_rng, noised
 from fedprint.federation.local_optimisers import Stepper
 from fedprint.federation.precision import forward_in, products_in
 from fedprint.models.base import FedModule
@@ -49,6 +49,8 @@ class Vectorised:
 
     def __init__(self, model: FedModule, block: int) -> None:
         self.block = block
+        # A GPU takes as long for few rows as for many: there only the number of stacks counts.
+        self._padding = 1.0 if next(model.parameters()).is_cuda else PADDING
         self._gradients = cache(partial(_stacked_gradients, model))
         self._replayed: OrderedDict[Hashable, tuple[_Stack, _Replay]] = OrderedDict()
         self._replayable = model.replayable
@@ -64,7 +66,7 @@ class Vectorised:
 
     def blocks(self, jobs: Sequence[ClientJob]) -> list[list[int]]:
         """Return positions of jobs of similar size."""
-        return list(blocks(jobs, self.block))
+        return list(blocks(jobs, self.block, self._padding))
 
     def _run_block(self, jobs: list[ClientJob], params: Params, training: LocalTraining) -> list[ClientResult]:
         on_gpu = next(iter(params.values())).is_cuda
