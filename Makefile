@@ -23,7 +23,7 @@ run: setup  ## Install if needed, run the quickstart experiment, print its table
 test: .venv/.dev  ## Run the tests that take minutes at most
 	pytest -q -n 2 -m "not slow"
 
-test-slow: .venv/.dev  ## Run the long tests (at most an hour) and record the run in tests/slow-run.yaml
+test-slow: .venv/.dev  ## Run the long tests (about an hour) and record the run in tests/slow-run.yaml
 	pytest -q -n 2 --dist worksteal -m slow
 
 check: .venv/.dev  ## Check format, lint, types and the layers of imports
