@@ -71,9 +71,8 @@ def test_a_block_has_few_rows_that_are_not_its_own(clients: list[tuple[int, bool
         assert len(block) <= size
         assert len({clients[i][1] for i in block}) == 1
         assert sum(sizes) >= (1 - PADDING) * len(sizes) * max(sizes) - 1e-9
-        assert list(blocks([jobs[i] for i in block], size, PADDING)) == [
-            list(range(len(block)))
-        ]  # a worker cuts it no further
+        again = blocks([jobs[i] for i in block], size, PADDING)
+        assert list(again) == [list(range(len(block)))]  # a worker cuts it no further
 
 
 def test_clients_of_one_size_fill_their_blocks() -> None:
