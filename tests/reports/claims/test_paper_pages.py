@@ -67,9 +67,7 @@ def lines(page: str) -> list[Line]:
     return found
 
 
-def test_every_claim_has_a_verdict_or_the_reason_why_it_has_none(
-    pages: ModuleType, written: Mapping[str, str]
-) -> None:
+def test_every_claim_has_a_verdict_or_the_reason_why_it_has_none(pages: ModuleType, written: Mapping[str, str]) -> None:
     text = "\n".join(written.values())
     shown = {line.claim: line.verdict for line in lines(text)}
     known = [*federation.CLAIMS, *plane.CLAIMS, *inversion.CONCLUSIONS, *clients.CLAIMS]
