@@ -13,6 +13,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,13 @@ class Published:
     rows: Sequence[Row]
     operating: Sequence[Mapping[str, str]] = ()
 
+    @cached_property
+    def _about_all(self) -> Sequence[Row]:
+        return [row for row in self.rows if row["world"] == "closed" and not any(row.get(key) for key in _APART)]
+
     def where(self, **wanted: Any) -> list[Row]:
         """Return the rows with these values about all users."""
-        plain = [row for row in self.rows if row["world"] == "closed" and not any(row.get(key) for key in _APART)]
-        return [row for row in plain if all(row.get(key) == value for key, value in wanted.items())]
+        return [row for row in self._about_all if all(row.get(key) == value for key, value in wanted.items())]
 
     def number(self, *, most: bool = False, **wanted: Any) -> Row:
         """Return a number over seeds: that of the adaptive adversary where there is one, or the largest of the rows."""
@@ -121,7 +125,7 @@ class Published:
 
     def seeds(self) -> set[Any]:
         """Return the seeds that were measured."""
-        return {row["seed"] for row in self.where()} - {POOLED}
+        return {row["seed"] for row in self._about_all} - {POOLED}
 
     def source(self, row: Row | None = None) -> str:
         """Return what stands with every number: command, day, n, seeds, and what the interval is over.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fake_points import fake_point
@@ -24,13 +25,22 @@ SPN_ROW: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def pages(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(CHECKOUT / "docs")
-    monkeypatch.delitem(sys.modules, "paper_pages", raising=False)
-    import paper_pages
+@pytest.fixture(scope="module")
+def pages() -> Iterator[ModuleType]:
+    """The script of the pages; it reads each published experiment once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(CHECKOUT / "docs")
+        patch.delitem(sys.modules, "paper_pages", raising=False)
+        import paper_pages
 
-    return paper_pages
+        patch.setattr(paper_pages, "find_published", cache(paper_pages.find_published))
+        yield paper_pages
+
+
+@pytest.fixture(scope="module")
+def written(pages: ModuleType) -> Mapping[str, str]:
+    """The pages."""
+    return cast("Mapping[str, str]", pages.paper_pages())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +67,8 @@ def lines(page: str) -> list[Line]:
     return found
 
 
-def test_every_claim_has_a_verdict_or_the_reason_why_it_has_none(pages: ModuleType) -> None:
-    text = "\n".join(pages.paper_pages().values())
+def test_every_claim_has_a_verdict_or_the_reason_why_it_has_none(pages: ModuleType, written: Mapping[str, str]) -> None:
+    text = "\n".join(written.values())
     shown = {line.claim: line.verdict for line in lines(text)}
     known = [*federation.CLAIMS, *plane.CLAIMS, *inversion.CONCLUSIONS, *clients.CLAIMS]
     assert [claim.text for claim in known if claim.text not in shown] == []
@@ -69,8 +79,8 @@ def test_every_claim_has_a_verdict_or_the_reason_why_it_has_none(pages: ModuleTy
     assert STATES["untested"] not in text
 
 
-def test_claims_about_defences_are_judged_on_the_published_planes(pages: ModuleType) -> None:
-    page = pages.paper_pages()["papers/gradient-leaks.md"]
+def test_claims_about_defences_are_judged_on_the_published_planes(written: Mapping[str, str]) -> None:
+    page = written["papers/gradient-leaks.md"]
     said = {(line.claim, line.on): line.verdict for line in lines(page)}
     ours = [claim.text for claim in plane.CLAIMS if claim.name == "largest-cut"]
     assert {on for text, on in said if text in ours} == {"papers-plane-exact, naive"} | {
