@@ -49,7 +49,7 @@ class Vectorised:
 
     def __init__(self, model: FedModule, block: int) -> None:
         self.block = block
-        # A GPU takes as long for few rows as for many: there only the number of stacks counts.
+        # On a GPU launches should cost more than rows (not measured), so that the number of stacks counts.
         self._padding = 1.0 if next(model.parameters()).is_cuda else PADDING
         self._gradients = cache(partial(_stacked_gradients, model))
         self._replayed: OrderedDict[Hashable, tuple[_Stack, _Replay]] = OrderedDict()
