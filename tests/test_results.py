@@ -16,6 +16,8 @@ from PIL import Image
 
 from fedprint.errors import FedprintError
 from fedprint.reports import results
+from fedprint.reports.numbers.plane import NO_DEFENCE
+from fedprint.reports.wording import MISSING
 
 ROOT = Path(__file__).parents[1]
 RESULT = re.compile(
@@ -144,6 +146,27 @@ def test_a_table_of_inversions_has_what_was_found_under_each_mechanism(tmp_path:
     (line,) = (one for one in table if one.startswith("| dp |"))
     values = [cell.split(" [")[0] for cell in line.strip("| ").split(" | ")]
     assert values == ["dp", "0.1", "91.0 %", "20.0 %", "50.0 %", "70.0 %", "35.0 %", "31.0 %"]
+
+
+def test_a_table_of_members_has_what_each_epsilon_leaves(tmp_path: Path) -> None:
+    auc = {"metric": "membership_auc", "analysis": "membership", "linkage": "update", "chance": 0.5, "n_users": 80}
+    rows = []
+    for point, more, spent in (
+        ((NO_DEFENCE, None), 0.0, {}),
+        (("dp-fedavg", 0.69), -0.3, {"epsilon": 15.86, "delta": 1e-3}),
+    ):
+        rows.append(row(0, "naive", *point, metric="accuracy", value=0.9, **spent))
+        rows.append(row(0, "naive", *point, metric="normalised_utility", value=1 + more, unit="ratio"))
+        for view, attack, value in (("central", "known-data", 0.9), ("central", "loss", 0.5), ("local", "ridge", 0.95)):
+            rows.append(row(0, "adaptive", *point, **auc, view=view, value=value + more) | {"attack": attack})
+    text = written(publishing(tmp_path, "tiny-plane", rows), "members tiny-plane").replace("\N{NO-BREAK SPACE}", " ")
+    assert "AUC of who took part, of 80 users, chance 50.0 %" in text
+    lines = [one.strip("| ").split(" | ") for one in text.splitlines() if one.startswith(("| no def", "| dp-fed"))]
+    values = [[cell.split(" [")[0] for cell in line] for line in lines]
+    assert values == [
+        [NO_DEFENCE, "", MISSING, MISSING, "1.00×", "90.0 %", MISSING, MISSING, "95.0 %"],
+        ["dp-fedavg", "0.69", "15.86", MISSING, "0.70×", "60.0 %", MISSING, MISSING, "65.0 %"],
+    ]
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from fedprint.lab.project import find_root
 from fedprint.reports.claims.evidence import unpaired
 from fedprint.reports.figures.drawing import INK, finish, mark, percent_axis, style
 from fedprint.reports.figures.panels import blank_figure
+from fedprint.reports.numbers.clients import final
 from fedprint.reports.numbers.evaluations import of_headline
 from fedprint.reports.numbers.inversion import CUT, GRADIENT, LIRA, MAIN, named, row_where, rows_where
 from fedprint.reports.numbers.plane import NO_DEFENCE
@@ -229,6 +230,34 @@ def _confirmed(planes: Sequence[Published]) -> str:
     return f"{sources}; the users are others, so the difference, in points, is unpaired:\n\n{_table(rows)}"
 
 
+def _members(one: Published) -> str:
+    """Return a line per point of a plane that asks who took part: its epsilon, its utility, and who is found."""
+    rows: list[Sequence[str]] = [("defence", "noise multiplier", "epsilon", *(head for head, _ in _MEMBERSHIP))]
+    numbers = final(one.rows)
+    known: list[Row] = []
+    for point in ({"strategy": NO_DEFENCE, "strength": None}, *one.points()):
+        epsilon = next((row["epsilon"] for row in one.where(**point) if row.get("epsilon")), None)
+        found = [row_where(numbers, **keys, **point) for _, keys in _MEMBERSHIP]
+        cells = (MISSING if row is None else shown(row) for row in found)
+        strength = "" if point["strength"] is None else f"{point['strength']:g}"
+        rows.append((point["strategy"], strength, MISSING if epsilon is None else f"{epsilon:.2f}", *cells))
+        known += [row for row in found if row is not None and row["metric"] == "membership_auc"]
+    asked = f"AUC of who took part, of {known[0]['n_users']} users, chance {with_unit(known[0]['chance'], 'fraction')}"
+    return f"**{one.name}** ({one.source()}; epsilon of a device; {asked}):\n\n{_table(rows)}"
+
+
+_AUC = {"metric": "membership_auc", "adversary": HEADLINE}
+_MEMBERSHIP: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("audit: epsilon at least", {"metric": "epsilon_lower"}),
+    ("utility over no defence", {"metric": "normalised_utility"}),
+    ("from released models, with the device's data", {**_AUC, "view": "central", "attack": "known-data"}),
+    ("the same with the user's other data", {**_AUC, "view": "central", "attack": "candidates"}),
+    ("from sums, with the device's data", {**_AUC, "view": "aggregate", "attack": "known-data"}),
+    ("from raw updates", {**_AUC, "view": "local"}),
+)
+"""What is asked about each point of a plane by epsilon, with the keys of its rows."""
+
+
 def _inversion(one: Published) -> str:
     """Return what each mechanism leaves of accuracy, and what an adversary who knows it finds in single gradients."""
     tried = [(row, one.found(row)) for row in rows_where(one.rows, metric="accuracy", network=NETWORK)]
@@ -387,6 +416,7 @@ KINDS: Mapping[str, Callable[[Sequence[Published]], str]] = {
     "confirmed": _confirmed,
     "epsilons": _epsilons,
     "inversions": lambda experiments: "\n\n".join(map(_inversion, experiments)),
+    "members": lambda experiments: "\n\n".join(map(_members, experiments)),
     "planes": lambda experiments: "\n\n".join(map(_plane, experiments)),
     "lines": lambda experiments: "\n".join(map(_result_line, experiments)),
     "picture": _picture,
