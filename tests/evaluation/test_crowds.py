@@ -17,6 +17,15 @@ def _world(users: int, each: int = 5, signal: float = 0.75) -> tuple[Doubles, In
     return (signal * centres[truth] + rng.normal(size=(len(truth), 16))) @ centres.T, truth
 
 
+def _of_devices(users: int, each: int = 20) -> tuple[Doubles, Ints]:
+    """Questions about one user err together, as updates of one device do."""
+    rng = np.random.default_rng(0)
+    truth = np.repeat(np.arange(users), each)
+    centres = rng.normal(size=(users, 16))
+    known = 0.8 * centres + 0.8 * rng.normal(size=(users, 16))
+    return (known[truth] + 0.5 * rng.normal(size=(len(truth), 16))) @ centres.T, truth
+
+
 def _part(world: tuple[Doubles, Ints], users: int) -> tuple[Doubles, Ints]:
     scores, truth = world
     return scores[np.ix_(truth < users, np.arange(users))], truth[truth < users]
@@ -36,6 +45,13 @@ def test_for_as_many_users_as_there_are_the_prediction_is_the_measurement() -> N
     assert predicted_ap(*world, [200], np.random.default_rng(1), confidence=0.95)[200].value == pytest.approx(
         measured, abs=0.01
     )
+
+
+def test_questions_about_one_user_that_err_together_are_counted_together() -> None:
+    scores, truth = _of_devices(300)
+    measured = float(np.mean(average_precision(scores, truth)))
+    predicted = predicted_ap(scores, truth, [300], np.random.default_rng(1), confidence=0.95)[300]
+    assert predicted.value == pytest.approx(measured, abs=0.01)
 
 
 @pytest.mark.parametrize("users", [50, 300])

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
-from scipy.special import hyp1f1
 
 from fedprint.evaluation.intervals import Interval, hit_interval, mean_interval
 from fedprint.evaluation.outcomes import outcomes
@@ -26,6 +24,8 @@ _EXACT = 50
 """The ranks at which the chance in the number of better questions matters."""
 _RATES = np.concatenate([[0.0], np.logspace(-6, 7, 600)])
 """Expected numbers of better questions at which precision is tabulated."""
+_BELOW_ONE = np.concatenate([[0.0], np.logspace(-9, 0, 400)])
+"""What the nodes of an integral from 0 to 1 lie below 1, where it is steep."""
 
 
 def among_parts(
@@ -66,8 +66,9 @@ def predicted_ap(
     A user's scores are measured in standard deviations from the mean of the wrong ones in the same column. The rate f
     at which wrong scores exceed a level comes from all columns together: counted, and above the highest hundredth from
     a generalised Pareto distribution by probability-weighted moments (Hosking and Wallis 1987). Where N wrong questions
-    stand beside a user's own, the i-th best of these has K ~ Poisson(N f) wrong ones above it, and precision i / (i +
-    K). The interval is of a bootstrap over users, each resample with a tail of its own.
+    stand beside a user's own, the i-th best of these has K wrong ones above it, and precision i / (i + K). They come in
+    clumps, because questions about one user err together: K, of mean N f, is a sum of Poisson many clumps of the sizes
+    in the highest tenth of the tail. The interval is of a bootstrap over users, each resample with a tail of its own.
     """
     columns, tail = np.unique(truth), _tail_of(scores, truth)
     level, rank, owner = _positives(scores, truth, columns)
@@ -76,10 +77,11 @@ def predicted_ap(
     weights = np.vstack([np.ones(len(columns)), drawn])
     expected = np.empty((len(weights), len(sizes)))
     counts = np.bincount(owner, minlength=len(columns))
+    few = [_few(i, tail.clumps) for i in range(1, min(int(rank.max()), _EXACT) + 1)]
     for row, weight in enumerate(weights):
         above = tail.rates(level, weight)
         for column, many in enumerate(wrong):
-            precision = _precision(rank, many * above)
+            precision = _precision(rank, many * above, few)
             of_users = np.bincount(owner, precision, len(columns)) / counts
             expected[row, column] = (of_users * weight).sum() / weight.sum()
     half = (1 - confidence) / 2
@@ -96,7 +98,7 @@ class _Tail:
 
     ``body`` are sorted levels of all columns, thinned, below ``start``; ``excess`` (t,) are what levels in the tail
     have above ``start``, in rising order, and ``owner`` (t,) whose columns they are in; ``sizes`` (U,) how many wrong
-    scores each column has.
+    scores each column has; ``clumps`` how many of the highest each user has in a column, where there are any.
     """
 
     body: Doubles
@@ -104,6 +106,7 @@ class _Tail:
     excess: Doubles
     owner: Ints
     sizes: Doubles
+    clumps: Ints
 
     def rates(self, level: Doubles, weight: Doubles) -> Doubles:
         """Return the share of the wrong scores above each level."""
@@ -145,7 +148,16 @@ def _tail_of(scores: Doubles, truth: Ints) -> _Tail:
     start, top = float(joined[order[-kept - 1]]), order[-kept:]
     top = top[np.argsort(joined[top], kind="stable")]
     body = np.sort(joined[order[: len(joined) - kept]])
-    return _Tail(body=body, start=start, excess=joined[top] - start, owner=owner[top], sizes=sizes)
+    asked, highest = np.concatenate([truth[truth != column] for column in columns]), top[-max(kept // 10, 1) :]
+    clumps = np.unique(np.stack([owner[highest], asked[highest]]), axis=1, return_counts=True)[1]
+    return _Tail(
+        body=body,
+        start=start,
+        excess=joined[top] - start,
+        owner=owner[top],
+        sizes=sizes,
+        clumps=clumps.astype(np.int64),
+    )
 
 
 def _positives(scores: Doubles, truth: Ints, columns: Ints) -> tuple[Doubles, Ints, Ints]:
@@ -159,17 +171,23 @@ def _positives(scores: Doubles, truth: Ints, columns: Ints) -> tuple[Doubles, In
     return np.concatenate(level), np.concatenate(rank), np.concatenate(owner)
 
 
-@cache
-def _few(rank: int) -> Doubles:
-    """Return E[i / (i + K)] of the i-th best question at each of the rates of K: Kummer's M(1, i + 1, -rate)."""
-    expected: Doubles = hyp1f1(1.0, rank + 1.0, -_RATES)
+def _few(rank: int, clumps: Ints) -> Doubles:
+    """Return E[i / (i + K)] of the i-th best question at each of the rates of K, which come in clumps of these sizes.
+
+    It is the integral of E[T^K] over T^i from 0 to 1, and E[T^K] of a sum of Poisson many clumps of size S is
+    exp(rate / E[S] (E[T^S] - 1)).
+    """
+    size, count = np.unique(clumps, return_counts=True)
+    share = count / count.sum()
+    of_size = (share[:, None] * (1 - _BELOW_ONE) ** (size[:, None] / rank)).sum(0)
+    expected: Doubles = np.trapezoid(np.exp(np.outer(_RATES / (share @ size), of_size - 1)), _BELOW_ONE, axis=1)
     return expected
 
 
-def _precision(rank: Ints, rate: Doubles) -> Doubles:
+def _precision(rank: Ints, rate: Doubles, few: Sequence[Doubles]) -> Doubles:
     """Return the expected precision (q,) at questions of these ranks that expect ``rate`` (q,) wrong ones above."""
     expected: Doubles = rank / (rank + rate)  # the limit of many
-    for i in range(1, min(int(rank.max()), _EXACT) + 1):
+    for i, table in enumerate(few, 1):
         at = rank == i
-        expected[at] = np.interp(rate[at], _RATES, _few(i))
+        expected[at] = np.interp(rate[at], _RATES, table)
     return expected
