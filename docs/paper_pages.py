@@ -2,54 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from markdown_text import table
 
-from fedprint.kinds.clients.page import head_of as clients_head
-from fedprint.kinds.inversion.page import head_of as inversion_head
-from fedprint.kinds.registry import kind_of
-from fedprint.kinds.requests import request_for
 from fedprint.reports.claims import clients, federation, inversion, plane
 from fedprint.reports.claims.verdict import Claim, Verdict
-from fedprint.reports.numbers.clients import final
-from fedprint.reports.numbers.published import published_entries
 from fedprint.reports.numbers.reference import reference_table
-from fedprint.reports.results import KINDS, Published, find_published
+from fedprint.reports.results.blocks import KINDS
+from fedprint.reports.results.published import Published, find_published
 
 ROOT = Path(__file__).resolve().parents[1]
 NOT_MEASURED = "not measured here"
 HEAD = ("claim", "section", "on", "verdict", "our numbers, or why there are none", "rests on")
-
-Judge = Callable[[Published], Sequence[Verdict]]
 
 
 def _names(claims: Sequence[Claim[Any]]) -> list[str]:
     return [claim.name for claim in claims]
 
 
-def _plane_verdicts(one: Published) -> Sequence[Verdict]:
-    attacking = {row["adversary"] for row in one.where(metric="ap", selected=True)}
-    adversaries = [name for name in (plane.NAIVE, plane.ADAPTIVE) if name in attacking]
-    return plane.judge_plane(published_entries(one.rows), adversaries, str(one.rows[0]["dataset"]))
-
-
-def _inversion_verdicts(one: Published) -> Sequence[Verdict]:
-    request = request_for(ROOT, one.name)
-    return inversion.judge_inversion(inversion_head(kind_of(request.values).load(request), {}), one.rows)
-
-
-def _clients_verdicts(one: Published) -> Sequence[Verdict]:
-    request = request_for(ROOT, one.name)
-    return clients.judge_clients(clients_head(kind_of(request.values).load(request), {}), final(one.rows))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Others:
-    """Claims that pages of another kind judge: on each of ``experiments`` that is published, by ``judge``.
+    """Claims that pages of another kind judge, on each of ``experiments`` that is published.
 
     ``claims`` are the paper's own: verdicts on others are left out. ``setting`` says how the experiments differ from
     the paper's. ``lacking`` says of a claim that none of them tests what it would take; ``command`` judges all claims.
@@ -57,7 +34,6 @@ class Others:
 
     title: str
     claims: Sequence[Claim[Any]]
-    judge: Judge
     experiments: tuple[str, ...]
     command: str
     lacking: Mapping[str, str]
@@ -129,7 +105,6 @@ PAPERS = (
             Others(
                 title="Defences",
                 claims=plane.CLAIMS,
-                judge=_plane_verdicts,
                 experiments=_PLANES,
                 command="fedprint run papers-plane",
                 lacking={
@@ -160,7 +135,6 @@ PAPERS = (
             Others(
                 title="Reconstruction, membership and tracing",
                 claims=inversion.CONCLUSIONS,
-                judge=_inversion_verdicts,
                 experiments=("spn-cifar10", "spn-mnist", "spn-svhn"),
                 command="fedprint run spn-cifar10",
                 lacking=dict.fromkeys(
@@ -170,7 +144,6 @@ PAPERS = (
             Others(
                 title="Accuracy by the number of clients",
                 claims=clients.CLAIMS,
-                judge=_clients_verdicts,
                 experiments=("spn-clients",),
                 command="fedprint run spn-clients",
                 lacking=dict.fromkeys(_names(clients.CLAIMS), "takes a sweep over clients; none is published"),
@@ -203,7 +176,7 @@ def _page(paper: Paper) -> Iterator[str]:
         yield f"### {other.title}"
         published = _published(other.experiments)
         yield from _how_judged(other, published)
-        verdicts_on = [(f"{one.name}, {verdict.member}", verdict) for one in published for verdict in other.judge(one)]
+        verdicts_on = [(f"{one.name}, {verdict.member}", verdict) for one in published for verdict in one.verdicts]
         yield _judged(_lines(other.claims, verdicts_on, other.lacking))
     if measured:
         yield "## Our measurements"

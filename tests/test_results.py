@@ -15,8 +15,13 @@ import yaml
 from PIL import Image
 
 from fedprint.errors import FedprintError
-from fedprint.reports import results
+from fedprint.reports.claims.comparison import Comparison
+from fedprint.reports.claims.verdict import CLAIMS, Claim, Finding, Judged, decide, verdict_csv
 from fedprint.reports.numbers.plane import NO_DEFENCE
+from fedprint.reports.results.blocks import KINDS, documents, rendered
+from fedprint.reports.results.costs import COSTS_OF, PLANES, plane_costs
+from fedprint.reports.results.picture import PICTURE, recognition
+from fedprint.reports.results.published import find_published
 from fedprint.reports.wording import MISSING
 
 ROOT = Path(__file__).parents[1]
@@ -41,29 +46,27 @@ needs_history = pytest.mark.skipif(not full_history(), reason="the day of a comm
 
 
 @needs_history
-@pytest.mark.parametrize("path", results.documents(ROOT), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", documents(ROOT), ids=lambda path: path.name)
 def test_blocks_are_as_the_command_writes_them(path: Path) -> None:
-    assert results.rendered(ROOT, path) == path.read_text(encoding="utf-8"), "run `make results`"
+    assert rendered(ROOT, path) == path.read_text(encoding="utf-8"), "run `make results`"
 
 
 @needs_history
 def test_picture_is_as_the_command_draws_it() -> None:
-    quickstart = results.find_published(ROOT, "quickstart")
+    quickstart = find_published(ROOT, "quickstart")
     assert quickstart is not None
-    drawn = results.recognition(quickstart)
-    assert drawn == results.recognition(quickstart)
-    new, old = (
-        np.asarray(Image.open(source).convert("L"), dtype=float) for source in (BytesIO(drawn), ROOT / results.PICTURE)
-    )
+    drawn = recognition(quickstart)
+    assert drawn == recognition(quickstart)
+    new, old = (np.asarray(Image.open(source).convert("L"), dtype=float) for source in (BytesIO(drawn), ROOT / PICTURE))
     assert new.shape == old.shape and np.abs(new - old).mean() < 1, "run `make results`"
 
 
 @needs_history
 def test_costs_of_planes_are_as_the_command_writes_them() -> None:
-    planes = [one for name in results.COSTS_OF if (one := results.find_published(ROOT, name)) is not None]
-    text = (ROOT / results.PLANES).read_text(encoding="utf-8")
-    assert results.plane_costs(planes) == text, "run `make results`"
-    assert {line.split(",")[0] for line in text.splitlines()[1:]} == set(results.COSTS_OF)
+    planes = [one for name in COSTS_OF if (one := find_published(ROOT, name)) is not None]
+    text = (ROOT / PLANES).read_text(encoding="utf-8")
+    assert plane_costs(planes) == text, "run `make results`"
+    assert {line.split(",")[0] for line in text.splitlines()[1:]} == set(COSTS_OF)
 
 
 def unexplained(text: str) -> list[str]:
@@ -138,9 +141,9 @@ def inversion_rows() -> list[dict[str, object]]:
 
 
 def test_a_table_of_inversions_has_what_was_found_under_each_mechanism(tmp_path: Path) -> None:
-    made = results.find_published(publishing(tmp_path, "tiny-inversion", inversion_rows()), "tiny-inversion")
+    made = find_published(publishing(tmp_path, "tiny-inversion", inversion_rows()), "tiny-inversion")
     assert made is not None
-    told, *table = results.KINDS["inversions"]([made]).replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    told, *table = KINDS["inversions"]([made]).replace("\N{NO-BREAK SPACE}", " ").splitlines()
     assert "accuracy over 2,000 test images and 3 federations" in told
     assert "traced among a thousand: 1,000 in 16 gradients, chance 10.0 %" in told
     (line,) = (one for one in table if one.startswith("| dp |"))
@@ -197,7 +200,7 @@ def publishing(tmp_path: Path, name: str, rows: list[dict[str, object]]) -> Path
 def written(project: Path, block: str) -> str:
     path = project / "page.md"
     path.write_text(f"before\n<!-- results: {block} -->\nold\n<!-- end -->\nafter\n")
-    return results.rendered(project, path)
+    return rendered(project, path)
 
 
 def test_a_plane_sets_one_update_beside_all_of_a_device(project: Path) -> None:
@@ -209,7 +212,7 @@ def test_a_plane_sets_one_update_beside_all_of_a_device(project: Path) -> None:
     line = next(line for line in text.splitlines() if line.startswith("| noise"))
     assert re.findall(r"([\d.]+)\u00a0% \[", line) == ["25.0", "35.0", "40.0", "1.5"]
     assert "0.80×" in line and "chance 2.0" in line
-    assert "Of the defences with private data, noise 0.01 has the lowest measured AP of all updates: 25.0" in written(
+    assert "Of defences with private data, noise 0.01 leaves least by its estimate: 25.0" in written(
         project, "lines tiny-plane"
     )
 
@@ -245,12 +248,14 @@ def test_a_study_says_which_strategy_keeps_below_the_ceiling(project: Path) -> N
     points.write_text(
         f"{head},chance,ceiling\n"
         "noise,sigma = 0.1,yes,confirmation,24,5,30,0.3,0.9,0.2,0.38,0.88,0.93,0.15,0.39\n"
+        "rand-aug,alpha = 8,no,development,24,5,30,0.35,1.1,0.25,0.45,1.0,1.2,0.15,0.39\n"
         "mm-aug,alpha = 6,no,development,24,5,30,0.6,1.1,0.5,0.7,1.0,1.2,0.15,0.39\n"
     )
     text = written(project, "lines tiny-plane")
     assert (
         "Result: noise (sigma = 0.1) keeps 90 % [88, 93] of the utility at AP 30 % [20, 38] over 30 linked updates; "
-        "no strength of mm-aug keeps below the ceiling. (`fedprint run tiny-plane`, 2026-01-02, ceiling 39.0 %, chance "
+        "rand-aug (alpha = 8) is undecided, AP 35 % [25, 45]; no strength of mm-aug keeps below the ceiling. AP is the "
+        "largest of any adversary's and attack's. (`fedprint run tiny-plane`, 2026-01-02, ceiling 39.0 %, chance "
         "15.0 %, 24 confirmation users, 5 fresh seeds"
     ) in text
 
@@ -269,7 +274,7 @@ def test_a_suite_shows_its_members_accuracy_by_the_epsilon_that_they_spent(tmp_p
     members = [one.split(" | ") for one in written(tmp_path, "attacks tiny-curve").splitlines()[4:6]]
     assert [one[:2] for one in members] == [["| loose", "random"], ["| strict", "random"]]
     assert "accuracy at epsilon 0.10" in members[1][2] and "50.0\u00a0%" in members[1][2]
-    assert members[1][3:5] == ["not attacked", "not attacked"]
+    assert members[1][3:6] == [MISSING, "not attacked", "not attacked"]
 
 
 def test_what_is_not_published_leaves_no_number(project: Path) -> None:
@@ -283,3 +288,67 @@ def test_measurements_other_than_the_locks_are_refused(project: Path) -> None:
         file.write("\n")
     with pytest.raises(FedprintError, match="publish 'tiny-plane' again"):
         written(project, "planes tiny-plane")
+
+
+def test_a_plane_is_shown_by_linked_updates(tmp_path: Path) -> None:
+    rows = plane_rows()
+    keys = {"analysis": "linked", "metric": "ap", "selected": True, "linkage": "device", "attack": "ridge"}
+    for seed in range(2):
+        for count, ap in ((1, 0.2), (30, 0.5)):
+            rows.append(row(seed, "naive", NO_DEFENCE, None, value=ap, **keys) | {"linked_updates": count})
+        rows.append(row(seed, "adaptive", "noise", 0.01, value=0.1, **keys) | {"linked_updates": 30})
+    text = written(publishing(tmp_path, "tiny-plane", rows), "curves tiny-plane").replace("\N{NO-BREAK SPACE}", " ")
+    lines = [one.strip("| ").split(" | ") for one in text.splitlines() if one.startswith("| ")]
+    assert lines[0] == ["defence", "strength", "AP of 1", "AP of 30"]
+    values = [[cell.split(" [")[0] for cell in line] for line in lines[2:]]
+    assert values == [[NO_DEFENCE, "", "20.0 %", "50.0 %"], ["noise", "0.01", MISSING, "10.0 %"]]
+
+
+def test_crowds_are_measured_and_predicted(tmp_path: Path) -> None:
+    rows = plane_rows()
+    for linkage in ("update", "device"):
+        at = {"analysis": "crowds", "linkage": linkage, "attack": "ridge", "selected": True, "chance": 2e-6}
+        for metric, value in (("ap", 0.8), ("tpr_01", 0.7), ("tpr_1", 0.75)):
+            rows.append(row(0, "naive", NO_DEFENCE, None, value=value, **at) | {
+                "metric": metric, "number": "measured", "options": 580,
+            })  # fmt: skip
+        rows.append(row(0, "naive", NO_DEFENCE, None, value=0.1, metric="ap", **at) | {
+            "number": "predicted", "options": 1000000,
+        })  # fmt: skip
+    text = written(publishing(tmp_path, "tiny-plane", rows), "crowds tiny-plane").replace("\N{NO-BREAK SPACE}", " ")
+    lines = [one.strip("| ").split(" | ") for one in text.splitlines() if one.startswith("| ")][2:]
+    values = [[cell.split(" [")[0] for cell in line] for line in lines]
+    assert values[0] == ["580", "measured", *["80.0 %", "70.0 %", "75.0 %"] * 2, "0.0002 % and 0.0002 %"]
+    assert values[1][:4] == ["1,000,000", "predicted", "10.0 %", MISSING]
+
+
+def test_verdicts_are_those_of_the_report(tmp_path: Path) -> None:
+    compared = Comparison(value=0.9, lo=0.8, hi=1.0, bound=0.2, above=True, n_users=60, n_seeds=3)
+    claims = [Claim(name, f"claim {name}", "2.6", None) for name in ("a", "b")]
+    findings = [Finding(test=compared, numbers="90 %"), Finding(test=None, numbers="")]
+    made = decide([
+        Judged(claim=claim, finding=finding, member="adaptive", dataset="albums")
+        for claim, finding in zip(claims, findings, strict=True)
+    ])  # fmt: skip
+    project = publishing(tmp_path, "tiny-plane", plane_rows())
+    (project / "experiments" / "tiny-plane" / CLAIMS).write_text(verdict_csv(made))
+    text = written(project, "verdicts tiny-plane")
+    assert "1 hold, 0 fail, 0 undecided" in text
+    (line,) = [one for one in text.splitlines() if one.startswith("| claim ")][1:]
+    assert line.startswith("| claim a | adaptive | holds | 90 % | n 60, 3 seeds, adjusted p ")
+
+
+def test_a_line_sets_a_defence_of_this_project_beside_its_control(tmp_path: Path) -> None:
+    rows = []
+    for one in plane_rows():
+        rows.append(one)
+        if one["strategy"] == "noise":
+            lower = {key: float(str(one[key])) - 0.05 for key in ("value", "lo", "hi")} if one["metric"] == "ap" else {}
+            rows += [one | {"strategy": "rand-aug"}, one | lower | {"strategy": "counter-aug"}]
+    project = publishing(tmp_path, "tiny-plane", rows)
+    (project / "experiments" / "tiny-plane" / "published.json").write_text('{"users": "confirmation"}')
+    text = written(project, "lines tiny-plane").replace("\N{NO-BREAK SPACE}", " ")
+    assert "600 updates of 10 confirmation users, 2 seeds" in text
+    assert "counter-aug 0.01 leaves least by its estimate: 20.0 %" in text
+    assert re.search(r"Its control at equal cost, rand-aug 0.01, leaves 35.0 % \[.*unpaired, undecided\)", text)
+    assert "twice the effort raised it by 1.5 %" in text

@@ -294,12 +294,12 @@ def test_an_ap_that_the_last_doubling_of_effort_raised_is_a_lower_bound() -> Non
 
         return replace(found, points=tuple(of(point) for point in found.points))
 
-    table = effort_table([gained(ENTRIES[0], 0.002), gained(ENTRIES[3], 0.03), ENTRIES[1]])
+    unlinked = gained(ENTRIES[4], -0.1)
+    unlinked = replace(unlinked, points=tuple(replace(p, analyses=p.analyses[:1]) for p in unlinked.points))
+    table = effort_table([gained(ENTRIES[0], -0.1), gained(ENTRIES[2], 0.002), gained(ENTRIES[3], 0.03), unlinked])
     assert table is not None
-    assert [(line.labels[0], line.cells[2]) for line in table.lines] == [
-        ("no defence", "settled"), ("mm-aug", "lower bound")
-    ]  # fmt: skip
-    assert table.lines[1].cells[1].value == pytest.approx(0.03)  # type: ignore[union-attr]
+    assert [line.cells[2] for line in table.lines] == ["settled", "undecided", "lower bound", "undecided"]
+    assert table.lines[2].cells[1].value == pytest.approx(0.03)  # type: ignore[union-attr]
     assert effort_table(ENTRIES) is None
     assert "a lower bound by its effort" in verdict(HEAD, [ENTRIES[0], gained(ENTRIES[4], 0.03)])[1]
 

@@ -73,7 +73,8 @@ class Findings:
     the jobs behind it, ``failures`` the reasons of missing ones. ``data`` are the data sets in use, and DVC draws the
     ``plots``. ``compared`` are metrics that MLflow plots against what varies between the jobs. A report that
     ``shows_data`` holds examples, and leaves this machine only where the data may. ``reads`` names the published
-    experiments whose measurements it shows.
+    experiments whose measurements it shows. ``users`` says whom it is about, where that is declared: development or
+    confirmation users, or both.
     """
 
     metrics: Mapping[str, float]
@@ -85,6 +86,7 @@ class Findings:
     compared: Sequence[str] = ()
     shows_data: bool = False
     reads: Sequence[str] = ()
+    users: str | None = None
 
 
 FEWER = "take fewer users or rounds (federation.rounds, threat.shadow_rounds), record fewer layers (store.layers)"

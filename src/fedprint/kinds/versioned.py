@@ -48,6 +48,7 @@ from fedprint.lab.versions.dvc_yaml import (
 )
 from fedprint.lab.workers.pool import ServerPool
 from fedprint.plugins import plug_in_digests
+from fedprint.reports.claims.verdict import CLAIMS
 from fedprint.rng import seed_for
 from fedprint.types import FedprintError
 
@@ -137,7 +138,8 @@ def publish(request: Request, kind: Kind[Any], config: Any, findings: Findings) 
     else:
         _record(request, kind, config, findings)
     # Last: an experiment that DVC could not record does not count as published.
-    write_json(folder / "published.json", {"fingerprint": fingerprint(kind, kind.jobs(config), config)})
+    known = {"fingerprint": fingerprint(kind, kind.jobs(config), config), "users": findings.users}
+    write_json(folder / "published.json", known)
 
 
 def _record(request: Request, kind: Kind[Any], config: Any, findings: Findings) -> None:
@@ -163,10 +165,12 @@ def _record(request: Request, kind: Kind[Any], config: Any, findings: Findings) 
 
 
 def write_tracked(root: Path, name: str, findings: Findings) -> None:
-    """Write metrics, measurements and plots: no times, so that equal runs leave equal files."""
-    folder = root / "experiments" / name
+    """Write metrics, measurements, verdicts and plots: no times, so that equal runs leave equal files."""
+    folder, report = root / "experiments" / name, root / "reports" / name
     write_json(folder / "metrics.json", findings.metrics)
-    shutil.copyfile(root / "reports" / name / "measurements.jsonl", folder / "measurements.jsonl")
+    shutil.copyfile(report / "measurements.jsonl", folder / "measurements.jsonl")
+    if (report / CLAIMS).is_file():  # some pages judge none
+        shutil.copyfile(report / CLAIMS, folder / CLAIMS)
     for drawn in findings.plots:
         _write_csv(folder / "plots" / drawn.plot.file, drawn.rows)
 

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any, cast
+from typing import cast
 
 import pytest
-from fake_points import fake_point
 from tiny_project import CHECKOUT
 
 from fedprint.reports.claims import clients, federation, inversion, plane
-from fedprint.reports.claims.verdict import STATES
-from fedprint.reports.numbers.plane import Entry, measurement_rows
-from fedprint.reports.numbers.published import published_entries
-
-SPN_ROW: Mapping[str, Any] = {
-    "metric": "label_accuracy", "matching": "assignment", "labels": "gradient", "attack": "gradient-matching",
-    "network": "dlnet", "attack_batch": 1, "variant": "main", "defence": "dp", "strength": 0.1, "value": 0.9,
-    "lo": 0.85, "hi": 0.95, "chance": 0.1, "n_questions": 64, "n_users": 64, "n_seeds": 3, "seed": "all",
-}  # fmt: skip
+from fedprint.reports.claims.comparison import Comparison
+from fedprint.reports.claims.verdict import STATES, Finding, Judged, decide
 
 
 @pytest.fixture(scope="module")
@@ -93,43 +85,17 @@ def test_claims_about_defences_are_judged_on_the_published_planes(written: Mappi
 
 def test_an_inversion_is_judged_once_it_is_published(pages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     name = "spn-cifar10"
-    rows = [{**SPN_ROW, "adversary": adversary} for adversary in ("naive", "adaptive")]
-    made = pages.Published(name=name, command=f"fedprint run {name}", date="2026-01-01", rows=rows)
+    claim = next(claim for claim in inversion.CONCLUSIONS if claim.name == "labels-leak")
+    compared = Comparison(value=0.9, lo=0.85, hi=0.95, bound=0.2, above=True, n_users=64, n_seeds=3)
+    verdicts = decide([
+        Judged(claim=claim, finding=Finding(test=compared, numbers="90 %"), member=adversary, dataset="cifar10")
+        for adversary in ("naive", "adaptive")
+    ])  # fmt: skip
+    made = pages.Published(name=name, command=f"fedprint run {name}", date="2026-01-01", rows=[], verdicts=verdicts)
     found = pages.find_published
     monkeypatch.setattr(pages, "find_published", lambda root, which: made if which == name else found(root, which))
-    text = next(claim.text for claim in inversion.CONCLUSIONS if claim.name == "labels-leak")
-    said = {line.on: line.verdict for line in lines(pages.paper_pages()["papers/spn.md"]) if line.claim == text}
+    said = {line.on: line.verdict for line in lines(pages.paper_pages()["papers/spn.md"]) if line.claim == claim.text}
     assert {on: said[on] for on in said if on.startswith(f"{name},")} == {
         f"{name}, naive": "holds",
         f"{name}, adaptive": "holds",
     }
-
-
-def swept(strategy: str | None, strength: float | None, ap: float, utility: float) -> Entry:
-    points = tuple(fake_point(ap, utility, seed=seed) for seed in range(3))
-    return Entry(strategy=strategy, strength=strength, points=points)
-
-
-def test_published_numbers_give_the_verdicts_of_the_report_where_nothing_is_paired() -> None:
-    entries = [swept(None, None, 0.8, 0.9), swept("mm-aug", 0.5, 0.1, 0.88), swept("noise", 0.1, 0.3, 0.85)]
-    read = published_entries(measurement_rows("made-up", entries))
-    assert [entry.name for entry in read] == [entry.name for entry in entries]
-
-    def states(known: list[Entry]) -> dict[str, str]:
-        return {v.claim: v.state for v in plane.judge_plane(known, ("naive",), "albums")}
-
-    theirs, ours = states(entries), states(read)
-    alike = ("mm-aug-cuts", "largest-cut", "mm-aug-gains", "noise-loses", "bkg-repl-costs")
-    assert {name: ours[name] for name in alike} == {name: theirs[name] for name in alike}
-    assert theirs["mm-aug-cuts"] == "holds" and theirs["noise-loses"] == "fails"
-    assert ours["mm-aug-data"] == "untested", "the published numbers do not hold how many examples there were"
-
-
-def test_without_paired_numbers_two_points_are_compared_by_their_intervals() -> None:
-    entries = [swept(None, None, 0.8, 0.9), swept("mm-aug", 0.5, 0.1, 0.88), swept("noise", 0.1, 0.3, 0.6)]
-    read = published_entries(measurement_rows("made-up", entries))
-    worse = [replace(one, rows=()) for one in read if hasattr(one, "rows")]
-    found = {v.claim: v.state for v in plane.judge_plane(read, ("naive",), "albums")}
-    assert found["mm-aug-dominates"] == "holds"
-    with pytest.raises(ValueError, match="expected 1"):
-        worse[0].attack("naive")

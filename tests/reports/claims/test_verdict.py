@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,18 @@ from hypothesis import strategies as st
 
 from fedprint.evaluation.significance import holm
 from fedprint.reports.claims.comparison import AllOf, AnyOf, Comparison, Test, compared, leaves, weigh
-from fedprint.reports.claims.verdict import UNTESTED, Claim, Finding, Judged, Verdict, decide, together
+from fedprint.reports.claims.verdict import (
+    CLAIMS,
+    UNTESTED,
+    Claim,
+    Finding,
+    Judged,
+    Verdict,
+    decide,
+    read_verdicts,
+    together,
+    verdict_csv,
+)
 
 
 def number(value: float, *, above: bool = True, half: float = 1.0, seeds: int = 3, users: int = 10_000) -> Comparison:
@@ -70,6 +82,12 @@ def test_the_fewest_users_and_seeds_stand_with_a_verdict() -> None:
     (found,) = decided(AllOf((number(9, seeds=5, users=40), AnyOf((number(9, users=30),)))))
     assert (found.n_users, found.n_seeds) == (30, 3) and found.basis.startswith("n 30, 3 seeds, adjusted p ")
     assert decided(None)[0].basis == ""
+
+
+def test_verdicts_are_read_as_they_were_written(tmp_path: Path) -> None:
+    made = decided(number(1.1), None, number(9.0, seeds=2))
+    (tmp_path / CLAIMS).write_text(verdict_csv(made))
+    assert read_verdicts(tmp_path / CLAIMS) == made
 
 
 def test_an_exact_p_takes_the_intervals_place_above_only() -> None:

@@ -80,6 +80,7 @@ def findings_of(
         done=done,
         data=(data_use(details),),
         plots=(_attacks_plot(out), _utility_plot(evaluations)),
+        users=users,
     )
 
 

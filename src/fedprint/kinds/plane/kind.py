@@ -65,6 +65,7 @@ class PlaneKind(OnOneSource):
             plots=(_plane_plot(entries),),
             compared=("utility", "ap_update", "ap_device"),
             reads=(config.beside.name,) if config.beside and config.beside.rows else (),
+            users=config.users,
         )
 
     def costs(self, config: Plane, device: str) -> Costs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -71,6 +71,7 @@ class SuiteKind:
             data=data,
             plots=[_of_member(label, drawn) for label, one in findings.items() for drawn in one.plots],
             shows_data=any(one.shows_data for one in findings.values()),
+            users=_common({one.users for one in findings.values()}),
         )
 
     def costs(self, config: Suite, device: str) -> Costs:
@@ -163,6 +164,11 @@ def _owner(suite: Suite, job: Job) -> tuple[Member, Job]:
 def _jobs_of(member: Member) -> Iterator[Job]:
     for job in member.kind.jobs(member.config):
         yield replace(job, label=_label(member.label, job))
+
+
+def _common(users: Collection[str | None]) -> str | None:
+    """Return whom all members are about, None where they differ."""
+    return next(iter(users)) if len(users) == 1 else None
 
 
 def _of_member(label: str, drawn: Drawn) -> Drawn:

@@ -63,7 +63,7 @@ SOURCE, OWN_SOURCE = "2.6", "this project"
 
 
 def judge_plane(entries: Sequence[Entry], adversaries: Sequence[str], dataset: str) -> list[Verdict]:
-    """Judge the papers' claims, and ours of ours, for every adversary, who is the ``member`` of a verdict."""
+    """Judge the papers' claims, and this project's of its own defences, for every adversary: the ``member``."""
     swept = {entry.strategy for entry in entries}
     pairs = [(own, other) for own in OURS if own in swept for other in (MM_AUG, OURS[own])]
     claims = [*CLAIMS, *(claim for pair in pairs for claim in _ours(*pair))]

@@ -6,14 +6,18 @@ has a probability of at most :data:`~fedprint.evaluation.significance.ALPHA` (AD
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, fields
+from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from fedprint.evaluation.significance import ALPHA, holm
 from fedprint.reports.claims.comparison import AllOf, Test, Weight, leaves, weigh
 from fedprint.reports.wording import csv_text, seeds
 
+CLAIMS = "claims.csv"
+"""The file of verdicts, of a page and of a published experiment."""
 J = TypeVar("J")
 State = Literal["holds", "fails", "undecided", "untested"]
 
@@ -153,6 +157,17 @@ def verdict_rows(verdicts: Sequence[Verdict]) -> list[Mapping[str, Any]]:
 def verdict_csv(verdicts: Sequence[Verdict]) -> str:
     """Return the verdicts as CSV, one per line."""
     return csv_text([[field.name for field in fields(Verdict)], *map(astuple, verdicts)])
+
+
+def read_verdicts(path: Path) -> list[Verdict]:
+    """Return the verdicts of a CSV as :func:`verdict_csv` writes it."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [_read(line) for line in csv.DictReader(file)]
+
+
+def _read(line: Mapping[str, str]) -> Verdict:
+    numbers: dict[str, Any] = {key: int(line[key]) if line[key] else None for key in ("n_users", "n_seeds")}
+    return Verdict(**{**line, **numbers, "p": float(line["p"]) if line["p"] else None})
 
 
 def by_claim(verdicts: Sequence[Verdict]) -> list[tuple[Verdict, list[Verdict]]]:

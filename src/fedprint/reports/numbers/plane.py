@@ -201,8 +201,8 @@ def headline(entry: Entry, plain: Entry) -> dict[str, float]:
 def measurement_rows(experiment: str, entries: Sequence[Entry]) -> list[Row]:
     """Return all measurements with their ``strategy`` and ``strength``: of single seeds, and pooled over seeds.
 
-    The evaluate stage's rows as they are; normalised utility, what private data decide, and the reduction of AP beside
-    them, with the same keys.
+    The evaluate stage's rows as they are; normalised utility, what private data decide, the utility of the worst tenth
+    of users, and the reduction of AP beside them, with the same keys.
     Pooled are the chosen attackers, under the attack ``selected``, and the utilities.
     """
     plain, public = entries[0], public_entry(entries)
@@ -222,8 +222,9 @@ def _rows(experiment: str, entry: Entry, plain: Entry, public: Entry | None) -> 
         utility = next(row for row in own if row["attack"] is None and row["training"] == "federated")
         single = private_rows([point], plain.by_seed, public.by_seed) if public and decided else None
         shares = [row for metric, row in (single or {}).items() if metric in decided]
-        useful = [normalised_row([point], plain.by_seed), *shares]
-        derived = [{**utility, **_numbers(row)} for row in useful]
+        lost = None if single else lost_row([point], plain.by_seed)  # the shares have it
+        useful = [normalised_row([point], plain.by_seed), *shares, lost, worst_row([point])]
+        derived = [{**utility, **_numbers(row)} for row in useful if row]
         for number in (number for number in point.attacks if number.selected):
             reduction = reduction_row([point], plain.by_seed, number.adversary)
             like = next(r for r in own if _is_number(r, number.adversary, number.view))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedprint.evaluation.rows import Row, plain_value, write_measurements
 from fedprint.reports import wording
-from fedprint.reports.claims.verdict import Verdict, by_claim, count, verdict_csv, verdict_rows
+from fedprint.reports.claims.verdict import CLAIMS, Verdict, by_claim, count, verdict_csv, verdict_rows
 from fedprint.reports.figures.drawing import Drawing
 from fedprint.reports.pages.sections import Section
 from fedprint.reports.tables.analyses import ResultTable, table_csv
@@ -60,7 +60,7 @@ def write_page(page: Page, out: Path) -> None:
     """
     files = {name: _text(content) for name, content in page.files.items()}
     if page.verdicts is not None:
-        files |= {"claims.json": _text(verdict_rows(page.verdicts)), "claims.csv": verdict_csv(page.verdicts)}
+        files |= {"claims.json": _text(verdict_rows(page.verdicts)), CLAIMS: verdict_csv(page.verdicts)}
     measured = () if page.rows is None else ("measurements.jsonl", "measurements.csv")
     files["index.html"] = _render(page, [*measured, *files])
     sections = page.sections

@@ -48,7 +48,7 @@ def effort_table(entries: Sequence[Entry]) -> ResultTable | None:
     lines = [
         TableLine(
             labels=(entry.label, entry.amount),
-            cells=(*map(cell, rows), "lower bound" if is_lower_bound(entry) else "settled"),
+            cells=(*map(cell, rows), _so_the_ap_is(entry, rows)),
         )
         for entry in measured(entries)
         if any(rows := [effort_row(entry, linkage) for linkage in LINKAGES])
@@ -59,12 +59,19 @@ def effort_table(entries: Sequence[Entry]) -> ResultTable | None:
         name="effort",
         title="Every strength: what more effort would find",
         note="AP with all shadow devices minus AP with those of every other global model, paired over the users of "
-        f"each seed: the gain of the last doubling. From {100 * LOWER_BOUND:.0f} point on, the AP is a lower bound.",
+        f"each seed: the gain of the last doubling. From {100 * LOWER_BOUND:.0f} point on, the AP is a lower bound; it "
+        "is settled where the whole interval of every gain lies below that, and else undecided.",
         labels=("strategy", "strength"),
         heads=("gain, one update", "gain, all updates of a device", "so the AP is"),
         lines=tuple(lines),
         folded=True,
     )
+
+
+def _so_the_ap_is(entry: Entry, gains: Sequence[Row | None]) -> str:
+    if is_lower_bound(entry):
+        return "lower bound"
+    return "settled" if all(gain is not None and gain["hi"] < LOWER_BOUND for gain in gains) else "undecided"
 
 
 def effort_row(entry: Entry, linkage: Linkage) -> Row | None:

@@ -114,7 +114,7 @@ def privacy_table(entries: Sequence[Entry]) -> ResultTable:
     ]
     return ResultTable(
         name="privacy",
-        title="Attacks by epsilon and view",
+        title="Each question under every view",
         note="Local: each update as it left the device, before any server noise; aggregate: sums of a round, before "
         "it; central: the released models, after it. The promise is about view central alone, and it is made against "
         f"someone who knows every example of the device.{_knowing_words(entries)} The audit's number is a "

@@ -1,0 +1,97 @@
+"""What a published experiment found, in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedprint.reports.claims.evidence import unpaired
+from fedprint.reports.claims.plane import OURS
+from fedprint.reports.numbers.plane import NO_DEFENCE
+from fedprint.reports.results.published import Published, against
+from fedprint.reports.wording import LOWER_BOUND, ranged, shown
+
+
+def result_line(one: Published) -> str:
+    """Return the line of a run, of a plane, or of a study."""
+    return _study_line(one) if one.operating else _plane_line(one) if one.points() else _line(one)
+
+
+def _line(one: Published) -> str:
+    prior = one.priors()[0]
+    (use, name), (single, pooled) = one.utility(prior=prior), one.ap(prior=prior)
+    pair = f"AP of one update is {against(single)}, of all updates of a device {against(pooled)}"
+    return f"Result: {pair}; {name}: {against(use)}. ({one.source(single)}; {prior} prior.)"
+
+
+def _plane_line(one: Published) -> str:
+    single, pooled = one.ap(strategy=NO_DEFENCE)
+    public = {"strategy": "bkg-repl", "strength": 1.0}
+    defended = [point for point in one.points() if point != public]
+    best = min(defended, key=lambda point: float(one.ap(**point)[1]["value"]))
+    alone = f" Public data alone leave {_left(one, public)}." if public in one.points() else ""
+    sent = f"all {single['n_questions'] / pooled['n_questions']:.0f} updates of a device"
+    return (
+        f"Result: without a defence AP of one update is {against(single)}, of {sent} {against(pooled)}. Of defences "
+        f"with private data, {best['strategy']} {best['strength']:g} leaves least by its estimate: {_left(one, best)}"
+        f"{_beyond(one, best)}.{_beside_control(one, best)}{alone} ({one.source(single)}.)"
+    )
+
+
+def _beyond(one: Published, point: Mapping[str, Any]) -> str:
+    """Return what the fixed adversary's AP of all updates does not say: any other attack's, and the want of effort."""
+    most = one.number(most=True, metric="ap", linkage="device", **point)
+    gain = one.gain(**point)
+    bound = gain is not None and gain["value"] >= LOWER_BOUND
+    effort = f"; twice the effort raised it by {shown(gain)}, so it is a lower bound" if gain and bound else ""
+    return f"; any attack, side channels among them, has at most {shown(most)}{effort}"
+
+
+def _beside_control(one: Published, point: Mapping[str, Any]) -> str:
+    """Return what the plainest defence at equal cost leaves, where the point has one; the difference is unpaired."""
+    control = {**point, "strategy": OURS.get(point["strategy"])}
+    if control not in one.points():
+        return ""
+    left, gap = one.ap(**control)[1], unpaired(one.ap(**point)[1], one.ap(**control)[1])
+    decided = "" if gap["lo"] > 0 or gap["hi"] < 0 else ", undecided"
+    name = f"{control['strategy']} {control['strength']:g}"
+    points = ranged(gap, "+.1f", 100)
+    return (
+        f" Its control at equal cost, {name}, leaves {shown(left)} of all updates ({points} points, unpaired{decided})."
+    )
+
+
+def _left(one: Published, point: Mapping[str, Any]) -> str:
+    single, pooled = one.ap(**point)
+    use = one.number(metric="normalised_utility", **point)
+    return f"{shown(single)} and {shown(pooled)}, at {shown(use)} the utility"
+
+
+def _study_line(one: Published) -> str:
+    found = sorted((point for point in one.operating if point["feasible"] == "yes"), key=lambda p: -float(p["utility"]))
+    others = [point for point in one.operating if point["feasible"] != "yes"]
+    above = [point["strategy"] for point in others if float(point["ap_lo"]) > float(point["ceiling"])]
+    said = [
+        f"{point['strategy']} ({point['parameters']}) keeps {_ends(point, 'utility')} of the utility at AP "
+        f"{_ends(point, 'ap')} over {point['updates']} linked updates"
+        for point in found
+    ]
+    said += [
+        f"{point['strategy']} ({point['parameters']}) is undecided, AP {_ends(point, 'ap')}"
+        for point in others
+        if point["strategy"] not in above
+    ]
+    said += [f"no strength of {' or '.join(above)} keeps below the ceiling"] if above else []
+    first = (found or list(one.operating))[0]
+    whom = f"{first['n_users']} {first['users']} users".replace("  ", " ")
+    most, ceiling = "AP is the largest of any adversary's and attack's", 100 * float(first["ceiling"])
+    return (
+        f"Result: {'; '.join(said)}. {most}. (`{one.command}`, {one.date}, ceiling {ceiling:.1f} %, "
+        f"chance {100 * float(first['chance']):.1f} %, {whom}, {first['n_seeds']} fresh seeds, 95 % intervals over "
+        "users and seeds.)"
+    )
+
+
+def _ends(point: Mapping[str, str], name: str) -> str:
+    value, lo, hi = (100 * float(point[key]) for key in (name, f"{name}_lo", f"{name}_hi"))
+    return f"{value:.0f} % [{lo:.0f}, {hi:.0f}]"
