@@ -113,9 +113,8 @@ def curves(one: Published) -> str:
         cells = (MISSING if row is None else shown(row) for row in found.values())
         rows.append((point["strategy"], "" if point["strength"] is None else f"{point['strength']:g}", *cells))
     said = ", ".join(f"{chance} of {count}" for count, chance in chances.items())
-    return (
-        f"**{one.name}** ({one.source()}; AP of so many linked updates of a device; chance {said}):\n\n{_table(rows)}"
-    )
+    source = one.source(one.ap(strategy=NO_DEFENCE)[0])
+    return f"**{one.name}** ({source}; AP of so many linked updates of a device; chance {said}):\n\n{_table(rows)}"
 
 
 def crowds(one: Published) -> str:
