@@ -44,6 +44,16 @@ def test_the_search_ends_at_the_constrained_optimum(tmp_path: Path) -> None:
     assert best.utility == max(t.utility for t in trials if t.feasible and t.utility is not None)
 
 
+def test_a_search_of_few_trials_looks_at_the_upper_end_first(tmp_path: Path) -> None:
+    """Where only strong settings keep below the ceiling, random ones would rarely find them."""
+    made = plan(tmp_path, 4)
+    run_worker(made, Toy(ceiling=0.15, reach=0.05))
+    trials = records(study_of(made))
+    assert [trial.values["sigma"] for trial in trials[:2]] == [0.5, 1.0]
+    best = ranked(trials)[0]
+    assert best.feasible and 0.9 <= best.values["sigma"] < 1.0, "between both, chosen by the process"
+
+
 def test_no_values_are_measured_twice_where_a_bound_is_best(tmp_path: Path) -> None:
     made = plan(tmp_path, 20)
     run_worker(made, Toy(ceiling=1.5))
@@ -151,9 +161,11 @@ def test_one_worker_is_deterministic_and_an_interruption_changes_nothing(tmp_pat
         run_worker(plan(tmp_path / "b", trials), Toy())
     values = [[trial.values for trial in records(study_of(made))] for made in (whole, parts)]
     assert values[0] == values[1]
-    other = plan(tmp_path / "c", 4, seed=1)
-    run_worker(other, Toy())
-    assert [t.values for t in records(study_of(other))][1:] != values[0][1:4]
+    drawn = [plan(tmp_path / str(seed), 4, seed=seed, sampler="random") for seed in (0, 1)]
+    for made in drawn:
+        run_worker(made, Toy())
+    one, other = ([trial.values for trial in records(study_of(made))] for made in drawn)
+    assert one[:2] == other[:2] and one[2:] != other[2:], "a seed of its own draws other values after the first two"
 
 
 def _alive_workers(made: StudyPlan, objective: Toy, count: int) -> list[multiprocessing.process.BaseProcess]:
@@ -313,7 +325,9 @@ def test_samplers_follow_the_length_of_the_study() -> None:
 def test_integers_and_logarithms_are_searched_as_such(tmp_path: Path) -> None:
     space = {"k": Parameter(low=1, high=8, integer=True), "sigma": Parameter(low=1e-4, high=1, log=True)}
     strategy = Strategy(name="two", defences=({"k": "$k", "sigma": "$sigma"},), space=space)
-    assert strategy.centre() == {"k": 4, "sigma": pytest.approx(1e-2)}
+    assert strategy.first() == [{"k": 4, "sigma": pytest.approx(1e-2)}], "the end of several parameters is a corner"
+    one = strategy.model_copy(update={"space": {"k": space["k"]}})
+    assert one.first() == [{"k": 4}, {"k": 8}]
     study = study_of(plan(tmp_path, 1))
     trial = study.ask(strategy.distributions())
     assert isinstance(trial.params["k"], int) and 1e-4 <= trial.params["sigma"] <= 1

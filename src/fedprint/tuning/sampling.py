@@ -23,11 +23,13 @@ SamplerName = Literal["auto", "gp", "tpe", "random"]
 LONG = 200
 """Trials beyond which a Gaussian process is slow and a tree-structured Parzen estimator takes over."""
 STARTUP = 4
-"""Trials before a Gaussian process proposes: the centre and random ones."""
+"""Trials of several parameters before a Gaussian process proposes: the centre and random ones."""
 
 
-def make_sampler(name: SamplerName, trials: int, seed: int, position: int) -> BaseSampler:
+def make_sampler(name: SamplerName, trials: int, seed: int, position: int, startup: int = STARTUP) -> BaseSampler:
     """Return the sampler of the trial at ``position``; auto is a constrained Gaussian process up to 200 trials.
+
+    The process proposes once ``startup`` trials are measured.
 
     Each trial has a new one, seeded by the study's seed and the position, so that a resumed study continues unchanged.
     """
@@ -39,7 +41,7 @@ def make_sampler(name: SamplerName, trials: int, seed: int, position: int) -> Ba
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         if chosen == "gp":
-            return GPSampler(seed=sampler_seed, n_startup_trials=STARTUP)
+            return GPSampler(seed=sampler_seed, n_startup_trials=startup)
         return TPESampler(seed=sampler_seed, multivariate=True) if chosen == "tpe" else RandomSampler(seed=sampler_seed)
 
 

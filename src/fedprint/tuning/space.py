@@ -56,6 +56,10 @@ class Parameter(Component):
         middle = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
         return round(middle) if self.integer else middle
 
+    def end(self) -> Value:
+        """Return the upper end."""
+        return round(self.high) if self.integer else self.high
+
     def rounded(self, value: Value) -> Value:
         """Return the value to ``DIGITS`` digits, within the range."""
         if self.integer:
@@ -104,6 +108,14 @@ class Strategy(Component):
     def centre(self) -> dict[str, Value]:
         """Return the middle of the space."""
         return {name: parameter.centre() for name, parameter in self.space.items()}
+
+    def first(self) -> list[dict[str, Value]]:
+        """Return what is measured before a sampler proposes: the centre, and the upper end of a single parameter.
+
+        Most defences are strongest there: a search of few trials learns whether any strength keeps below the ceiling.
+        """
+        ends = [{name: parameter.end() for name, parameter in self.space.items()}]
+        return [self.centre(), *(ends if len(self.space) == 1 else ())]
 
 
 def placeholders(node: Any) -> Iterator[str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from fedprint.rng import seed_for
-from fedprint.tuning.sampling import FeasiblePruner, SamplerName, Unmeasured, make_sampler
+from fedprint.tuning.sampling import STARTUP, FeasiblePruner, SamplerName, Unmeasured, make_sampler
 from fedprint.tuning.score import CONSTRAINT, Finished, Objective, Score
 from fedprint.tuning.space import Strategy
 from fedprint.tuning.storage import open_study
@@ -162,11 +162,13 @@ def _claim(study: Study, plan: StudyPlan, worker: str) -> Trial | None:
         taken = _begun(study)
         if taken >= plan.budget.trials:
             return None
-        sampler = make_sampler(plan.sampler, plan.budget.trials, plan.seed, taken)
+        first = plan.strategy.first()
+        startup = len(first) if len(plan.strategy.space) == 1 else STARTUP
+        sampler = make_sampler(plan.sampler, plan.budget.trials, plan.seed, taken, startup)
         study.sampler = Unmeasured(sampler, plan.strategy.rounded, seed_for(plan.seed, "elsewhere", taken) % 2**31)
         study.pruner = FeasiblePruner()
-        if taken == 0 and not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-            study.enqueue_trial(plan.strategy.centre())
+        if taken < len(first) and not study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            study.enqueue_trial(first[taken])
         trial = study.ask(plan.strategy.distributions())
         trial.set_user_attr(WORKER, worker)
         return trial
