@@ -254,9 +254,10 @@ def test_a_study_says_which_strategy_keeps_below_the_ceiling(project: Path) -> N
     text = written(project, "lines tiny-plane")
     assert (
         "Result: noise (sigma = 0.1) keeps 90 % [88, 93] of the utility at AP 30 % [20, 38] over 30 linked updates; "
-        "rand-aug (alpha = 8) is undecided, AP 35 % [25, 45]; no strength of mm-aug keeps below the ceiling. AP is the "
-        "largest of any adversary's and attack's. (`fedprint run tiny-plane`, 2026-01-02, ceiling 39.0 %, chance "
-        "15.0 %, 24 confirmation users, 5 fresh seeds"
+        "rand-aug (alpha = 8) is undecided, AP 35 % [25, 45]; mm-aug (alpha = 6) breaks the ceiling, AP 60 % [50, 70]. "
+        "AP is the largest of any adversary's and attack's. Of a strategy that does not hold, the strength is shown "
+        "that came nearest to the ceiling. (`fedprint run tiny-plane`, 2026-01-02, ceiling 39.0 %, chance 15.0 %, 24 "
+        "confirmation users, 5 fresh seeds"
     ) in text
 
 

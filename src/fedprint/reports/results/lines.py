@@ -70,21 +70,23 @@ def _left(one: Published, point: Mapping[str, Any]) -> str:
 def _study_line(one: Published) -> str:
     found = sorted((point for point in one.operating if point["feasible"] == "yes"), key=lambda p: -float(p["utility"]))
     others = [point for point in one.operating if point["feasible"] != "yes"]
-    above = [point["strategy"] for point in others if float(point["ap_lo"]) > float(point["ceiling"])]
     said = [
         f"{point['strategy']} ({point['parameters']}) keeps {_ends(point, 'utility')} of the utility at AP "
         f"{_ends(point, 'ap')} over {point['updates']} linked updates"
         for point in found
     ]
     said += [
-        f"{point['strategy']} ({point['parameters']}) is undecided, AP {_ends(point, 'ap')}"
+        f"{point['strategy']} ({point['parameters']}) "
+        f"{'breaks the ceiling' if float(point['ap_lo']) > float(point['ceiling']) else 'is undecided'}, "
+        f"AP {_ends(point, 'ap')}"
         for point in others
-        if point["strategy"] not in above
     ]
-    said += [f"no strength of {' or '.join(above)} keeps below the ceiling"] if above else []
     first = (found or list(one.operating))[0]
     whom = f"{first['n_users']} {first['users']} users".replace("  ", " ")
-    most, ceiling = "AP is the largest of any adversary's and attack's", 100 * float(first["ceiling"])
+    ceiling = 100 * float(first["ceiling"])
+    most = "AP is the largest of any adversary's and attack's"
+    if others:
+        most += ". Of a strategy that does not hold, the strength is shown that came nearest to the ceiling"
     return (
         f"Result: {'; '.join(said)}. {most}. (`{one.command}`, {one.date}, ceiling {ceiling:.1f} %, "
         f"chance {100 * float(first['chance']):.1f} %, {whom}, {first['n_seeds']} fresh seeds, 95 % intervals over "
