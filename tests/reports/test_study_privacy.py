@@ -102,3 +102,7 @@ def test_the_page_begins_with_the_best_feasible_strategy(tmp_path: Path) -> None
     page = (tmp_path / "study" / "index.html").read_text()
     told = [page.index(f"{name} (z = 1) keeps") for name in ("third", "second", "first")]
     assert told == sorted(told)
+    none = "No operating point: nothing that was measured keeps below the ceiling"
+    write_study(head=HEAD, searches=[SEARCH], points=points[:1], config_text="", out=tmp_path / "none")
+    found_nothing = (tmp_path / "none" / "index.html").read_text()
+    assert none not in page and found_nothing.index(none) < found_nothing.index("first (z = 1) keeps")

@@ -65,7 +65,7 @@ def write_study(
     notes = [search_note(point, len(head.seeds)) for point in points]
     page = Page(
         template="study",
-        sentences=[sentence(head, point) for point in best_first(points)],
+        sentences=sentences(head, points),
         drawings=draw_study(head.ceiling_ap, searches, points),
         tables=tables,
         files={
@@ -83,6 +83,13 @@ def write_study(
 def best_first(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
     """Return feasible operating points by falling utility, then the others so."""
     return sorted(points, key=lambda point: (not point.feasible, -(point.utility or 0.0)))
+
+
+def sentences(head: StudyHead, points: Sequence[OperatingPoint]) -> list[str]:
+    """Say what the study found, the most important first: that it found nothing, or its best operating point."""
+    none = "No operating point: nothing that was measured keeps below the ceiling with its whole interval."
+    said = [sentence(head, point) for point in best_first(points)]
+    return said if any(point.feasible for point in points) else [none, *said]
 
 
 def sentence(head: StudyHead, point: OperatingPoint) -> str:
