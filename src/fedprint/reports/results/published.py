@@ -20,7 +20,7 @@ from fedprint.reports.claims.verdict import CLAIMS, Verdict, read_verdicts
 from fedprint.reports.numbers.evaluations import of_headline
 from fedprint.reports.numbers.plane import NO_DEFENCE
 from fedprint.reports.wording import LINKAGES, METRIC_TITLES, people, shown, with_unit
-from fedprint.types import FedprintError, Linkage
+from fedprint.types import FedprintError
 
 SIDES, WITH_SIDES = ("count", "norm", "participation"), ("ridge+sides",)
 """Attacks on what every server sees beside the update, alone and with it."""
@@ -69,7 +69,7 @@ class Published:
         single = [{key: row.get(key) for key in (*NUMBERS, "seed")} for row in each]
         return over_seeds(single) if {row["seed"] for row in single} == self.seeds() else None
 
-    def gain(self, linkage: Linkage, **where: Any) -> Row | None:
+    def gain(self, linkage: str, **where: Any) -> Row | None:
         """Return what the last doubling of effort gained, on one or all updates; None if a seed does not know."""
         return self.over_seeds(analysis="effort", metric="ap_difference", linkage=linkage, selected=True, **where)
 
