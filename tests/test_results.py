@@ -113,8 +113,9 @@ def plane_rows() -> list[dict[str, object]]:
                 for linkage, n in [("update", 300), ("device", 10)]:
                     attack = {"metric": "ap", "linkage": linkage, "selected": True, "attack": "ridge", "n_questions": n}
                     rows.append(row(seed, adversary, *place, value=ap - less + 0.1 * (linkage == "device"), **attack))
-            effort = {"metric": "ap_difference", "linkage": "device", "selected": True, "analysis": "effort"}
-            rows.append(row(seed, "adaptive", *place, value=0.01 + 0.01 * seed, **effort))
+            effort = {"metric": "ap_difference", "selected": True, "analysis": "effort"}
+            for linkage, gain in [("update", 0.002), ("device", 0.01 + 0.01 * seed)]:
+                rows.append(row(seed, "adaptive", *place, value=gain, linkage=linkage, **effort))
     return rows
 
 
@@ -124,7 +125,7 @@ def inversion_rows() -> list[dict[str, object]]:
     setting = {**numbers, "defence": "dp", "variant": "main", "strength": 0.1}
     matched = {"attack": "gradient-matching", "attack_variant": "main", "attack_batch": 1, "network": "dlnet"}
     cut = {"matching": "assignment", "pixels": "clipped", "metric": "reconstruction_success"}
-    shadows = {"metric": "example_membership_tpr", "attack": "lira", "attack_batch": 8, "pairs": "drawn"}
+    shadows = {"metric": "example_membership_tpr", "attack_batch": 8, "attack_variant": "main", "network": "dlnet"}
     rows: list[dict[str, object]] = [
         {**setting, "metric": "accuracy", "network": network, "value": value, "runs": 3, "n_questions": 2000}
         for network, value in (("dlnet", 0.91), ("mlp", 0.95))
@@ -136,7 +137,14 @@ def inversion_rows() -> list[dict[str, object]]:
         rows += [{**known, **matched, **labels, "value": 0.4 + more}]
         traced = {"metric": "tracing_accuracy", "level": "image", "attack": "closed-form", "attack_variant": "thousand"}
         rows += [{**known, **traced, "network": "mlp", "n_questions": 1000, "value": 0.05 + more}]
-        rows += [{**known, **shadows, "network": "dlnet", "attack_variant": "main", "value": 0.01 + more}]
+        rows += [
+            {**known, **shadows, "attack": attack, "value": value + more, **pairs}
+            for attack, value, pairs in (
+                ("lira", 0.01, {"pairs": "drawn"}),
+                ("alignment", 0.02, {"pairs": "drawn"}),
+                ("alignment", 0.03, {}),
+            )
+        ]
     return rows
 
 
@@ -148,7 +156,7 @@ def test_a_table_of_inversions_has_what_was_found_under_each_mechanism(tmp_path:
     assert "traced among a thousand: 1,000 in 16 gradients, chance 10.0 %" in told
     (line,) = (one for one in table if one.startswith("| dp |"))
     values = [cell.split(" [")[0] for cell in line.strip("| ").split(" | ")]
-    assert values == ["dp", "0.1", "91.0 %", "20.0 %", "50.0 %", "70.0 %", "35.0 %", "31.0 %"]
+    assert values == ["dp", "0.1", "91.0 %", "20.0 %", "50.0 %", "70.0 %", "35.0 %", "32.0 %", "31.0 %"]
 
 
 def test_a_table_of_members_has_what_each_epsilon_leaves(tmp_path: Path) -> None:
@@ -210,7 +218,8 @@ def test_a_plane_sets_one_update_beside_all_of_a_device(project: Path) -> None:
     assert "AP of all 30 updates of a device" in text
     # the adaptive adversary has .6 and .3, noise takes .2; the better of both in each seed would have .1 more
     line = next(line for line in text.splitlines() if line.startswith("| noise"))
-    assert re.findall(r"([\d.]+)\u00a0% \[", line) == ["25.0", "35.0", "40.0", "1.5"]
+    assert re.findall(r"([\d.]+)\u00a0% \[", line) == ["25.0", "35.0", "40.0", "0.2", "1.5"]
+    assert line.count("a lower bound") == 1
     assert "0.80×" in line and "chance 2.0" in line
     assert "Of defences with private data, noise 0.01 leaves least by its estimate: 25.0" in written(
         project, "lines tiny-plane"
@@ -253,11 +262,11 @@ def test_a_study_says_which_strategy_keeps_below_the_ceiling(project: Path) -> N
     )
     text = written(project, "lines tiny-plane")
     assert (
-        "Result: noise (sigma = 0.1) keeps 90 % [88, 93] of the utility at AP 30 % [20, 38] over 30 linked updates; "
-        "rand-aug (alpha = 8) is undecided, AP 35 % [25, 45]; mm-aug (alpha = 6) breaks the ceiling, AP 60 % [50, 70]. "
-        "AP is the largest of any adversary's and attack's. Of a strategy that does not hold, the strength is shown "
-        "that came nearest to the ceiling. (`fedprint run tiny-plane`, 2026-01-02, ceiling 39.0 %, chance 15.0 %, 24 "
-        "confirmation users, 5 fresh seeds"
+        "Result: noise (sigma = 0.1) holds with 90 % [88, 93] of the utility, AP 30 % [20, 38] on 24 confirmation "
+        "users; rand-aug (alpha = 8) is undecided, AP 35 % [25, 45] on 24 development users; mm-aug (alpha = 6) fails, "
+        "AP 60 % [50, 70] on 24 development users. AP is the largest of any adversary's and attack's that was tried. "
+        "Of a strategy that does not hold, the strength is shown that came nearest to the ceiling. "
+        "(`fedprint run tiny-plane`, 2026-01-02, ceiling 39.0 % over 30 linked updates, chance 15.0 %, 5 fresh seeds"
     ) in text
 
 

@@ -391,6 +391,7 @@ def test_measurements_have_the_schema_of_every_experiment(made: Path) -> None:
 
 def test_the_page_names_view_setting_and_failures(made: Path) -> None:
     page = (made / "index.html").read_text()
+    assert "AP is of one update where a claim does not say of all" in page
     for text in (
         "A &lt;plane&gt;", "view: local", "defended: everyone", "naive adversary", "adaptive adversary",
         "noise 9", "training diverged", "published: 75 %", "table-overhead", "No strength of these is on it",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedprint.evaluation.rows import Row
 from fedprint.reports.claims.evidence import unpaired
 from fedprint.reports.claims.plane import OURS
 from fedprint.reports.numbers.plane import NO_DEFENCE
-from fedprint.reports.results.published import Published, against
+from fedprint.reports.results.published import WITH_SIDES, Published, against
 from fedprint.reports.wording import LOWER_BOUND, ranged, shown
 
 
@@ -20,8 +21,15 @@ def result_line(one: Published) -> str:
 def _line(one: Published) -> str:
     prior = one.priors()[0]
     (use, name), (single, pooled) = one.utility(prior=prior), one.ap(prior=prior)
-    pair = f"AP of one update is {against(single)}, of all updates of a device {against(pooled)}"
-    return f"Result: {pair}; {name}: {against(use)}. ({one.source(single)}; {prior} prior.)"
+    pair = f"AP of one update is {against(single)}, of {_sent(single, pooled)} {against(pooled)}"
+    sides = one.largest(WITH_SIDES, prior=prior)
+    more = f", with side channels {shown(sides)}" if sides else ""
+    return f"Result: {pair}{more}; {name}: {against(use)}. ({one.source(single)}; {prior} prior.)"
+
+
+def _sent(single: Row, pooled: Row) -> str:
+    """Return how many updates a device sent, in the mean."""
+    return f"all {single['n_questions'] / pooled['n_questions']:.0f} updates of a device"
 
 
 def _plane_line(one: Published) -> str:
@@ -30,10 +38,10 @@ def _plane_line(one: Published) -> str:
     defended = [point for point in one.points() if point != public]
     best = min(defended, key=lambda point: float(one.ap(**point)[1]["value"]))
     alone = f" Public data alone leave {_left(one, public)}." if public in one.points() else ""
-    sent = f"all {single['n_questions'] / pooled['n_questions']:.0f} updates of a device"
     return (
-        f"Result: without a defence AP of one update is {against(single)}, of {sent} {against(pooled)}. Of defences "
-        f"with private data, {best['strategy']} {best['strength']:g} leaves least by its estimate: {_left(one, best)}"
+        f"Result: without a defence AP of one update is {against(single)}, of {_sent(single, pooled)} "
+        f"{against(pooled)}. Of defences with private data, {best['strategy']} {best['strength']:g} leaves least by "
+        f"its estimate: {_left(one, best)}"
         f"{_beyond(one, best)}.{_beside_control(one, best)}{alone} ({one.source(single)}.)"
     )
 
@@ -41,10 +49,10 @@ def _plane_line(one: Published) -> str:
 def _beyond(one: Published, point: Mapping[str, Any]) -> str:
     """Return what the fixed adversary's AP of all updates does not say: any other attack's, and the want of effort."""
     most = one.number(most=True, metric="ap", linkage="device", **point)
-    gain = one.gain(**point)
+    gain = one.gain("device", **point)
     bound = gain is not None and gain["value"] >= LOWER_BOUND
     effort = f"; twice the effort raised it by {shown(gain)}, so it is a lower bound" if gain and bound else ""
-    return f"; any attack, side channels among them, has at most {shown(most)}{effort}"
+    return f"; of all attacks, side channels among them, the largest, picked after the fact, has {shown(most)}{effort}"
 
 
 def _beside_control(one: Published, point: Mapping[str, Any]) -> str:
@@ -71,27 +79,30 @@ def _study_line(one: Published) -> str:
     found = sorted((point for point in one.operating if point["feasible"] == "yes"), key=lambda p: -float(p["utility"]))
     others = [point for point in one.operating if point["feasible"] != "yes"]
     said = [
-        f"{point['strategy']} ({point['parameters']}) keeps {_ends(point, 'utility')} of the utility at AP "
-        f"{_ends(point, 'ap')} over {point['updates']} linked updates"
+        f"{point['strategy']} ({point['parameters']}) holds with {_ends(point, 'utility')} of the utility, "
+        f"{_linked(point)}"
         for point in found
     ]
     said += [
         f"{point['strategy']} ({point['parameters']}) "
-        f"{'breaks the ceiling' if float(point['ap_lo']) > float(point['ceiling']) else 'is undecided'}, "
-        f"AP {_ends(point, 'ap')}"
+        f"{'fails' if float(point['ap_lo']) > float(point['ceiling']) else 'is undecided'}, {_linked(point)}"
         for point in others
     ]
-    first = (found or list(one.operating))[0]
-    whom = f"{first['n_users']} {first['users']} users".replace("  ", " ")
+    first = one.operating[0]
     ceiling = 100 * float(first["ceiling"])
-    most = "AP is the largest of any adversary's and attack's"
+    most = "AP is the largest of any adversary's and attack's that was tried"
     if others:
         most += ". Of a strategy that does not hold, the strength is shown that came nearest to the ceiling"
     return (
-        f"Result: {'; '.join(said)}. {most}. (`{one.command}`, {one.date}, ceiling {ceiling:.1f} %, "
-        f"chance {100 * float(first['chance']):.1f} %, {whom}, {first['n_seeds']} fresh seeds, 95 % intervals over "
-        "users and seeds.)"
+        f"Result: {'; '.join(said)}. {most}. (`{one.command}`, {one.date}, ceiling {ceiling:.1f} % over "
+        f"{first['updates']} linked updates, chance {100 * float(first['chance']):.1f} %, {first['n_seeds']} fresh "
+        "seeds, 95 % intervals over users and seeds, each strategy by itself.)"
     )
+
+
+def _linked(point: Mapping[str, str]) -> str:
+    """Return the AP of a point and on whom it was measured: only a strategy that holds sees confirmation users."""
+    return f"AP {_ends(point, 'ap')} on {point['n_users']} {point['users']} users".replace("  ", " ")
 
 
 def _ends(point: Mapping[str, str], name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,9 @@ from fedprint.reports.numbers.evaluations import of_headline
 from fedprint.reports.numbers.plane import NO_DEFENCE
 from fedprint.reports.wording import LINKAGES, METRIC_TITLES, people, shown, with_unit
 from fedprint.types import FedprintError
+
+SIDES, WITH_SIDES = ("count", "norm", "participation"), ("ridge+sides",)
+"""Attacks on what every server sees beside the update, alone and with it."""
 
 _APART = ("analysis", "chosen", "protected")
 """Columns that are set in rows about a part of the users, or by an analysis."""
@@ -66,9 +69,15 @@ class Published:
         single = [{key: row.get(key) for key in (*NUMBERS, "seed")} for row in each]
         return over_seeds(single) if {row["seed"] for row in single} == self.seeds() else None
 
-    def gain(self, **where: Any) -> Row | None:
-        """Return what the last doubling of effort gained on all updates of a device; None if a seed does not know."""
-        return self.over_seeds(analysis="effort", metric="ap_difference", linkage="device", selected=True, **where)
+    def gain(self, linkage: str, **where: Any) -> Row | None:
+        """Return what the last doubling of effort gained, on one or all updates; None if a seed does not know."""
+        return self.over_seeds(analysis="effort", metric="ap_difference", linkage=linkage, selected=True, **where)
+
+    def largest(self, names: Collection[str], **part: Any) -> Row | None:
+        """Return the largest AP of these attacks on all updates of a device; None where none was made."""
+        made = {row["attack"] for row in self.where(metric="ap", linkage="device", **part)} & set(names)
+        found = [self.number(metric="ap", linkage="device", attack=name, **part) for name in sorted(made)]
+        return max(found, key=lambda row: float(row["value"]), default=None)
 
     def ap(self, **where: Any) -> list[Row]:
         """Return the AP of the attacker chosen on prior data: of one update, and of all updates of a device."""

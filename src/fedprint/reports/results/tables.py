@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedprint.attacks.choices import HEADLINE
@@ -11,14 +11,12 @@ from fedprint.evaluation.rows import POOLED, Row
 from fedprint.reports.claims.evidence import unpaired
 from fedprint.reports.claims.verdict import State, count
 from fedprint.reports.numbers.clients import accuracies, final
-from fedprint.reports.numbers.inversion import CUT, GRADIENT, LIRA, MAIN, named, row_where, rows_where
+from fedprint.reports.numbers.inversion import ALIGNMENT, CUT, DRAWN, GRADIENT, LIRA, MAIN, named, row_where, rows_where
 from fedprint.reports.numbers.plane import NO_DEFENCE, decides
-from fedprint.reports.results.published import Published, against
-from fedprint.reports.wording import LINKAGES, MISSING, people, ranged, seeds, shown, with_unit
+from fedprint.reports.results.published import SIDES, WITH_SIDES, Published, against
+from fedprint.reports.wording import LINKAGES, LOWER_BOUND, MISSING, people, ranged, seeds, shown, with_unit
 
 NOT_YET = "Not published yet."
-SIDES, WITH_SIDES = ("count", "norm", "participation"), ("ridge+sides",)
-"""Attacks on what every server sees beside the update, alone and with it."""
 _ACCURACY: Mapping[str, Any] = {"training": "federated", "attack": None, "metric": "accuracy"}
 
 
@@ -33,19 +31,14 @@ def attacks(experiments: Sequence[Published]) -> str:
             single = one.where(metric="ap", linkage="update", selected=True, **part)
             asked = one.ap(**part) if single else []
             update, device = [against(row) for row in asked] or ["not attacked"] * 2
-            sides = [_largest(one, each, **part) for each in (WITH_SIDES, SIDES)]
+            sides = [one.largest(each, **part) for each in (WITH_SIDES, SIDES)]
             title = part["member"] or one.name
             names = ", ".join(sorted({row["attack"] for row in single})) or MISSING
-            cells = (f"{name} {against(use)}", names, update, device, *sides, one.source(*asked[:1]))
+            n = "" if asked else f", {use['n_questions']:,} test examples of {people(use['n_users'])}"
+            told = (shown(row) if row else MISSING for row in sides)
+            cells = (f"{name} {against(use)}", names, update, device, *told, one.source(*asked[:1]) + n)
             rows.append((title, part["prior"], *cells))
     return _table(rows)
-
-
-def _largest(one: Published, names: Collection[str], **part: Any) -> str:
-    """Return the largest AP of these attacks on all updates of a device; a dash where none was made."""
-    made = {row["attack"] for row in one.where(metric="ap", linkage="device", **part)} & set(names)
-    found = [one.number(metric="ap", linkage="device", attack=name, **part) for name in made]
-    return shown(max(found, key=lambda row: float(row["value"]))) if found else MISSING
 
 
 def epsilons(suites: Sequence[Published]) -> str:
@@ -66,7 +59,8 @@ def plane(one: Published) -> str:
     """Return a line per point of a plane: what a defence keeps of utility, and what it leaves to attacks."""
     single, pooled = one.ap(strategy=NO_DEFENCE)
     linked = f"AP of all {single['n_questions'] / pooled['n_questions']:.0f} updates of a device"
-    heads = ("AP of one update", linked, "the same, any attack", "gain of the last doubling of effort")
+    effort = "gain of the last doubling of effort"
+    heads = ("AP of one update", linked, "the same, any attack", f"{effort}, one update", f"{effort}, all updates")
     uses, added = _uses(one)
     rows: list[Sequence[str]] = [("defence", "strength", *uses.values(), *heads)]
     rows.append((NO_DEFENCE, "", *("" for _ in uses), *_columns(one, strategy=NO_DEFENCE)))
@@ -76,7 +70,8 @@ def plane(one: Published) -> str:
         )
         rows.append((point["strategy"], f"{point['strength']:g}", *useful, *_columns(one, **point)))
     adversary = HEADLINE if one.where(metric="ap", selected=True, adversary=HEADLINE) else "naive"
-    who = f"the {adversary} adversary, fixed in advance; “any attack” is an upper estimate"
+    most = "“any attack” is the largest that was tried, picked after the fact"
+    who = f"the {adversary} adversary, fixed in advance; {most}"
     return f"**{one.name}** ({one.source(single)}; {who}{added}):\n\n{_table(rows)}"
 
 
@@ -97,8 +92,14 @@ def _uses(one: Published) -> tuple[dict[str, str], str]:
 
 
 def _columns(one: Published, **point: Any) -> list[str]:
-    most, gain = one.number(most=True, metric="ap", linkage="device", **point), one.gain(**point)
-    return [*map(against, one.ap(**point)), shown(most), MISSING if gain is None else shown(gain)]
+    most = one.number(most=True, metric="ap", linkage="device", **point)
+    return [*map(against, one.ap(**point)), shown(most), *(_gain(one.gain(linkage, **point)) for linkage in LINKAGES)]
+
+
+def _gain(gain: Row | None) -> str:
+    if gain is None:
+        return MISSING
+    return shown(gain) + (": a lower bound" if gain["value"] >= LOWER_BOUND else "")
 
 
 def curves(one: Published) -> str:
@@ -154,8 +155,15 @@ def verdicts(one: Published) -> str:
     rows: list[Sequence[str]] = [("claim", "judged on", "verdict", "numbers", "rests on")]
     rows += [(said.text, said.member, said.result, said.numbers, said.basis) for said in tested]
     tally = ", ".join(f"{count(tested, state)} {word}" for state, word in _TALLY.items())
-    corrected = "Holm's correction over all of them"
+    corrected = "Holm's correction over all of them" + (_about_plane(one) if one.points() else "")
     return f"**{one.name}** (`{one.command}`, {one.date}; {tally}; {corrected}):\n\n{_table(rows)}"
+
+
+def _about_plane(one: Published) -> str:
+    """Return how its claims are to be read: of how many linked updates, and whether utility tells defences apart."""
+    told = "; AP is of one update where a claim does not say of all"
+    decided = one.where(metric="private_gain") and decides(one.number(metric="private_gain", strategy=NO_DEFENCE))
+    return told if decided else f"{told}; utility is not shown to discriminate, so that claims on utility say little"
 
 
 _TALLY: Mapping[State, str] = {"holds": "hold", "fails": "fail", "undecided": "undecided"}
@@ -186,7 +194,7 @@ def members(one: Published) -> str:
     for point in ({"strategy": NO_DEFENCE, "strength": None}, *one.points()):
         epsilon = next((row["epsilon"] for row in one.where(**point) if row.get("epsilon")), None)
         found = [row_where(numbers, **keys, **point) for _, keys in _MEMBERSHIP]
-        cells = (MISSING if row is None else shown(row) for row in found)
+        cells = (_bound_or_number(row) for row in found)
         strength = "" if point["strength"] is None else f"{point['strength']:g}"
         rows.append((point["strategy"], strength, MISSING if epsilon is None else f"{epsilon:.2f}", *cells))
         known += [row for row in found if row is not None and row["metric"] == "membership_auc"]
@@ -194,9 +202,16 @@ def members(one: Published) -> str:
     return f"**{one.name}** ({one.source()}; epsilon of a device; {asked}):\n\n{_table(rows)}"
 
 
+def _bound_or_number(row: Row | None) -> str:
+    """Return a number with its interval; the mean of lower bounds has none, because each is the end of one."""
+    if row is None:
+        return MISSING
+    return with_unit(row["value"], row["unit"]) if row["metric"] == "epsilon_lower" else shown(row)
+
+
 _AUC = {"metric": "membership_auc", "adversary": HEADLINE}
 _MEMBERSHIP: tuple[tuple[str, Mapping[str, Any]], ...] = (
-    ("audit: epsilon at least", {"metric": "epsilon_lower"}),
+    ("audit: epsilon at least, mean of the seeds' bounds", {"metric": "epsilon_lower"}),
     ("utility over no defence", {"metric": "normalised_utility"}),
     ("from released models, with the device's data", {**_AUC, "view": "central", "attack": "known-data"}),
     ("the same with the user's other data", {**_AUC, "view": "central", "attack": "candidates"}),
@@ -234,6 +249,7 @@ def _found(one: Published, accuracy: Row) -> list[Row | None]:
 NETWORK = "dlnet"
 """The papers' network, on which gradients are matched."""
 _SINGLE = {"network": NETWORK, "attack": "gradient-matching", "attack_variant": MAIN, "attack_batch": 1}
+_MEMBERS = {"network": NETWORK, "metric": "example_membership_tpr", "attack_batch": 8, "pairs": DRAWN}
 _FOUND: tuple[tuple[str, Mapping[str, Any]], ...] = (
     (
         "images recovered, naive",
@@ -242,10 +258,8 @@ _FOUND: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("images recovered", {**_SINGLE, **CUT, "metric": "reconstruction_success", "threshold": LEAKED}),
     ("labels", {**_SINGLE, **GRADIENT, "metric": "label_accuracy"}),
     ("traced among a thousand", {"attack_variant": "thousand", "metric": "tracing_accuracy", "level": "image"}),
-    (
-        "members at an FPR of .1 %",
-        {"network": NETWORK, "attack": LIRA, "metric": "example_membership_tpr", "attack_batch": 8},
-    ),
+    ("members at an FPR of .1 %, by gradient alignment", {**_MEMBERS, "attack": ALIGNMENT}),
+    ("the same by likelihood ratios", {**_MEMBERS, "attack": LIRA}),
 )
 """What is found under a mechanism, with the keys of its rows; by the adaptive adversary unless said."""
 
