@@ -361,4 +361,4 @@ def test_a_line_sets_a_defence_of_this_project_beside_its_control(tmp_path: Path
     assert "600 updates of 10 confirmation users, 2 seeds" in text
     assert "counter-aug 0.01 leaves least by its estimate: 20.0 %" in text
     assert re.search(r"Its control at equal cost, rand-aug 0.01, leaves 35.0 % \[.*unpaired, undecided\)", text)
-    assert "twice the effort raised it by 1.5 %" in text
+    assert "twice the effort raised the AP of the fixed adversary by 1.5 %" in text

@@ -51,7 +51,7 @@ def _beyond(one: Published, point: Mapping[str, Any]) -> str:
     most = one.number(most=True, metric="ap", linkage="device", **point)
     gain = one.gain("device", **point)
     bound = gain is not None and gain["value"] >= LOWER_BOUND
-    effort = f"; twice the effort raised it by {shown(gain)}, so it is a lower bound" if gain and bound else ""
+    effort = f"; twice the effort raised the AP of the fixed adversary by {shown(gain)}: a lower bound" if gain and bound else ""
     return f"; of all attacks, side channels among them, the largest, picked after the fact, has {shown(most)}{effort}"
 
 
