@@ -50,8 +50,9 @@ def _beyond(one: Published, point: Mapping[str, Any]) -> str:
     """Return what the fixed adversary's AP of all updates does not say: any other attack's, and the want of effort."""
     most = one.number(most=True, metric="ap", linkage="device", **point)
     gain = one.gain("device", **point)
-    bound = gain is not None and gain["value"] >= LOWER_BOUND
-    effort = f"; twice the effort raised the AP of the fixed adversary by {shown(gain)}: a lower bound" if gain and bound else ""
+    effort = ""
+    if gain is not None and gain["value"] >= LOWER_BOUND:
+        effort = f"; twice the effort raised the AP of the fixed adversary by {shown(gain)}: a lower bound"
     return f"; of all attacks, side channels among them, the largest, picked after the fact, has {shown(most)}{effort}"
 
 
