@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedprint.evaluation.rows import Row
 from fedprint.reports.claims.evidence import unpaired
 from fedprint.reports.claims.plane import OURS
 from fedprint.reports.numbers.plane import NO_DEFENCE
-from fedprint.reports.results.published import WITH_SIDES, Published, against
+from fedprint.reports.results.published import WITH_SIDES, Published, against, sent
 from fedprint.reports.wording import LOWER_BOUND, ranged, shown
 
 
@@ -21,15 +20,10 @@ def result_line(one: Published) -> str:
 def _line(one: Published) -> str:
     prior = one.priors()[0]
     (use, name), (single, pooled) = one.utility(prior=prior), one.ap(prior=prior)
-    pair = f"AP of one update is {against(single)}, of {_sent(single, pooled)} {against(pooled)}"
+    pair = f"AP of one update is {against(single)}, of {sent(single, pooled)} {against(pooled)}"
     sides = one.largest(WITH_SIDES, prior=prior)
     more = f", with side channels {shown(sides)}" if sides else ""
     return f"Result: {pair}{more}; {name}: {against(use)}. ({one.source(single)}; {prior} prior.)"
-
-
-def _sent(single: Row, pooled: Row) -> str:
-    """Return how many updates a device sent, in the mean."""
-    return f"all {single['n_questions'] / pooled['n_questions']:.0f} updates of a device"
 
 
 def _plane_line(one: Published) -> str:
@@ -39,7 +33,7 @@ def _plane_line(one: Published) -> str:
     best = min(defended, key=lambda point: float(one.ap(**point)[1]["value"]))
     alone = f" Public data alone leave {_left(one, public)}." if public in one.points() else ""
     return (
-        f"Result: without a defence AP of one update is {against(single)}, of {_sent(single, pooled)} "
+        f"Result: without a defence AP of one update is {against(single)}, of {sent(single, pooled)} "
         f"{against(pooled)}. Of defences with private data, {best['strategy']} {best['strength']:g} leaves least by "
         f"its estimate: {_left(one, best)}"
         f"{_beyond(one, best)}.{_beside_control(one, best)}{alone} ({one.source(single)}.)"

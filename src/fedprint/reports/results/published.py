@@ -155,3 +155,8 @@ def _whom(users: str | None, count: int) -> str:
 def against(row: Row) -> str:
     """Return a number with its interval and chance."""
     return f"{shown(row)} (chance {with_unit(row['chance'], row['unit'])})"
+
+
+def sent(single: Row, pooled: Row) -> str:
+    """Return how many updates a device sent, in the mean, from its AP of one update and of all."""
+    return f"all {single['n_questions'] / pooled['n_questions']:.0f} updates of a device"

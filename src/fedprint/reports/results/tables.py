@@ -13,7 +13,7 @@ from fedprint.reports.claims.verdict import State, count
 from fedprint.reports.numbers.clients import accuracies, final
 from fedprint.reports.numbers.inversion import ALIGNMENT, CUT, DRAWN, GRADIENT, LIRA, MAIN, named, row_where, rows_where
 from fedprint.reports.numbers.plane import NO_DEFENCE, decides
-from fedprint.reports.results.published import SIDES, WITH_SIDES, Published, against
+from fedprint.reports.results.published import SIDES, WITH_SIDES, Published, against, sent
 from fedprint.reports.wording import LINKAGES, LOWER_BOUND, MISSING, people, ranged, seeds, shown, with_unit
 
 NOT_YET = "Not published yet."
@@ -58,7 +58,7 @@ def epsilons(suites: Sequence[Published]) -> str:
 def plane(one: Published) -> str:
     """Return a line per point of a plane: what a defence keeps of utility, and what it leaves to attacks."""
     single, pooled = one.ap(strategy=NO_DEFENCE)
-    linked = f"AP of all {single['n_questions'] / pooled['n_questions']:.0f} updates of a device"
+    linked = f"AP of {sent(single, pooled)}"
     effort = "gain of the last doubling of effort"
     heads = ("AP of one update", linked, "the same, any attack", f"{effort}, one update", f"{effort}, all updates")
     uses, added = _uses(one)
