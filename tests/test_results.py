@@ -16,6 +16,7 @@ from PIL import Image
 
 from fedprint.errors import FedprintError
 from fedprint.reports.claims.comparison import Comparison
+from fedprint.reports.claims.plane import leaves_less
 from fedprint.reports.claims.verdict import CLAIMS, Claim, Finding, Judged, decide, verdict_csv
 from fedprint.reports.numbers.plane import NO_DEFENCE
 from fedprint.reports.results.blocks import KINDS, documents, rendered
@@ -356,9 +357,17 @@ def test_a_line_sets_a_defence_of_this_project_beside_its_control(tmp_path: Path
             lower = {key: float(str(one[key])) - 0.05 for key in ("value", "lo", "hi")} if one["metric"] == "ap" else {}
             rows += [one | {"strategy": "rand-aug"}, one | lower | {"strategy": "counter-aug"}]
     project = publishing(tmp_path, "tiny-plane", rows)
-    (project / "experiments" / "tiny-plane" / "published.json").write_text('{"users": "confirmation"}')
+    folder = project / "experiments" / "tiny-plane"
+    (folder / "published.json").write_text('{"users": "confirmation"}')
+    assert "leaves 35.0" in written(project, "lines tiny-plane")  # a plane without a verdict on the two
+    claim = Claim(leaves_less("counter-aug", "rand-aug", "device"), "less of all", "this project", None)
+    compared = Comparison(value=0.1, lo=-0.1, hi=0.3, bound=0.0, above=True, n_users=60, n_seeds=3)
+    finding = Finding(test=compared, numbers="10 % less AP")
+    judged = [Judged(claim=claim, finding=finding, member=who, dataset="albums") for who in ("naive", "adaptive")]
+    (folder / CLAIMS).write_text(verdict_csv(decide(judged)))
     text = written(project, "lines tiny-plane").replace("\N{NO-BREAK SPACE}", " ")
     assert "600 updates of 10 confirmation users, 2 seeds" in text
     assert "counter-aug 0.01 leaves least by its estimate: 20.0 %" in text
-    assert re.search(r"Its control at equal cost, rand-aug 0.01, leaves 35.0 % \[.*unpaired, undecided\)", text)
+    said = r"rand-aug 0.01, leaves 35.0 % \[[^(]* of all updates \(paired over users, 10 % less AP: undecided\)\."
+    assert re.search(f"Its control at equal cost, {said}", text)
     assert "twice the effort raised the AP of the fixed adversary by 1.5 %" in text

@@ -136,14 +136,16 @@ def less_at_equal_strength(own: str, control: str, linkage: Linkage) -> Judge:
 
 
 def _ours(own: str, control: str) -> Iterator[Claim[Judge]]:
-    cases: tuple[tuple[Linkage, str, str], ...] = (
-        ("update", "", ""),
-        ("device", "-linked", " of all updates of a device"),
-    )
-    for linkage, ending, of in cases:
+    cases: tuple[tuple[Linkage, str], ...] = (("update", ""), ("device", " of all updates of a device"))
+    for linkage, of in cases:
         text = f"{own} leaves less AP{of} than {control} at every alpha"
         judge = less_at_equal_strength(own, control, linkage)
-        yield Claim(f"{own}-beats-{control}{ending}", text, OWN_SOURCE, judge)
+        yield Claim(leaves_less(own, control, linkage), text, OWN_SOURCE, judge)
+
+
+def leaves_less(own: str, control: str, linkage: Linkage) -> str:
+    """Return the name of the claim that ``own`` leaves less AP than ``control`` (:func:`less_at_equal_strength`)."""
+    return f"{own}-beats-{control}{'-linked' if linkage == 'device' else ''}"
 
 
 def data_costs(sweep: Sweep) -> Finding:

@@ -54,9 +54,9 @@ def prior_panels(rows: Sequence[Row], height: float = 3.0) -> tuple[Figure, dict
     return figure, dict(zip(priors, panels, strict=True))
 
 
-def finish_panels(figure: Figure, panels: Sequence[Axes], label: str) -> None:
-    """Give panels that share an axis of fractions its label and limits, and the figure one legend."""
-    panels[0].set_ylim(0, 1.03)
+def finish_panels(figure: Figure, panels: Sequence[Axes], label: str, top: float = 1.0) -> None:
+    """Give panels that share an axis of fractions, up to ``top``, its label and limits, and the figure one legend."""
+    panels[0].set_ylim(0, 1.03 * top)
     percent_axis(panels[0], "y", label)
     shared_legend(figure, panels)
 

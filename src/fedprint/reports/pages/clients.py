@@ -57,7 +57,8 @@ def draw(head: ClientsHead, rows: Sequence[Row]) -> Drawing:
                 interval_line(axes, points_of(of_line, "clients"), method, position)
             number_axis(axes, [float(clients) for clients in sorted(head.clients)], log=True)
             axes.set_xlabel("clients")
-        finish_panels(figure, list(panels), "accuracy on test images")
+        top = max((row["hi"] for row in accuracies(rows) if row["hi"] is not None), default=1.0)
+        finish_panels(figure, list(panels), "accuracy on test images", top)
         images = max(int(row["n_questions"]) // int(row.get("n_seeds") or 1) for row in accuracies(rows))
         seeds = f" and {len(head.seeds)} seeds" if len(head.seeds) > 1 else ""
         look = "Look at the right end: there each client has fewest images, and methods differ most."

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedprint.reports.claims.evidence import unpaired
-from fedprint.reports.claims.plane import OURS
+from fedprint.reports.claims.plane import ADAPTIVE, OURS, leaves_less
 from fedprint.reports.numbers.plane import NO_DEFENCE
 from fedprint.reports.results.published import WITH_SIDES, Published, against, sent
-from fedprint.reports.wording import LOWER_BOUND, ranged, shown
+from fedprint.reports.wording import LOWER_BOUND, shown
 
 
 def result_line(one: Published) -> str:
@@ -51,17 +50,15 @@ def _beyond(one: Published, point: Mapping[str, Any]) -> str:
 
 
 def _beside_control(one: Published, point: Mapping[str, Any]) -> str:
-    """Return what the plainest defence at equal cost leaves, where the point has one; the difference is unpaired."""
+    """Return what the plainest defence at equal cost leaves, where the point has one, and the verdict on the two."""
     control = {**point, "strategy": OURS.get(point["strategy"])}
     if control not in one.points():
         return ""
-    left, gap = one.ap(**control)[1], unpaired(one.ap(**point)[1], one.ap(**control)[1])
-    decided = "" if gap["lo"] > 0 or gap["hi"] < 0 else ", undecided"
+    claim = leaves_less(point["strategy"], control["strategy"], "device")
+    judged = [said for said in one.verdicts if (said.claim, said.member) == (claim, ADAPTIVE) and said.numbers]
+    paired = "".join(f" (paired over users, {said.numbers}: {said.result})" for said in judged)
     name = f"{control['strategy']} {control['strength']:g}"
-    points = ranged(gap, "+.1f", 100)
-    return (
-        f" Its control at equal cost, {name}, leaves {shown(left)} of all updates ({points} points, unpaired{decided})."
-    )
+    return f" Its control at equal cost, {name}, leaves {shown(one.ap(**control)[1])} of all updates{paired}."
 
 
 def _left(one: Published, point: Mapping[str, Any]) -> str:
