@@ -368,6 +368,8 @@ def test_a_line_sets_a_defence_of_this_project_beside_its_control(tmp_path: Path
     text = written(project, "lines tiny-plane").replace("\N{NO-BREAK SPACE}", " ")
     assert "600 updates of 10 confirmation users, 2 seeds" in text
     assert "counter-aug 0.01 leaves least by its estimate: 20.0 %" in text
-    said = r"rand-aug 0.01, leaves 35.0 % \[[^(]* of all updates \(paired over users, 10 % less AP: undecided\)\."
-    assert re.search(f"Its control at equal cost, {said}", text)
+    assert re.search(
+        r"Its control at equal cost, rand-aug 0.01, leaves 35.0 % \[[^(]* of all updates\. The claim", text
+    )
+    assert "The claim “less of all”: undecided (10 % less AP; paired over users)." in text
     assert "twice the effort raised the AP of the fixed adversary by 1.5 %" in text

@@ -56,9 +56,11 @@ def _beside_control(one: Published, point: Mapping[str, Any]) -> str:
         return ""
     claim = leaves_less(point["strategy"], control["strategy"], "device")
     judged = [said for said in one.verdicts if (said.claim, said.member) == (claim, ADAPTIVE) and said.numbers]
-    paired = "".join(f" (paired over users, {said.numbers}: {said.result})" for said in judged)
+    verdict = "".join(
+        f" The claim “{said.text}”: {said.result} ({said.numbers}; paired over users)." for said in judged
+    )
     name = f"{control['strategy']} {control['strength']:g}"
-    return f" Its control at equal cost, {name}, leaves {shown(one.ap(**control)[1])} of all updates{paired}."
+    return f" Its control at equal cost, {name}, leaves {shown(one.ap(**control)[1])} of all updates.{verdict}"
 
 
 def _left(one: Published, point: Mapping[str, Any]) -> str:
