@@ -75,7 +75,8 @@ def test_claims_are_judged_for_each_adversary() -> None:
     assert verdicts["mm-aug-cuts", "naive"].numbers.startswith("mm-aug 0.5: 81 % [")
     assert verdicts["mm-aug-cuts", "adaptive"].state == "fails"
     assert verdicts["mm-aug-dominates", "naive"].state == "holds"
-    assert verdicts["mm-aug-gains", "naive"].state == "holds"
+    assert verdicts["mm-aug-gains", "any"].state == "holds"
+    assert [member for name, member in verdicts if name in {"mm-aug-gains", "mm-aug-data"}] == ["any", "any"]
     assert verdicts["noise-loses", "adaptive"].state == "holds"
     assert verdicts["bkg-repl-cuts", "naive"].state == "untested"
     assert verdicts["rand-aug-second", "naive"].state == "untested"

@@ -220,6 +220,11 @@ LOWER_BOUND = 0.01
 """An AP that the last doubling of the adversary's effort raised by this much or more is a lower bound."""
 
 
+def still_rises(gain: float | None) -> bool:
+    """Return whether the last doubling of effort raised an AP so much that it is a lower bound; None: not tried."""
+    return gain is not None and gain >= LOWER_BOUND
+
+
 FEW_USERS = 6
 """With fewer, an attack that is right for every user could be right for half of all (Clopper-Pearson, 95 %)."""
 
@@ -266,7 +271,7 @@ def verdict_beyond(chosen: Estimate, largest: tuple[str, Estimate] | None, gain:
     if largest is not None and (largest[1].value or 0.0) > (chosen.value or 0.0):
         most = f"Of all attacks {largest[0]} has the largest AP, {valued(largest[1])}"
         said.append(f"{most}: an upper estimate, picked after the fact.")
-    if gain is not None and gain.value is not None and gain.value >= LOWER_BOUND:
+    if gain is not None and still_rises(gain.value):
         said.append(f"Twice the effort off line raised it by {valued(gain)}, so it is a lower bound.")
     return " ".join(said)
 

@@ -8,7 +8,7 @@ from typing import Any
 from fedprint.reports.claims.plane import ADAPTIVE, OURS, leaves_less
 from fedprint.reports.numbers.plane import NO_DEFENCE
 from fedprint.reports.results.published import WITH_SIDES, Published, against, sent
-from fedprint.reports.wording import LOWER_BOUND, shown
+from fedprint.reports.wording import shown, still_rises
 
 
 def result_line(one: Published) -> str:
@@ -44,7 +44,7 @@ def _beyond(one: Published, point: Mapping[str, Any]) -> str:
     most = one.number(most=True, metric="ap", linkage="device", **point)
     gain = one.gain("device", **point)
     effort = ""
-    if gain is not None and gain["value"] >= LOWER_BOUND:
+    if gain is not None and still_rises(gain["value"]):
         effort = f"; twice the effort raised the AP of the fixed adversary by {shown(gain)}: a lower bound"
     return f"; of all attacks, side channels among them, the largest, picked after the fact, has {shown(most)}{effort}"
 

@@ -73,6 +73,11 @@ class Published:
         """Return what the last doubling of effort gained, on one or all updates; None if a seed does not know."""
         return self.over_seeds(analysis="effort", metric="ap_difference", linkage=linkage, selected=True, **where)
 
+    def private_gain(self) -> Row | None:
+        """Return what private data add to the utility of public data alone, of a plane that measured both."""
+        known = self.where(metric="private_gain")
+        return self.number(metric="private_gain", strategy=NO_DEFENCE) if known else None
+
     def largest(self, names: Collection[str], **part: Any) -> Row | None:
         """Return the largest AP of these attacks on all updates of a device; None where none was made."""
         made = {row["attack"] for row in self.where(metric="ap", linkage="device", **part)} & set(names)

@@ -14,7 +14,7 @@ from fedprint.reports.numbers.clients import accuracies, final
 from fedprint.reports.numbers.inversion import ALIGNMENT, CUT, DRAWN, GRADIENT, LIRA, MAIN, named, row_where, rows_where
 from fedprint.reports.numbers.plane import NO_DEFENCE, decides
 from fedprint.reports.results.published import SIDES, WITH_SIDES, Published, against, sent
-from fedprint.reports.wording import LINKAGES, LOWER_BOUND, MISSING, people, ranged, seeds, shown, with_unit
+from fedprint.reports.wording import LINKAGES, MISSING, people, ranged, seeds, shown, still_rises, with_unit
 
 NOT_YET = "Not published yet."
 _ACCURACY: Mapping[str, Any] = {"training": "federated", "attack": None, "metric": "accuracy"}
@@ -84,9 +84,9 @@ def _uses(one: Published) -> tuple[dict[str, str], str]:
         "worst_users": "worst tenth of users",
     }
     uses = {metric: title for metric, title in titles.items() if one.where(metric=metric)}
-    if not one.where(metric="private_gain"):
+    gain = one.private_gain()
+    if gain is None:
         return uses, ""
-    gain = one.number(metric="private_gain", strategy=NO_DEFENCE)
     told = "" if decides(gain) else ": utility is not discriminating here"
     return uses, f"; private data add {shown(gain)} to the utility of public data alone{told}"
 
@@ -99,7 +99,7 @@ def _columns(one: Published, **point: Any) -> list[str]:
 def _gain(gain: Row | None) -> str:
     if gain is None:
         return MISSING
-    return shown(gain) + (": a lower bound" if gain["value"] >= LOWER_BOUND else "")
+    return shown(gain) + (": a lower bound" if still_rises(gain["value"]) else "")
 
 
 def curves(one: Published) -> str:
@@ -162,8 +162,12 @@ def verdicts(one: Published) -> str:
 def _about_plane(one: Published) -> str:
     """Return how its claims are to be read: of how many linked updates, and whether utility tells defences apart."""
     told = "; AP is of one update where a claim does not say of all"
-    decided = one.where(metric="private_gain") and decides(one.number(metric="private_gain", strategy=NO_DEFENCE))
-    return told if decided else f"{told}; utility is not shown to discriminate, so that claims on utility say little"
+    gain = one.private_gain()
+    return (
+        told
+        if gain and decides(gain)
+        else f"{told}; utility is not shown to discriminate, so that claims on utility say little"
+    )
 
 
 _TALLY: Mapping[State, str] = {"holds": "hold", "fails": "fail", "undecided": "undecided"}

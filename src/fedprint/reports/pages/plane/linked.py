@@ -11,7 +11,7 @@ from fedprint.reports.figures.drawing import Drawing
 from fedprint.reports.figures.plane import draw_linked
 from fedprint.reports.numbers.plane import Entry, measured
 from fedprint.reports.tables.analyses import ResultTable, TableLine, cell
-from fedprint.reports.wording import LOWER_BOUND
+from fedprint.reports.wording import LOWER_BOUND, still_rises
 from fedprint.types import Linkage
 
 CHOSEN, ANY = "chosen", "any attack"
@@ -88,8 +88,7 @@ def effort_row(entry: Entry, linkage: Linkage) -> Row | None:
 
 def is_lower_bound(entry: Entry) -> bool:
     """Return whether the last doubling gained a point or more, of one update or of all."""
-    gains = [row["value"] for linkage in LINKAGES if (row := effort_row(entry, linkage)) is not None]
-    return any(gain >= LOWER_BOUND for gain in gains)
+    return any(still_rises(row["value"]) for linkage in LINKAGES if (row := effort_row(entry, linkage)) is not None)
 
 
 def linked_drawings(entries: Sequence[Entry], headline: str) -> list[Drawing]:
