@@ -277,6 +277,8 @@ def test_a_suite_shows_its_members_accuracy_by_the_epsilon_that_they_spent(tmp_p
         return {**one, "member": name, "epsilon": epsilon, "delta": 1e-5}
 
     rows = [member("loose", 7.998, 0, 0.9), member("loose", 7.998, 1, 0.98), member("strict", 0.0999992, 0, 0.5)]
+    random = {"metric": "ap", "linkage": "update", "attack": "chance", "selected": True}
+    rows.append({**rows[-1], **random})  # is no attack
     text = written(publishing(tmp_path, "tiny-curve", rows), "epsilons tiny-curve")
     head, _, line = (each.split(" | ") for each in text.splitlines()[2:5])
     assert head == ["| experiment", "epsilon 0.1", "epsilon 8", "chance", "measured by |"]

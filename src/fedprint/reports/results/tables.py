@@ -14,6 +14,7 @@ from fedprint.reports.numbers.clients import accuracies, final
 from fedprint.reports.numbers.inversion import ALIGNMENT, CUT, DRAWN, GRADIENT, LIRA, MAIN, named, row_where, rows_where
 from fedprint.reports.numbers.plane import NO_DEFENCE, decides
 from fedprint.reports.results.published import SIDES, WITH_SIDES, Published, against, sent
+from fedprint.reports.tables.federation import NO_ATTACKER
 from fedprint.reports.wording import LINKAGES, MISSING, people, ranged, seeds, shown, still_rises, with_unit
 
 NOT_YET = "Not published yet."
@@ -29,6 +30,7 @@ def attacks(experiments: Sequence[Published]) -> str:
         for part in one.parts():
             use, name = one.utility(**part)
             single = one.where(metric="ap", linkage="update", selected=True, **part)
+            single = [row for row in single if row["attack"] != NO_ATTACKER]
             asked = one.ap(**part) if single else []
             update, device = [against(row) for row in asked] or ["not attacked"] * 2
             sides = [one.largest(each, **part) for each in (WITH_SIDES, SIDES)]
