@@ -21,7 +21,9 @@ from fedprint.reports.numbers.reference import published_row, published_utility
 from fedprint.reports.pages.federation import UNATTACKED, write_report
 from fedprint.reports.pages.suite import MemberReport, suite_rows, write_suite
 from fedprint.reports.pages.terminal import summary_table
+from fedprint.reports.tables.analyses import ResultTable, TableLine
 from fedprint.reports.tables.papers import background, datasets, matching, reidentification, stands_for, utility
+from fedprint.reports.wording import Estimate
 
 MEMBERS = {"writers": ("mnist_writers", "accuracy"), "blog": ("blog", "top5_accuracy"), "own": ("my_users", "mean_ap")}
 
@@ -222,3 +224,20 @@ def test_equal_members_give_equal_bytes(members: list[MemberReport], made: Path,
     write_suite(suite="both", title="Both", fast=False, members=members, failures={"third": "no <data>"}, out=out)
     files = [path.relative_to(made) for path in made.rglob("*") if path.is_file()]
     assert [str(name) for name in files if (made / name).read_bytes() != (out / name).read_bytes()] == []
+
+
+def test_what_all_numbers_of_a_column_share_is_said_once() -> None:
+    def number(value: float, chance: float, n: int) -> Estimate:
+        return Estimate("ap", "fraction", value, value, value, chance, n, 60, 3)
+
+    cells = [
+        (number(0.8, 0.021, 90), number(0.9, 0.02, 90), "text"),
+        (number(0.7, 0.0211, 90), number(0.6, 0.03, 90), None),
+    ]
+    lines = tuple(TableLine(labels=(), cells=each) for each in cells)
+    table = ResultTable(name="a", title="A", note="", labels=(), heads=("one", "two", "words"), lines=lines)
+    one, two, words = table.agreed
+    assert one == {"chance": cells[0][0], "counts": cells[0][0]}, "chances that are printed alike are one"
+    assert two == {"chance": None, "counts": cells[0][1]}
+    assert words == {"chance": None, "counts": None}
+    assert all(each == {"chance": None, "counts": None} for each in replace(table, lines=lines[:1]).agreed)
