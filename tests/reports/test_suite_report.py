@@ -21,7 +21,7 @@ from fedprint.reports.numbers.reference import published_row, published_utility
 from fedprint.reports.pages.federation import UNATTACKED, write_report
 from fedprint.reports.pages.suite import MemberReport, suite_rows, write_suite
 from fedprint.reports.pages.terminal import summary_table
-from fedprint.reports.tables.analyses import ResultTable, TableLine
+from fedprint.reports.tables.analyses import Cell, ResultTable, TableLine
 from fedprint.reports.tables.papers import background, datasets, matching, reidentification, stands_for, utility
 from fedprint.reports.wording import Estimate
 
@@ -228,9 +228,10 @@ def test_equal_members_give_equal_bytes(members: list[MemberReport], made: Path,
 
 def test_what_all_numbers_of_a_column_share_is_said_once() -> None:
     def number(value: float, chance: float, n: int) -> Estimate:
-        return Estimate("ap", "fraction", value, value, value, chance, n, 60, 3)
+        same: dict[str, Any] = dict.fromkeys(("value", "lo", "hi"), value)
+        return Estimate(metric="ap", unit="fraction", **same, chance=chance, n_questions=n, n_users=60, n_seeds=3)
 
-    cells = [
+    cells: list[tuple[Cell, ...]] = [
         (number(0.8, 0.021, 90), number(0.9, 0.02, 90), "text"),
         (number(0.7, 0.0211, 90), number(0.6, 0.03, 90), None),
     ]

@@ -111,7 +111,7 @@ class ResultTable:
 
 def _agreed(cells: Sequence[Cell]) -> Mapping[str, Estimate | None]:
     numbers = [each for each in cells if isinstance(each, Estimate)]
-    said = {
+    said: Mapping[str, set[Any]] = {
         "chance": {number(each.chance, each.unit) for each in numbers},
         "counts": {(each.n_questions, each.n_users, each.n_seeds) for each in numbers},
     }
