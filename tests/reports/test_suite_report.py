@@ -21,7 +21,9 @@ from fedprint.reports.numbers.reference import published_row, published_utility
 from fedprint.reports.pages.federation import UNATTACKED, write_report
 from fedprint.reports.pages.suite import MemberReport, suite_rows, write_suite
 from fedprint.reports.pages.terminal import summary_table
+from fedprint.reports.tables.analyses import Cell, ResultTable, TableLine
 from fedprint.reports.tables.papers import background, datasets, matching, reidentification, stands_for, utility
+from fedprint.reports.wording import Estimate
 
 MEMBERS = {"writers": ("mnist_writers", "accuracy"), "blog": ("blog", "top5_accuracy"), "own": ("my_users", "mean_ap")}
 
@@ -152,6 +154,7 @@ def test_accuracy_is_drawn_over_epsilon_a_line_per_number_of_devices() -> None:
     assert "delta 0.001" in drawing.caption
     assert ">0.1<" in svg and "0.0999992" not in svg
     assert accuracy_by_epsilon(rows[1:]) is None  # two budgets make no curve
+    assert accuracy_by_epsilon([*rows, row(50, 7.999)]) is None  # two members at one budget differ in something else
 
 
 def test_every_claim_has_a_verdict_per_member(made: Path) -> None:
@@ -195,10 +198,12 @@ def test_members_without_attackers_share_a_verdict_and_show_what_they_learn(
 ) -> None:
     silent = [replace(member) for member in members]
     for member in silent:
-        vars(member)["rows"] = tuple(row for row in member.rows if not row.get("attack"))
+        vars(member)["rows"] = tuple(row for row in member.rows if row.get("attack") in (None, "chance"))
         vars(member)["summary"] = {**member.summary, "attack": None, "verdict": [UNATTACKED]}
     write_suite(suite="s", title="S", fast=True, members=silent, failures={}, out=tmp_path / "made")
     assert (tmp_path / "made" / "index.html").read_text().count(f"<p>{UNATTACKED}</p>") == 1
+    assert not (tmp_path / "made" / "figures").exists(), "random scores are no picture of recognition"
+    assert not (tmp_path / "made" / "tables" / "re-identification.csv").exists()
     table = summary_table(tmp_path / "made")
     assert table.row_count == 0 and not table.show_header
     for member in silent:
@@ -219,3 +224,21 @@ def test_equal_members_give_equal_bytes(members: list[MemberReport], made: Path,
     write_suite(suite="both", title="Both", fast=False, members=members, failures={"third": "no <data>"}, out=out)
     files = [path.relative_to(made) for path in made.rglob("*") if path.is_file()]
     assert [str(name) for name in files if (made / name).read_bytes() != (out / name).read_bytes()] == []
+
+
+def test_what_all_numbers_of_a_column_share_is_said_once() -> None:
+    def number(value: float, chance: float, n: int) -> Estimate:
+        same: dict[str, Any] = dict.fromkeys(("value", "lo", "hi"), value)
+        return Estimate(metric="ap", unit="fraction", **same, chance=chance, n_questions=n, n_users=60, n_seeds=3)
+
+    cells: list[tuple[Cell, ...]] = [
+        (number(0.8, 0.021, 90), number(0.9, 0.02, 90), "text"),
+        (number(0.7, 0.0211, 90), number(0.6, 0.03, 90), None),
+    ]
+    lines = tuple(TableLine(labels=(), cells=each) for each in cells)
+    table = ResultTable(name="a", title="A", note="", labels=(), heads=("one", "two", "words"), lines=lines)
+    one, two, words = table.agreed
+    assert one == {"chance": cells[0][0], "counts": cells[0][0]}, "chances that are printed alike are one"
+    assert two == {"chance": None, "counts": cells[0][1]}
+    assert words == {"chance": None, "counts": None}
+    assert all(each == {"chance": None, "counts": None} for each in replace(table, lines=lines[:1]).agreed)

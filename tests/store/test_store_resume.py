@@ -139,6 +139,7 @@ def in_child(work: Callable[[], object]) -> int:
 
 
 @alone
+@pytest.mark.slow
 def test_ten_real_kills_leave_no_trace(tmp_path: Path) -> None:
     long = replace(LAYOUT, rounds=16)
     cases.run(tmp_path / "whole", long)

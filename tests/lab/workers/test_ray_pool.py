@@ -46,6 +46,7 @@ def soon(condition: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_ray_gives_what_one_machine_gives_though_a_worker_is_killed(
     ray_pool: RayPool, pool: LocalPool, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

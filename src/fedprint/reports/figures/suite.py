@@ -89,11 +89,15 @@ def recognition(rows: Sequence[Row]) -> Drawing | None:
 
 
 def accuracy_by_epsilon(rows: Sequence[Row]) -> Drawing | None:
-    """Draw what accuracy members reach at their epsilon, a line per number of devices; None below three epsilons."""
+    """Draw what accuracy members reach at their epsilon, a line per number of devices.
+
+    None below three epsilons, and where members of one number of devices and one epsilon differ in something else.
+    """
     rows = [row for row in rows if row["metric"] == "accuracy" and row["training"] == "federated"]
     rows = [row for row in rows if row.get("epsilon") is not None and not row.get("analysis")]
     budgets = sorted({float(row["epsilon"]) for row in rows})
-    if len(budgets) < LEAST_BUDGETS:
+    places = {(row["n_users"], round(row["epsilon"], 2)) for row in rows}
+    if len(budgets) < LEAST_BUDGETS or len(places) < len(rows):
         return None
     figure = blank_figure(WIDTH, 3.2)
     axes = figure.subplots()

@@ -61,11 +61,12 @@ def write_suite(
     head = {"suite": suite, "title": title, "fast": fast, "failures": dict(failures)}
     head["members"] = [_headline(member) for member in members]
     rows = suite_rows(suite, members)
+    attacked = {member.name for member in members if member.summary["attack"]}
     verdicts = judge_claims({member.name: member.rows for member in members})
     budgets = client_dp_table({member.name: (member.rows, member.config_text) for member in members})
     page = Page(
         template="suite",
-        drawings=draw_suite(rows),
+        drawings=draw_suite([row for row in rows if not row.get("attack") or row["member"] in attacked]),
         tables=[*([] if budgets is None else [budgets]), *paper_tables(members)],
         verdicts=verdicts,
         rows=rows,

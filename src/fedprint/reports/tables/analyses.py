@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fedprint.evaluation.rows import COLUMNS, Row
 from fedprint.reports.numbers.evaluations import prior_rank
 from fedprint.reports.numbers.order import attack_rank, rank
-from fedprint.reports.wording import METRIC_TITLES, Estimate, csv_text, estimate
+from fedprint.reports.wording import METRIC_TITLES, Estimate, csv_text, estimate, number
 
 UNVARIED = {*COLUMNS, "analysis", "config_hash", "n_seeds", "member", "seconds"} - {
     "attack",
@@ -98,6 +99,23 @@ class ResultTable:
     lines: tuple[TableLine, ...]
     folded: bool = False
     grouped: int = 0
+
+    @cached_property
+    def agreed(self) -> tuple[Mapping[str, Estimate | None], ...]:
+        """Per column a number that speaks for all in ``chance`` and in ``counts``, so that the head says them once.
+
+        None where they differ, or where there is only one number.
+        """
+        return tuple(_agreed([line.cells[column] for line in self.lines]) for column in range(len(self.heads)))
+
+
+def _agreed(cells: Sequence[Cell]) -> Mapping[str, Estimate | None]:
+    numbers = [each for each in cells if isinstance(each, Estimate)]
+    said: Mapping[str, set[Any]] = {
+        "chance": {number(each.chance, each.unit) for each in numbers},
+        "counts": {(each.n_questions, each.n_users, each.n_seeds) for each in numbers},
+    }
+    return {what: numbers[0] if len(numbers) > 1 and len(values) == 1 else None for what, values in said.items()}
 
 
 def cell(row: Row | None) -> Estimate | None:

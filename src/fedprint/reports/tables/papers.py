@@ -239,7 +239,9 @@ def stands_for(dataset: str) -> str:
 
 
 def _attacks(member: Member) -> list[Row]:
-    """Return the main rows on single updates, by prior and attack."""
+    """Return the main rows on single updates, by prior and attack; none of a member whose only scores are random."""
+    if not member.summary["attack"]:
+        return []
     rows = [row for row in final_rows(member.rows) if row.get("attack") and row.get("linkage") == "update"]
     return sorted(rows, key=lambda row: (prior_rank(row["prior"]), attack_rank(row["attack"])))
 
