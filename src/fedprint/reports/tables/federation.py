@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from fedprint.evaluation.rows import Row
 from fedprint.evaluation.shuffled import PermutationTest, Verdict, judge_jointly
+from fedprint.reports.numbers.checks import pooled_test
 from fedprint.reports.numbers.evaluations import CONTROL, Evaluation, prior_rank
 from fedprint.reports.numbers.order import TRAINING_ORDER, attack_rank, rank
 from fedprint.reports.numbers.reference import Published, comparable, published_row, published_utility
@@ -161,12 +162,12 @@ def link_lines(tables: Sequence[AttackTable], evaluations: Sequence[Evaluation])
 
 
 def judged_checks(evaluations: Sequence[Evaluation]) -> tuple[Verdict, tuple[CheckLine, ...]]:
-    """Judge the shuffled-label checks of all attacks, linkages, seeds and priors at once, most extreme first."""
-    checks = {
-        f"{item.prior}/{item.seed}/{name}": _permutation_test(entry)
-        for item in evaluations
-        for name, entry in sorted(item.details.get("checks", {}).items())
-    }
+    """Judge the shuffled-label checks of all attacks, linkages and priors at once, seeds pooled, most extreme first."""
+    entries: dict[str, list[Mapping[str, Any]]] = {}
+    for item in evaluations:
+        for name, entry in sorted(item.details.get("checks", {}).items()):
+            entries.setdefault(f"{item.prior}/{name}", []).append(entry)
+    checks = {name: pooled_test(seeds) for name, seeds in entries.items()}
     judged = judge_jointly(checks)
     lines = [CheckLine(name=name, test=test, adjusted=judged.adjusted[name]) for name, test in checks.items()]
     return judged, tuple(sorted(lines, key=lambda line: (line.adjusted, line.test.p_two_sided, line.name)))
@@ -240,15 +241,6 @@ def _paper_utility(row: Row) -> tuple[tuple[str, str, float], ...]:
     papers = ((name, published_utility(name, row["prior"], row["training"])) for name in comparable(row["dataset"]))
     names = {"AP": "mean_ap", "MAE": "mae"}
     return tuple((name, *pair) for name, pair in papers if pair and names.get(pair[0], pair[0]) == row["metric"])
-
-
-def _permutation_test(entry: Mapping[str, Any]) -> PermutationTest:
-    names = ("value", "p_high", "p_low", "null_mean", "null_lo", "null_hi")
-    return PermutationTest(
-        **{name: float(entry[name]) for name in names},
-        permutations=int(entry["permutations"]),
-        n_users=int(entry["n_users"]),
-    )
 
 
 def _layers(row: Row) -> str:
