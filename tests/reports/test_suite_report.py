@@ -154,6 +154,7 @@ def test_accuracy_is_drawn_over_epsilon_a_line_per_number_of_devices() -> None:
     assert "delta 0.001" in drawing.caption
     assert ">0.1<" in svg and "0.0999992" not in svg
     assert accuracy_by_epsilon(rows[1:]) is None  # two budgets make no curve
+    assert accuracy_by_epsilon([*rows[1:], row(5, 7.9999)]) is None  # nor does one of another size at the same budget
     assert accuracy_by_epsilon([*rows, row(50, 7.999)]) is None  # two members at one budget differ in something else
 
 

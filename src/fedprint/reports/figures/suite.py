@@ -95,8 +95,8 @@ def accuracy_by_epsilon(rows: Sequence[Row]) -> Drawing | None:
     """
     rows = [row for row in rows if row["metric"] == "accuracy" and row["training"] == "federated"]
     rows = [row for row in rows if row.get("epsilon") is not None and not row.get("analysis")]
-    budgets = sorted({float(row["epsilon"]) for row in rows})
-    places = {(row["n_users"], round(row["epsilon"], 2)) for row in rows}
+    places = {(row["n_users"], float(f"{row['epsilon']:.3g}")) for row in rows}
+    budgets = sorted({epsilon for _, epsilon in places})
     if len(budgets) < LEAST_BUDGETS or len(places) < len(rows):
         return None
     figure = blank_figure(WIDTH, 3.2)
