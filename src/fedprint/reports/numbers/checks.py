@@ -1,4 +1,4 @@
-"""The shuffled-label checks of several seeds as one: alone, none could fail beside some hundred others."""
+"""The shuffled-label checks of several seeds as one: of 250 tests of 9,999 permutations none could fail alone."""
 
 from __future__ import annotations
 
