@@ -351,6 +351,26 @@ def test_verdicts_are_those_of_the_report(tmp_path: Path) -> None:
     assert line.startswith("| claim a | adaptive | holds | 90 % | n 60, 3 seeds, adjusted p ")
 
 
+def test_claims_stand_beside_one_another_on_every_member(tmp_path: Path) -> None:
+    compared = Comparison(value=0.9, lo=0.8, hi=1.0, bound=0.2, above=True, n_users=60, n_seeds=3)
+    tested, untested = Finding(test=compared, numbers="90 %"), Finding(test=None, numbers="")
+    found = [("a", "blog", tested), ("a", "albums", untested), ("b", "blog", tested), ("b", "albums", tested)]
+    found += [("c", "blog", untested), ("c", "albums", untested)]
+    made = decide([
+        Judged(claim=Claim(name, f"claim {name}", "2.6", None), finding=finding, member=member, dataset=member)
+        for name, member, finding in found
+    ])  # fmt: skip
+    project = publishing(tmp_path, "tiny-plane", plane_rows())
+    (project / "experiments" / "tiny-plane" / CLAIMS).write_text(verdict_csv(made))
+    text = written(project, "claims tiny-plane")
+    assert "3 hold, 0 fail, 0 undecided" in text
+    assert [one for one in text.splitlines() if one.startswith("| claim")] == [
+        "| claim | in papers.md | blog | albums |",
+        f"| claim a | 2.6 | holds | {MISSING} |",
+        "| claim b | 2.6 | holds | holds |",
+    ]
+
+
 def test_a_line_sets_a_defence_of_this_project_beside_its_control(tmp_path: Path) -> None:
     rows = []
     for one in plane_rows():
