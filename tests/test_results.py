@@ -271,6 +271,19 @@ def test_a_study_says_which_strategy_keeps_below_the_ceiling(project: Path) -> N
     ) in text
 
 
+def test_a_study_without_a_ceiling_says_what_utility_it_keeps(project: Path) -> None:
+    points = project / "experiments" / "tiny-plane" / "plots" / "operating-points.csv"
+    points.parent.mkdir()
+    points.write_text(
+        "strategy,parameters,feasible,users,n_users,n_seeds,updates,ap,utility,ap_lo,ap_hi,utility_lo,utility_hi,"
+        "chance,ceiling\ndp-fedavg,z = 1.8,yes,,50,5,1,0.03,0.9,0.02,0.04,0.88,0.93,0.02,1.0\n"
+    )
+    assert (
+        "Result: dp-fedavg (z = 1.8) keeps 90 % [88, 93] of the utility, no ceiling on the attack. (`fedprint run "
+        "tiny-plane`, 2026-01-02, 50 users, 5 fresh seeds, 95 % intervals over users and seeds.)"
+    ) in written(project, "lines tiny-plane")
+
+
 def test_a_suite_shows_its_members_accuracy_by_the_epsilon_that_they_spent(tmp_path: Path) -> None:
     def member(name: str, epsilon: float, seed: int, value: float) -> dict[str, object]:
         one = row(seed, "naive", "", None, metric="accuracy", value=value, chance=0.1, n_users=500)
