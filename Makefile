@@ -21,7 +21,7 @@ run: setup  ## Install if needed, run the quickstart experiment, print its table
 	@fedprint run quickstart --jobs 3
 
 test: .venv/.dev  ## Run the tests that take minutes at most
-	pytest -q -n 2 -m "not slow"
+	pytest -q -n 2 --dist loadfile -m "not slow"
 
 test-slow: .venv/.dev  ## Run the long tests (about an hour) and record the run in tests/slow-run.yaml
 	pytest -q -n 2 --dist worksteal -m slow

@@ -30,6 +30,7 @@ def test_the_foreign_program_imports_nothing_of_ours() -> None:
     assert roots - {"__future__"} <= {"csv", "sys", "pathlib", "numpy"}
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_docs_lead_from_a_clone_to_a_verdict_and_a_gate(tmp_path: Path) -> None:
     folder = clone(tmp_path / "clone")
     blocks = [block for block in blocks_below(DOCS / "auditing.md", "From a clone to a verdict") if not block.reason]

@@ -40,6 +40,7 @@ def test_an_example_is_one_file_of_sixty_lines_at_most(example: str) -> None:
     assert len((CHECKOUT / "examples" / example).read_text(encoding="utf-8").splitlines()) <= 60
 
 
+@pytest.mark.slow
 def test_a_run_uses_the_new_attack_and_the_new_defence(extended: Path, tmp_path: Path) -> None:
     attacks = [{"name": "chance"}, {"name": "centroid"}]
     values = {**TINY, "defences": [{"name": "rounding", "step": 0.001}], "attacks": attacks, "analyses": []}

@@ -101,6 +101,7 @@ print(float((sent == 0).double().mean()), tuple(found.shape), settings.attack.la
 """
 
 
+@pytest.mark.slow
 def test_inversions_and_client_sweeps_take_its_model_and_its_defence(
     tmp_path: Path, installed: Mapping[str, str]
 ) -> None:

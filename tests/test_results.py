@@ -271,6 +271,19 @@ def test_a_study_says_which_strategy_keeps_below_the_ceiling(project: Path) -> N
     ) in text
 
 
+def test_a_study_without_a_ceiling_says_what_utility_it_keeps(project: Path) -> None:
+    points = project / "experiments" / "tiny-plane" / "plots" / "operating-points.csv"
+    points.parent.mkdir()
+    points.write_text(
+        "strategy,parameters,feasible,users,n_users,n_seeds,updates,ap,utility,ap_lo,ap_hi,utility_lo,utility_hi,"
+        "chance,ceiling\ndp-fedavg,z = 1.8,yes,,50,5,1,0.03,0.9,0.02,0.04,0.88,0.93,0.02,1.0\n"
+    )
+    assert (
+        "Result: dp-fedavg (z = 1.8) keeps 90 % [88, 93] of the utility, no ceiling on the attack. (`fedprint run "
+        "tiny-plane`, 2026-01-02, 50 users, 5 fresh seeds, 95 % intervals over users and seeds.)"
+    ) in written(project, "lines tiny-plane")
+
+
 def test_a_suite_shows_its_members_accuracy_by_the_epsilon_that_they_spent(tmp_path: Path) -> None:
     def member(name: str, epsilon: float, seed: int, value: float) -> dict[str, object]:
         one = row(seed, "naive", "", None, metric="accuracy", value=value, chance=0.1, n_users=500)
@@ -349,6 +362,26 @@ def test_verdicts_are_those_of_the_report(tmp_path: Path) -> None:
     assert "1 hold, 0 fail, 0 undecided" in text
     (line,) = [one for one in text.splitlines() if one.startswith("| claim ")][1:]
     assert line.startswith("| claim a | adaptive | holds | 90 % | n 60, 3 seeds, adjusted p ")
+
+
+def test_claims_stand_beside_one_another_on_every_member(tmp_path: Path) -> None:
+    compared = Comparison(value=0.9, lo=0.8, hi=1.0, bound=0.2, above=True, n_users=60, n_seeds=3)
+    tested, untested = Finding(test=compared, numbers="90 %"), Finding(test=None, numbers="")
+    found = [("a", "blog", tested), ("a", "albums", untested), ("b", "blog", tested), ("b", "albums", tested)]
+    found += [("c", "blog", untested), ("c", "albums", untested)]
+    made = decide([
+        Judged(claim=Claim(name, f"claim {name}", "2.6", None), finding=finding, member=member, dataset=member)
+        for name, member, finding in found
+    ])  # fmt: skip
+    project = publishing(tmp_path, "tiny-plane", plane_rows())
+    (project / "experiments" / "tiny-plane" / CLAIMS).write_text(verdict_csv(made))
+    text = written(project, "claims tiny-plane")
+    assert "3 hold, 0 fail, 0 undecided" in text
+    assert [one for one in text.splitlines() if one.startswith("| claim")] == [
+        "| claim | in papers.md | blog | albums |",
+        f"| claim a | 2.6 | holds | {MISSING} |",
+        "| claim b | 2.6 | holds | holds |",
+    ]
 
 
 def test_a_line_sets_a_defence_of_this_project_beside_its_control(tmp_path: Path) -> None:

@@ -59,7 +59,9 @@ SKIPPED = 'import pytest; pytest.skip("no package", allow_module_level=True)'
 @pytest.fixture
 def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     """Return a project with a slow suite that passes."""
-    pytester.makeini("[pytest]\ntestpaths = tests\nmarkers = slow\naddopts = -p no:cacheprovider")
+    pytester.makeini(
+        "[pytest]\ntestpaths = tests\nmarkers = slow\naddopts = -p no:cacheprovider -p no:unraisableexception"
+    )
     (pytester.path / "tests").mkdir()
     add(pytester, "conftest", f"import sys; sys.path.insert(0, {str(HERE)!r})\nfrom slow_run import register\n"
         "def pytest_configure(config): register(config)")  # fmt: skip

@@ -170,7 +170,7 @@ def test_the_trajectory_is_that_of_each_victims_choice() -> None:
     assert torch.equal(trail.images[-1][~second], quick.raw[~second])
 
 
-@pytest.mark.parametrize("share", [1e-5, 1e-4])
+@pytest.mark.parametrize("share", [pytest.param(1e-5, marks=pytest.mark.slow), 1e-4])
 def test_the_weight_of_the_prior_is_chosen_by_the_noise(share: float) -> None:
     victims, x, _ = cases.victims(6)
     size = float(sum(d.square().sum() for d in victims.descents.values()) / 6) ** 0.5

@@ -194,6 +194,7 @@ def _attack_in_a_process(task: Task, root: Path, threads: int) -> dict[str, byte
     return _bytes(task.at("attack"))
 
 
+@pytest.mark.slow
 def test_every_attack_gives_the_same_bytes_in_two_processes_with_one_and_two_threads(
     tiny: Task, project: Project
 ) -> None:

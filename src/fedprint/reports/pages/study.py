@@ -102,10 +102,16 @@ def sentence(head: StudyHead, point: OperatingPoint) -> str:
     shown = point.confirmation or point
     who = f"{' and '.join(head.adversaries)} adversary, view {shown.view}, defended: {shown.defended}"
     users = "confirmation users" if point.confirmation else "development users" if head.confirmed else "users"
+    setting = f"{point.strategy} ({parameters(point.parameters)})"
+    if shown.ceiling == 1:  # no AP is larger, so that the study asks for utility alone
+        return (
+            f"{setting} keeps {_ranged(shown, 'utility')} of the utility; no ceiling on the attack ({shown.n_users} "
+            f"{users}, {len(shown.seeds)} fresh seeds).{private}"
+        )
     single = "" if point.updates == 1 else f" (of an update: {_ranged(shown, 'attack_ap')})"
     return (
-        f"{point.strategy} ({parameters(point.parameters)}) keeps {100 * (shown.utility or 0.0):.0f} % of the utility "
-        f"at {linked_words(point.updates)} {_ranged(shown, 'linked_ap')}, chance {_percent(shown.linked_chance)}"
+        f"{setting} keeps {100 * (shown.utility or 0.0):.0f} % of the utility at "
+        f"{linked_words(point.updates)} {_ranged(shown, 'linked_ap')}, chance {_percent(shown.linked_chance)}"
         f"{single}; ceiling {_percent(shown.ceiling)} ({who}; {shown.n_users} {users}, {len(shown.seeds)} fresh "
         f"seeds). {point.note}{private}"
     )

@@ -17,6 +17,7 @@ from fedprint.reports.results.published import Published, find_published
 from fedprint.reports.results.tables import (
     NOT_YET,
     attacks,
+    claims,
     clients,
     confirmed,
     crowds,
@@ -42,6 +43,7 @@ KINDS: Mapping[str, Block] = {
     "attacks": attacks,
     "confirmed": confirmed,
     "epsilons": epsilons,
+    "claims": _each(claims),
     "clients": _each(clients),
     "crowds": _each(crowds),
     "curves": _each(curves),

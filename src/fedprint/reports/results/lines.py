@@ -72,6 +72,15 @@ def _left(one: Published, point: Mapping[str, Any]) -> str:
 def _study_line(one: Published) -> str:
     found = sorted((point for point in one.operating if point["feasible"] == "yes"), key=lambda p: -float(p["utility"]))
     others = [point for point in one.operating if point["feasible"] != "yes"]
+    first = one.operating[0]
+    if float(first["ceiling"]) == 1:  # no AP is larger, so that the study asks for utility alone
+        kept = "; ".join(
+            f"{point['strategy']} ({point['parameters']}) keeps {_ends(point, 'utility')}" for point in found
+        )
+        return (
+            f"Result: {kept} of the utility, no ceiling on the attack. (`{one.command}`, {one.date}, "
+            f"{first['n_users']} users, {first['n_seeds']} fresh seeds, 95 % intervals over users and seeds.)"
+        )
     said = [
         f"{point['strategy']} ({point['parameters']}) holds with {_ends(point, 'utility')} of the utility, "
         f"{_linked(point)}"
@@ -82,7 +91,6 @@ def _study_line(one: Published) -> str:
         f"{'fails' if float(point['ap_lo']) > float(point['ceiling']) else 'is undecided'}, {_linked(point)}"
         for point in others
     ]
-    first = one.operating[0]
     ceiling = 100 * float(first["ceiling"])
     most = "AP is the largest of any adversary's and attack's that was tried"
     if others:

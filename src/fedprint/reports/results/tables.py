@@ -9,7 +9,7 @@ from fedprint.attacks.choices import HEADLINE
 from fedprint.evaluation.inversion.capability import LEAKED
 from fedprint.evaluation.rows import POOLED, Row
 from fedprint.reports.claims.evidence import unpaired
-from fedprint.reports.claims.verdict import State, count
+from fedprint.reports.claims.verdict import State, Verdict, count
 from fedprint.reports.numbers.clients import accuracies, final
 from fedprint.reports.numbers.inversion import ALIGNMENT, CUT, DRAWN, GRADIENT, LIRA, MAIN, named, row_where, rows_where
 from fedprint.reports.numbers.plane import NO_DEFENCE, decides
@@ -153,12 +153,32 @@ def clients(one: Published) -> str:
 
 def verdicts(one: Published) -> str:
     """Return a line per claim and whom it is judged before: the verdict, the numbers, and what it rests on."""
-    tested = [verdict for verdict in one.verdicts if verdict.state != "untested"]
+    tested = _tested(one)
     rows: list[Sequence[str]] = [("claim", "judged on", "verdict", "numbers", "rests on")]
     rows += [(said.text, said.member, said.result, said.numbers, said.basis) for said in tested]
-    tally = ", ".join(f"{count(tested, state)} {word}" for state, word in _TALLY.items())
-    corrected = "Holm's correction over all of them" + (_about_plane(one) if one.points() else "")
-    return f"**{one.name}** (`{one.command}`, {one.date}; {tally}; {corrected}):\n\n{_table(rows)}"
+    about = _about_plane(one) if one.points() else ""
+    return f"{_tally(one, tested)}{about}):\n\n{_table(rows)}"
+
+
+def claims(one: Published) -> str:
+    """Return a line per claim with its verdict on each member of a suite, without the numbers."""
+    tested = _tested(one)
+    found = {(said.text, said.member): said.result for said in tested}
+    members = list(dict.fromkeys(said.member for said in tested))
+    rows: list[Sequence[str]] = [("claim", "in papers.md", *members)]
+    for text, source in dict.fromkeys((said.text, said.source) for said in tested):
+        rows.append((text, source, *(found.get((text, member), MISSING) for member in members)))
+    return f"{_tally(one, tested)}; {MISSING}: not tested there):\n\n{_table(rows)}"
+
+
+def _tested(one: Published) -> list[Verdict]:
+    return [said for said in one.verdicts if said.state != "untested"]
+
+
+def _tally(one: Published, tested: Sequence[Verdict]) -> str:
+    """Return which experiment's verdicts these are and how many of each kind; the bracket stays open."""
+    told = ", ".join(f"{count(tested, state)} {word}" for state, word in _TALLY.items())
+    return f"**{one.name}** (`{one.command}`, {one.date}; {told}; Holm's correction over all of them"
 
 
 def _about_plane(one: Published) -> str:
