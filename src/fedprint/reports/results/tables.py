@@ -166,8 +166,9 @@ def claims(one: Published) -> str:
     found = {(said.text, said.member): said.result for said in tested}
     members = list(dict.fromkeys(said.member for said in tested))
     rows: list[Sequence[str]] = [("claim", "in papers.md", *members)]
-    for text, source in dict.fromkeys((said.text, said.source) for said in tested):
-        rows.append((text, source, *(found.get((text, member), MISSING) for member in members)))
+    for text, source in dict.fromkeys((said.text, said.source) for said in one.verdicts):  # in the papers' order
+        cells = [found.get((text, member), MISSING) for member in members]
+        rows += [(text, source, *cells)] if set(cells) != {MISSING} else []
     return f"{_tally(one, tested)}; {MISSING}: not tested there):\n\n{_table(rows)}"
 
 
