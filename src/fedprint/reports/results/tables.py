@@ -156,8 +156,7 @@ def verdicts(one: Published) -> str:
     tested = _tested(one)
     rows: list[Sequence[str]] = [("claim", "judged on", "verdict", "numbers", "rests on")]
     rows += [(said.text, said.member, said.result, said.numbers, said.basis) for said in tested]
-    about = _about_plane(one) if one.points() else ""
-    return f"{_tally(one, tested)}{about}):\n\n{_table(rows)}"
+    return _with_tally(one, tested, _about_plane(one) if one.points() else "", rows)
 
 
 def claims(one: Published) -> str:
@@ -169,17 +168,18 @@ def claims(one: Published) -> str:
     for text, source in dict.fromkeys((said.text, said.source) for said in one.verdicts):  # in the papers' order
         cells = [found.get((text, member), MISSING) for member in members]
         rows += [(text, source, *cells)] if set(cells) != {MISSING} else []
-    return f"{_tally(one, tested)}; {MISSING}: not tested there):\n\n{_table(rows)}"
+    return _with_tally(one, tested, f"; {MISSING}: not tested there", rows)
 
 
 def _tested(one: Published) -> list[Verdict]:
     return [said for said in one.verdicts if said.state != "untested"]
 
 
-def _tally(one: Published, tested: Sequence[Verdict]) -> str:
-    """Return which experiment's verdicts these are and how many of each kind; the bracket stays open."""
+def _with_tally(one: Published, tested: Sequence[Verdict], about: str, rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of verdicts below the command, the day and how many there are of each kind."""
     told = ", ".join(f"{count(tested, state)} {word}" for state, word in _TALLY.items())
-    return f"**{one.name}** (`{one.command}`, {one.date}; {told}; Holm's correction over all of them"
+    corrected = f"Holm's correction over all of them{about}"
+    return f"**{one.name}** (`{one.command}`, {one.date}; {told}; {corrected}):\n\n{_table(rows)}"
 
 
 def _about_plane(one: Published) -> str:
