@@ -86,6 +86,7 @@ def test_a_killed_recorder_leaves_whole_rounds_and_goes_on(tmp_path: Path) -> No
     assert open_recording(tmp_path, tmp_path / "scratch").index["round"].tolist() == sorted([*range(4)] * 6)
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment(tmp_path: Path) -> None:
     code = """
         import sys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -27,6 +27,7 @@ from fedprint.accounting.events import (
     FixedSizeGaussian,
     Infinite,
     PoissonGaussian,
+    SampledGaussian,
     repeated,
 )
 from fedprint.accounting.moments import log_moment
@@ -312,6 +313,33 @@ def test_rounds_within_a_budget_count_from_the_first() -> None:
     assert rounds_within(RDP, (dear,) * 7 + (cheap,) * 7, 3, 1e-5) == 0
     assert rounds_within(RDP, (cheap,) * 7, 3, 1e-5) == 7
     assert rounds_within(RDP, (Infinite(reason="no noise"),) * 3, 3, 1e-5) == 0
+
+
+class ByRounds:
+    """An accountant whose epsilon after t rounds is the t-th of a list."""
+
+    name, samplings = "by-rounds", ("poisson",)
+
+    def __init__(self, epsilons: Sequence[float]) -> None:
+        self.epsilons, self.asked = epsilons, 0
+
+    def epsilon(self, mechanisms: Mapping[SampledGaussian, int], delta: float) -> float:
+        self.asked += 1
+        return self.epsilons[sum(mechanisms.values()) - 1]
+
+
+@given(epsilons=st.lists(st.floats(0, 20) | st.just(math.inf), max_size=300), budget=st.floats(0.01, 20))
+def test_the_most_rounds_are_those_that_trying_all_finds(epsilons: list[float], budget: float) -> None:
+    rounds = (PoissonGaussian(q=0.1, sigma=1),) * len(epsilons)
+    found = rounds_within(ByRounds(sorted(epsilons)), rounds, budget, 1e-5)
+    assert found == sum(epsilon <= budget for epsilon in epsilons)
+
+
+@pytest.mark.parametrize("power", [0.5, 0.7, 1.0])
+def test_few_prices_are_asked_to_find_the_most_rounds(power: float) -> None:
+    accountant = ByRounds([0.3 * t**power for t in range(1, 2001)])
+    rounds_within(accountant, (PoissonGaussian(q=0.1, sigma=1),) * 2000, 6, 1e-5)
+    assert accountant.asked <= 10, "halving alone takes 11 from a bracket on"
 
 
 def test_impossible_budgets_are_named() -> None:

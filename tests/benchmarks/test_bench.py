@@ -151,6 +151,7 @@ def test_a_peer_that_cannot_be_installed_is_named(monkeypatch: pytest.MonkeyPatc
     assert {(c.row, c.value) for c in found.cells if c.column == "flwr"} == {("W1", 0.5), ("W2", 0.5), ("W3", 0.5)}
 
 
+@pytest.mark.slow
 def test_a_quick_part_runs_in_a_process_of_its_own(elsewhere: Path) -> None:
     path = elsewhere / "out.json"
     assert program.main(["--quick", "--only", "accounting", "--json", str(path)]) == 0

@@ -57,6 +57,7 @@ def outputs(task: Task) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in files.items() if path.is_file()}
 
 
+@pytest.mark.slow
 def test_two_processes_with_one_thread_and_with_two_give_the_same_bytes(project: Project) -> None:
     task = prepared(project, rounds=8)
     finish(launch(project, threads=2))

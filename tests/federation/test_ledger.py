@@ -174,9 +174,8 @@ def spent_and_released(folder: Path) -> tuple[int, int]:
     return spent, max(0, int(written.sum()) - 1)
 
 
-@pytest.mark.parametrize(
-    ("rule", "stride"), [*((rule, 7) for rule in RULES), pytest.param(RULES[0], 1, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("rule", "stride"), [*((rule, 7) for rule in RULES), (RULES[0], 1)])
 def test_killed_between_any_two_writes_it_never_counts_too_little_and_ends_the_same(
     tmp_path: Path, rule: Any, stride: int
 ) -> None:

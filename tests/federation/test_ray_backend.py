@@ -65,6 +65,7 @@ def soon(condition: Callable[[], object], seconds: float = 900) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_ray_gives_the_bits_of_one_machine() -> None:
     net = cases.model("cnn")
     params = cases.start(net)

@@ -155,6 +155,7 @@ class Stop(Exception):
     """Stands for a kill."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregation", ["fedavg", "round-robin"])
 def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path, aggregation: Any) -> None:
     plan = FederationPlan(rounds=6, cohort=4, training=cases.TRAINING, seed=7, aggregation=aggregation)

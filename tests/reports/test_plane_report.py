@@ -274,6 +274,7 @@ def test_linked_updates_are_an_axis_of_the_plane() -> None:
     assert linked_table(ENTRIES, "adaptive") is None and linked_drawings(ENTRIES, "adaptive") == []
     said = verdict(replace(HEAD, users="confirmation"), swept)
     assert "over 30 linked updates (any attack: 95.0 %" in said[0] and "20 confirmation users, 3 seeds" in said[0]
+    assert " leaves the least over 30 linked updates: average precision" in said[1]
 
 
 def test_a_number_of_linked_updates_that_one_seed_lacks_is_left_out() -> None:

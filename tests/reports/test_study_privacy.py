@@ -77,6 +77,8 @@ def test_page_and_json_show_the_guarantee_with_all_it_is_about(tmp_path: Path) -
 
     page, entry = written("private", made(private(7.9, 7.9)))
     assert "of the utility; no ceiling on the attack (" in page and "below the ceiling with" not in page
+    assert "AP" not in page.replace("AP 100 %", ""), "random scores beside a ceiling that binds nothing"
+    assert not (tmp_path / "private" / "figures" / "pareto.svg").exists()
     assert entry["guarantee"] == SPENT and "Papernot and Steinke" in str(entry["search_privacy"])
     for words in ("epsilon 7.90 at delta 0.001 (prv, poisson sampling, add-remove, 30 rounds)",
                   "Privacy budget of the operating points", "7.900", "1,500", "the logged training loss",

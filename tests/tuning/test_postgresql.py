@@ -6,6 +6,7 @@ import multiprocessing
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from toy_studies import Toy, plan, run_worker
 
 from fedprint.tuning import worker
@@ -16,6 +17,7 @@ from fedprint.tuning.worker import records
 SPAWN = multiprocessing.get_context("spawn")
 
 
+@pytest.mark.slow
 def test_two_workers_share_a_study_on_a_real_server(postgresql: str, tmp_path: Path) -> None:
     made = plan(tmp_path, 10, url=postgresql, sampler="random")
     study = open_study(made.url, made.name)  # its tables are there before the workers come

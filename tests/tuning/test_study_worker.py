@@ -185,6 +185,7 @@ def _wait_for_owners(made: StudyPlan, count: int) -> list[optuna.trial.FrozenTri
     raise AssertionError("workers did not start")
 
 
+@pytest.mark.slow
 def test_of_four_workers_two_are_killed_and_no_trial_is_lost_or_doubled(tmp_path: Path) -> None:
     made, log = plan(tmp_path, 14, sampler="random"), tmp_path / "asked.txt"
     processes = _alive_workers(made, Toy(seconds=0.4, log=str(log)), 4)
@@ -207,6 +208,7 @@ def test_of_four_workers_two_are_killed_and_no_trial_is_lost_or_doubled(tmp_path
     assert len(records(study_of(made))) == 14
 
 
+@pytest.mark.slow
 def test_a_killed_study_goes_on_with_the_trial_that_was_lost(tmp_path: Path) -> None:
     made = plan(tmp_path, 3)
     (process,) = _alive_workers(made, Toy(seconds=30), 1)

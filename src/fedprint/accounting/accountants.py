@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -52,7 +54,12 @@ class OpacusPrv:
         bound = OpacusRdp().epsilon(mechanisms, delta)
         if bound > _UNHELPFUL:
             return bound
-        return min(bound, _opacus("prv", mechanisms, delta=delta, eps_error=self.error))
+        from opacus.accountants import PRVAccountant
+
+        accountant = PRVAccountant()
+        accountant.history = [(event.noise_multiplier, event.q, times) for event, times in mechanisms.items()]
+        with _without_advice():
+            return min(bound, float(accountant.get_epsilon(delta, eps_error=self.error)))
 
 
 class OpacusRdp:
@@ -63,7 +70,12 @@ class OpacusRdp:
 
     def epsilon(self, mechanisms: Mapping[SampledGaussian, int], delta: float) -> float:
         """Return the best bound over Opacus' orders."""
-        return _opacus("rdp", mechanisms, delta=delta)
+        from opacus.accountants import RDPAccountant
+        from opacus.accountants.analysis import rdp
+
+        rounds = [times * _divergences(event.q, event.noise_multiplier) for event, times in mechanisms.items()]
+        with _without_advice():
+            return float(rdp.get_privacy_spent(orders=RDPAccountant.DEFAULT_ALPHAS, rdp=sum(rounds), delta=delta)[0])
 
 
 class DpAccountingPld:
@@ -77,7 +89,7 @@ class DpAccountingPld:
         bound = OpacusRdp().epsilon(mechanisms, delta)
         if bound > _UNHELPFUL:
             return bound
-        return float(privacy_losses(mechanisms).get_epsilon(delta))
+        return float(privacy_losses(mechanisms).get_epsilon_for_delta(delta))
 
 
 class DpAccountingRdp:
@@ -93,7 +105,9 @@ class DpAccountingRdp:
         replaced = any(event.adjacency == "replace-one" for event in mechanisms)
         relation = relations.REPLACE_ONE if replaced else relations.ADD_OR_REMOVE_ONE
         accountant = library.rdp.RdpAccountant(neighboring_relation=relation)
-        return float(_composed(library, accountant, mechanisms).get_epsilon(delta))
+        for event, times in mechanisms.items():
+            accountant.compose(_translated(library, event), times)
+        return float(accountant.get_epsilon(delta))
 
 
 ACCOUNTANTS: Mapping[str, Accountant] = {
@@ -145,14 +159,21 @@ def epsilon_of(accountant: Accountant, event: Event | None, delta: float) -> flo
         return max(0.0, accountant.epsilon(mechanisms, delta)) if mechanisms else 0.0
 
 
-def _opacus(name: str, mechanisms: Mapping[SampledGaussian, int], **question: float) -> float:
-    from opacus.accountants import create_accountant
+@lru_cache(maxsize=4096)
+def _divergences(q: float, noise_multiplier: float) -> Any:
+    """Return the Renyi divergences of one round at Opacus' orders; those of t rounds are t times as large."""
+    from opacus.accountants import RDPAccountant
+    from opacus.accountants.analysis import rdp
 
-    accountant = create_accountant(name)
-    accountant.history = [(event.noise_multiplier, event.q, times) for event, times in mechanisms.items()]
+    return rdp.compute_rdp(q=q, noise_multiplier=noise_multiplier, steps=1, orders=RDPAccountant.DEFAULT_ALPHAS)
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Keep Opacus from advising on the choice of orders: a bound from the last order is still a bound."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # advice on the choice of orders: a bound from the last order is still a bound
-        return float(accountant.get_epsilon(**question))
+        warnings.simplefilter("ignore")
+        yield
 
 
 def load_dp_accounting() -> Any:
@@ -171,19 +192,21 @@ def load_dp_accounting() -> Any:
 
 
 def privacy_losses(mechanisms: Mapping[SampledGaussian, int], step: float = 1e-4) -> Any:
-    """Return dp-accounting's accountant of privacy losses after these mechanisms: ``get_delta``, ``get_epsilon``.
+    """Return dp-accounting's privacy loss distribution of these mechanisms, all with Poisson samples.
 
     The losses of a round are rounded up to multiples of ``step``.
     """
-    library = load_dp_accounting()
-    accountant = library.pld.PLDAccountant(value_discretization_interval=step)
-    return _composed(library, accountant, mechanisms)
-
-
-def _composed(library: Any, accountant: Any, mechanisms: Mapping[SampledGaussian, int]) -> Any:
+    together = load_dp_accounting().pld.privacy_loss_distribution.identity(step)
     for event, times in mechanisms.items():
-        accountant.compose(_translated(library, event), times)
-    return accountant
+        together = together.compose(_losses(event.q, event.noise_multiplier, step).self_compose(times))
+    return together
+
+
+@lru_cache(maxsize=64)
+def _losses(q: float, noise_multiplier: float, step: float) -> Any:
+    """Return the privacy loss distribution of one round."""
+    distribution = load_dp_accounting().pld.privacy_loss_distribution
+    return distribution.from_gaussian_mechanism(noise_multiplier, value_discretization_interval=step, sampling_prob=q)
 
 
 def _translated(library: Any, event: SampledGaussian) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -75,19 +76,12 @@ def sampled_gaussian(sampling: Sampling, q: float, sigma: float) -> SampledGauss
 
 def rounds_within(accountant: Accountant, rounds: Sequence[Event], epsilon: float, delta: float, bands: int = 1) -> int:
     """Return how many of the planned ``rounds``, from the first on, stay within (epsilon, delta)."""
-    return _most(lambda t: measured(accountant, rounds[:t], delta, bands=bands).value <= epsilon, len(rounds))
+    return _most(lambda t: measured(accountant, rounds[:t], delta, bands=bands).value, epsilon, len(rounds))
 
 
 def rounds_for(accountant: Accountant, event: Event, epsilon: float, delta: float) -> int:
     """Return how often ``event`` may happen within (epsilon, delta); at most :data:`MOST_ROUNDS`."""
-
-    def within(times: int) -> bool:
-        return epsilon_of(accountant, repeated(event, times), delta) <= epsilon
-
-    reach = 1
-    while reach < MOST_ROUNDS and within(reach):
-        reach *= 2
-    return _most(within, min(reach, MOST_ROUNDS))
+    return _most(lambda t: epsilon_of(accountant, repeated(event, t), delta), epsilon, MOST_ROUNDS)
 
 
 def sigma_for(
@@ -116,10 +110,28 @@ def sigma_for(
     return sigma if excess(sigma) <= 0 else sigma + 1e-4
 
 
-def _most(within: Callable[[int], bool], limit: int) -> int:
-    """Return the greatest t in 0 ... ``limit`` with ``within(t)``, which is true up to some t and false after it."""
-    low, high = 0, limit + 1
+def _most(cost: Callable[[int], float], budget: float, limit: int) -> int:
+    """Return the greatest t in 0 ... ``limit`` with ``cost(t) <= budget``; ``cost`` never falls.
+
+    Steps of four times find a bracket. An epsilon is nearly a power of the number of rounds, so that a guess then lies
+    on the power law through both ends. Every third step halves the bracket, whatever the law says.
+    """
+    if limit < 1 or (below := cost(1)) > budget:
+        return 0
+    low, high = 1, min(4, limit)
+    while (above := cost(high)) <= budget:
+        if high == limit:
+            return limit
+        low, below, high = high, above, min(4 * high, limit)
+    steps = itertools.count(1)
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if within(middle) else (low, middle)
+        guess = (low + high) // 2
+        if next(steps) % 3 and 0 < below < above < math.inf:
+            guess = int(low * (high / low) ** (math.log(budget / below) / math.log(above / below)))
+            guess = min(max(guess, low + 1), high - 1)
+        found = cost(guess)
+        if found <= budget:
+            low, below = guess, found
+        else:
+            high, above = guess, found
     return low

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -69,14 +71,22 @@ def epsilon_of_user(rounds: Mapping[UserRound, int], delta: float) -> float:
     """
     if not rounds:
         return 0.0
-    library = load_dp_accounting()
     step = max(_STEP, max(event.greatest_loss for event in rounds) / _MOST_STEPS)
-    accountant = library.pld.PLDAccountant(value_discretization_interval=step)
+    together = load_dp_accounting().pld.privacy_loss_distribution.identity(step)
     for event, times in rounds.items():
-        chances = event.in_sample
-        shifts = [float(present) for present in range(len(chances))]
-        accountant.compose(library.dp_event.MixtureOfGaussiansDpEvent(event.sigma, shifts, chances), times)
-    return float(accountant.get_epsilon(delta))
+        together = together.compose(_losses(event, step).self_compose(times))
+    return float(together.get_epsilon_for_delta(delta))
+
+
+@lru_cache(maxsize=64)
+def _losses(event: UserRound, step: float) -> Any:
+    """Return the privacy loss distribution of one round, in multiples of ``step``."""
+    return load_dp_accounting().pld.privacy_loss_distribution.from_mixture_gaussian_mechanism(
+        standard_deviation=event.sigma,
+        sensitivities=[float(present) for present in range(len(event.in_sample))],
+        sampling_probs=event.in_sample,
+        value_discretization_interval=step,
+    )
 
 
 def of_user(device: Epsilon, rounds: Sequence[Event], not_covered: Sequence[str], bands: int = 1) -> Epsilon:

@@ -106,4 +106,7 @@ def _least_refuted(claimed: Rounds, delta: float, refuted: Callable[[Curve], boo
 def _curve(claimed: tuple[tuple[SampledGaussian, int], ...], delta: float, scale: float) -> Curve:
     scaled = {replace(event, sigma=event.sigma * scale): times for event, times in claimed}
     losses = privacy_losses(scaled, _STEP)
-    return Curve(deltas=np.asarray(losses.get_delta(_EPSILONS), float), epsilon=float(losses.get_epsilon(delta)))
+    return Curve(
+        deltas=np.asarray(losses.get_delta_for_epsilon(_EPSILONS), float),
+        epsilon=float(losses.get_epsilon_for_delta(delta)),
+    )

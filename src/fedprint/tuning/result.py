@@ -210,5 +210,5 @@ def _note(feasible: bool, promised: bool) -> str:
     if feasible:
         return "Keeps below the ceiling with its whole interval."
     if promised:
-        return "Breaks the ceiling on fresh seeds, like every candidate that was measured: this one breaks it least."
+        return "On fresh seeds the interval of every candidate reaches above the ceiling: this one's by the least."
     return "No trial was feasible: this is the one nearest to the ceiling."

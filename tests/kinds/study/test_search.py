@@ -215,7 +215,7 @@ def test_the_upper_end_of_the_interval_decides(study: Study, home: Project) -> N
 def test_where_all_candidates_break_it_the_least_breach_is_told(study: Study, home: Project) -> None:
     found = afresh(study, home.root, {0.01: 0.3, 0.02: 0.4}, trial(0, 0.9, -0.1), trial(1, 0.95, -0.01))
     assert (found.trial, found.feasible, found.measured) == (0, False, 2)
-    assert found.note.startswith("Breaks the ceiling on fresh seeds")
+    assert found.note.startswith("On fresh seeds the interval of every candidate reaches above the ceiling")
 
 
 def test_where_nothing_was_feasible_the_nearest_is_measured(study: Study, home: Project) -> None:

@@ -323,6 +323,7 @@ def test_threads_may_share_the_database(root: Path) -> None:
     assert [run.data.metrics["loss"] for run in found] == [4.0] * 4
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_a_run_that_its_repetition_finishes(root: Path) -> None:
     with _worker(root, "killed", 60) as worker:
         assert worker.stdout is not None

@@ -197,6 +197,7 @@ def test_updates_that_may_not_leave_are_named_by_digest(root: Path) -> None:
 # With DVC -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_clone_pulls_every_commits_dump_byte_for_byte(root: Path) -> None:
     """The runner makes the outputs, DVC records them: no stage runs twice, nothing is staged, no byte is doubled."""
     folder = root / "experiments" / "quickstart"

@@ -75,6 +75,7 @@ def test_ray_gives_what_one_machine_gives_though_a_worker_is_killed(
     assert killed.is_set() and "it runs again" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_pool_that_is_stopped_ends_its_calls(ray_pool: RayPool) -> None:
     pids: list[int] = []
     ended: list[str] = []

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from analysis_report_cases import add_analyses, all_analyses, analysis_row
+from report_cases import write_evaluations
 
 from fedprint.evaluation.rows import Row, read_measurements
 from fedprint.reports.figures.analyses import draw_rows, epoch_matrix, layer_bubbles
@@ -34,10 +35,18 @@ def _with_analyses(folders: list[Path]) -> list[Path]:
     return folders
 
 
-def test_main_tables_and_headline_do_not_change_by_analyses(evaluations: Write, tmp_path: Path) -> None:
-    folders = evaluations(("random", "chrono"))
-    before = _report(folders, tmp_path / "before")
-    after = _report(_with_analyses(folders), tmp_path / "after")
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], ReportSummary]:
+    """Return evaluations of two priors with analyses, and their report."""
+    base = tmp_path_factory.mktemp("analysed")
+    folders = _with_analyses(write_evaluations(base, ("random", "chrono")))
+    return folders, _report(folders, base / "report")
+
+
+def test_main_tables_and_headline_do_not_change_by_analyses(
+    evaluations: Write, analysed: tuple[list[Path], ReportSummary], tmp_path: Path
+) -> None:
+    before, after = _report(evaluations(("random", "chrono")), tmp_path / "before"), analysed[1]
     assert (after.update, after.device, after.utility) == (before.update, before.device, before.utility)
     rows = [read_measurements(report.page.parent / "measurements.jsonl") for report in (before, after)]
     assert [{**row, "analysis": None} for row in rows[0]] == [
@@ -48,8 +57,8 @@ def test_main_tables_and_headline_do_not_change_by_analyses(evaluations: Write, 
     assert len({page[page.index(upper) : page.index(lower)] for page in pages}) == 1
 
 
-def test_every_analysis_has_a_section_and_its_files(evaluations: Write, tmp_path: Path) -> None:
-    out = _report(_with_analyses(evaluations(("random", "chrono"))), tmp_path / "report").page.parent
+def test_every_analysis_has_a_section_and_its_files(analysed: tuple[list[Path], ReportSummary]) -> None:
+    out = analysed[1].page.parent
     page = (out / "index.html").read_text()
     measured = {row["analysis"] for row in all_analyses()}
     for name in measured:
@@ -144,18 +153,17 @@ def test_tables_put_the_metrics_of_a_condition_side_by_side() -> None:
     assert present == {"gain in top-1", "attribute: AP", "attribute: top-1"}
 
 
-def test_csv_of_a_table_holds_the_interval_of_every_number(evaluations: Write, tmp_path: Path) -> None:
-    out = _report(_with_analyses(evaluations()), tmp_path / "report").page.parent
-    with (out / "tables" / "matching.csv").open() as file:
+def test_csv_of_a_table_holds_the_interval_of_every_number(analysed: tuple[list[Path], ReportSummary]) -> None:
+    with (analysed[1].page.parent / "tables" / "matching.csv").open() as file:
         lines = list(csv.DictReader(file))
-    (strong,) = [line for line in lines if line["attack"] == "match-strong"]
+    (strong,) = [line for line in lines if (line["attack"], line["prior"]) == ("match-strong", "random")]
     numbers = [float(strong[f"AP over pairs: {part}"]) for part in ("value", "lo", "hi", "chance")]
     assert numbers == pytest.approx([0.97, 0.94, 1.0, 0.5])
 
 
-def test_equal_input_gives_equal_bytes(evaluations: Write, tmp_path: Path) -> None:
-    folders = _with_analyses(evaluations(("random", "chrono")))
-    one, two = (_report(folders, tmp_path / name).page.parent for name in ("one", "two"))
+def test_equal_input_gives_equal_bytes(analysed: tuple[list[Path], ReportSummary], tmp_path: Path) -> None:
+    folders, first = analysed
+    one, two = first.page.parent, _report(folders, tmp_path / "again").page.parent
     files = [path.relative_to(one) for path in one.rglob("*") if path.is_file()]
     assert [str(name) for name in files if (one / name).read_bytes() != (two / name).read_bytes()] == []
 

@@ -24,6 +24,12 @@ def draw_study(ceiling: float, searches: Sequence[SearchResult], points: Sequenc
         return [pareto(ceiling, searches, points), history(searches)]
 
 
+def draw_search(searches: Sequence[SearchResult]) -> list[Drawing]:
+    """Return the history alone, for a study without a ceiling on the attack."""
+    with style():
+        return [history(searches)]
+
+
 def pareto(ceiling: float, searches: Sequence[SearchResult], points: Sequence[OperatingPoint]) -> Drawing:
     """Draw all trials, each strategy's front, the ceiling, and the operating points with their intervals."""
     figure = blank_figure(WIDTH, 4.2)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedprint.reports.figures.study import draw_study
+from fedprint.reports.figures.study import draw_search, draw_study
 from fedprint.reports.pages.html import Page, described, write_page
 from fedprint.reports.pages.study_privacy import guarantee_words, guarantees_table, search_note
 from fedprint.reports.tables.analyses import ResultTable, TableLine
 from fedprint.reports.wording import MISSING, Estimate, number, percent
 from fedprint.tuning.result import OperatingPoint, SearchResult
+from fedprint.tuning.score import Finished
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,11 @@ class StudyHead:
     fast: bool
     config_hash: str
 
+    @property
+    def bounded(self) -> bool:
+        """Whether the ceiling can bind: no AP is above 1, so that such a study asks for utility alone."""
+        return self.ceiling_ap < 1
+
 
 def write_study(
     *,
@@ -61,12 +67,12 @@ def write_study(
     """
     budgets = guarantees_table(points)
     tables = [points_table(head, points), *([] if budgets is None else [budgets])]
-    tables += [table for table in (importances_table(searches), trials_table(searches)) if table.lines]
+    tables += [table for table in (importances_table(searches), trials_table(head, searches)) if table.lines]
     notes = [search_note(point, len(head.seeds)) for point in points]
     page = Page(
         template="study",
         sentences=sentences(head, points),
-        drawings=draw_study(head.ceiling_ap, searches, points),
+        drawings=draw_study(head.ceiling_ap, searches, points) if head.bounded else draw_search(searches),
         tables=tables,
         files={
             "operating_points.json": [
@@ -103,7 +109,7 @@ def sentence(head: StudyHead, point: OperatingPoint) -> str:
     who = f"{' and '.join(head.adversaries)} adversary, view {shown.view}, defended: {shown.defended}"
     users = "confirmation users" if point.confirmation else "development users" if head.confirmed else "users"
     setting = f"{point.strategy} ({parameters(point.parameters)})"
-    if shown.ceiling == 1:  # no AP is larger, so that the study asks for utility alone
+    if not head.bounded:
         return (
             f"{setting} keeps {_ranged(shown, 'utility')} of the utility; no ceiling on the attack ({shown.n_users} "
             f"{users}, {len(shown.seeds)} fresh seeds).{private}"
@@ -129,6 +135,8 @@ def parameters(values: Mapping[str, Any]) -> str:
 
 def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTable:
     """Return the operating points, best feasible utility first."""
+    if not head.bounded:
+        return _utility_table(points)
     names = [*head.adversaries] if len(head.adversaries) > 1 else []
     lines = [
         TableLine(
@@ -138,7 +146,7 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
                 *_numbers(point.confirmation or point, names, head.updates),
                 *(_difference(point) if head.confirmed else ()),
                 f"{point.data_factor:.2f}",
-                f"{point.measured} of {sum(point.trials.values())} trials",
+                _measured(point),
             ),
         )
         for point in best_first(points)
@@ -161,6 +169,31 @@ def points_table(head: StudyHead, points: Sequence[OperatingPoint]) -> ResultTab
         ),
         lines=tuple(lines),
     )  # fmt: skip
+
+
+def _utility_table(points: Sequence[OperatingPoint]) -> ResultTable:
+    return ResultTable(
+        name="operating-points",
+        title="Operating points, measured on fresh seeds",
+        note="Utility is in per cent of that without a defence, with a 95 % interval over seeds and users. No ceiling "
+        "on the attack was set.",
+        labels=("strategy", "parameters"),
+        heads=("users", "view", "utility", "data factor", "measured on fresh seeds"),
+        lines=tuple(
+            TableLine(
+                labels=(point.strategy, parameters(point.parameters)),
+                cells=(
+                    str(point.n_users), point.view, _estimate(point, "utility", point.utility),
+                    f"{point.data_factor:.2f}", _measured(point),
+                ),
+            )
+            for point in best_first(points)
+        ),
+    )  # fmt: skip
+
+
+def _measured(point: OperatingPoint) -> str:
+    return f"{point.measured} of {sum(point.trials.values())} trials"
 
 
 def _numbers(point: OperatingPoint, names: Sequence[str], updates: int) -> tuple[Estimate | str | None, ...]:
@@ -203,7 +236,7 @@ def importances_table(searches: Sequence[SearchResult]) -> ResultTable:
     )
 
 
-def trials_table(searches: Sequence[SearchResult]) -> ResultTable:
+def trials_table(head: StudyHead, searches: Sequence[SearchResult]) -> ResultTable:
     """Return every trial of the search; its numbers come from the seeds of the search, without intervals."""
     lines = [
         TableLine(
@@ -211,23 +244,30 @@ def trials_table(searches: Sequence[SearchResult]) -> ResultTable:
             cells=(
                 trial.state if not trial.error else f"{trial.state}: {trial.error}",
                 MISSING if trial.utility is None else f"{trial.utility:.3f}",
-                _percent(trial.attack_ap),
-                MISSING if trial.excess is None or trial.error else f"{100 * trial.excess:+.1f} points",
+                *(_attacked(trial) if head.bounded else ()),
             ),
         )
         for search in searches
         for trial in search.trials
     ]
+    note = (
+        "AP is the one that the ceiling is about. A trial is feasible where the upper end of its interval is at most "
+        "the ceiling."
+    )
     return ResultTable(
         name="trials",
         title="All trials of the search",
-        note="AP is the one that the ceiling is about. A trial is feasible where the upper end of its interval is at "
-        "most the ceiling.",
+        note=note if head.bounded else "",
         labels=("strategy", "trial", "parameters"),
-        heads=("state", "utility", "AP", "upper end - ceiling"),
+        heads=("state", "utility", *(("AP", "upper end - ceiling") if head.bounded else ())),
         lines=tuple(lines),
         folded=True,
     )
+
+
+def _attacked(trial: Finished) -> tuple[str, str]:
+    excess = MISSING if trial.excess is None or trial.error else f"{100 * trial.excess:+.1f} points"
+    return _percent(trial.attack_ap), excess
 
 
 def _estimate(point: OperatingPoint, name: str, value: float | None, chance: float | None = None) -> Estimate | None:

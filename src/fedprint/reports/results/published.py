@@ -18,6 +18,7 @@ from fedprint.evaluation.rows import NUMBERS, POOLED, Row, read_measurements
 from fedprint.evaluation.tradeoffs.planes import over_seeds
 from fedprint.reports.claims.verdict import CLAIMS, Verdict, read_verdicts
 from fedprint.reports.numbers.evaluations import of_headline
+from fedprint.reports.numbers.inversion import rows_where
 from fedprint.reports.numbers.plane import NO_DEFENCE
 from fedprint.reports.wording import LINKAGES, METRIC_TITLES, people, shown, with_unit
 from fedprint.types import FedprintError
@@ -46,12 +47,19 @@ class Published:
     users: str | None = None
 
     @cached_property
-    def _about_all(self) -> Sequence[Row]:
-        return [row for row in self.rows if row["world"] == "closed" and not any(row.get(key) for key in _APART)]
+    def _by_metric(self) -> Mapping[str, Sequence[Row]]:
+        rows: dict[str, list[Row]] = {}
+        for row in self.rows:
+            rows.setdefault(row["metric"], []).append(row)
+        return rows
+
+    def matching(self, **wanted: Any) -> list[Row]:
+        """Return the rows with these values, of analyses too."""
+        return rows_where(self._by_metric.get(wanted["metric"], ()) if "metric" in wanted else self.rows, **wanted)
 
     def where(self, **wanted: Any) -> list[Row]:
         """Return the rows with these values about all users."""
-        return [row for row in self._about_all if all(row.get(key) == value for key, value in wanted.items())]
+        return [row for row in self.matching(**wanted) if _is_about_all(row)]
 
     def number(self, *, most: bool = False, **wanted: Any) -> Row:
         """Return a number over seeds: that of the adaptive adversary where there is one, or the largest of the rows."""
@@ -64,10 +72,9 @@ class Published:
 
     def over_seeds(self, **wanted: Any) -> Row | None:
         """Return a number of an analysis over seeds, of the adversary of headlines; None if a seed does not know it."""
-        rows = [row for row in self.rows if all(row.get(key) == value for key, value in wanted.items())]
-        each = [row for row in of_headline(rows) if row["seed"] != POOLED]
+        each = [row for row in of_headline(self.matching(**wanted)) if row["seed"] != POOLED]
         single = [{key: row.get(key) for key in (*NUMBERS, "seed")} for row in each]
-        return over_seeds(single) if {row["seed"] for row in single} == self.seeds() else None
+        return over_seeds(single) if {row["seed"] for row in single} == self.seeds else None
 
     def gain(self, linkage: str, **where: Any) -> Row | None:
         """Return what the last doubling of effort gained, on one or all updates; None if a seed does not know."""
@@ -110,16 +117,17 @@ class Published:
         pairs = dict.fromkeys((row.get("strategy"), row.get("strength")) for row in self.where())
         return [{"strategy": name, "strength": x} for name, x in pairs if name not in (None, NO_DEFENCE)]
 
+    @cached_property
     def seeds(self) -> set[Any]:
-        """Return the seeds that were measured."""
-        return {row["seed"] for row in self._about_all} - {POOLED}
+        """The seeds that were measured."""
+        return {row["seed"] for row in self.where()} - {POOLED}
 
     def source(self, row: Row | None = None) -> str:
         """Return what stands with every number: command, day, n, seeds, and what the interval is over.
 
         Without a ``row`` of an attack, n is left out.
         """
-        number = row["n_seeds"] if row else len(self.seeds())
+        number = row["n_seeds"] if row else len(self.seeds)
         seeds = (", 1 seed", "") if number == 1 else (f", {number} seeds", " and seeds")
         n = f", {row['n_questions']:,} updates of {_whom(self.users, row['n_users'])}" if row else ""
         return f"`{self.command}`, {self.date}{n}{seeds[0]}, 95 % intervals over users{seeds[1]}"
@@ -150,6 +158,10 @@ def find_published(root: Path, name: str) -> Published | None:
         verdicts=read_verdicts(claims) if claims.is_file() else (),
         users=read_json(published).get("users") if published.is_file() else None,
     )
+
+
+def _is_about_all(row: Row) -> bool:
+    return row["world"] == "closed" and not any(row.get(key) for key in _APART)
 
 
 def _whom(users: str | None, count: int) -> str:

@@ -270,7 +270,10 @@ def inversion(one: Published) -> str:
 def _found(one: Published, accuracy: Row) -> list[Row | None]:
     """Return the rows of :data:`_FOUND` under the mechanism whose accuracy this is, None where not asked."""
     setting = {key: accuracy[key] for key in ("defence", "variant", "strength")}
-    return [row_where(one.rows, **{"adversary": HEADLINE, **keys, **setting}) for _, keys in _FOUND]
+    return [
+        row_where(one.matching(metric=keys["metric"]), **{"adversary": HEADLINE, **keys, **setting})
+        for _, keys in _FOUND
+    ]
 
 
 NETWORK = "dlnet"

@@ -294,8 +294,10 @@ def _safest_words(entries: Sequence[Entry], who: str) -> list[str]:
         best, most = min(useful, key=lambda pair: _hidden(pair[0], entries, who))
         bound = ", a lower bound by its effort" if is_lower_bound(best) else ""
         part = f", {ranged(most)} of {measure}" if by_gain else ""
+        counts = linked_counts(entries)
+        by = f" over {counts[-1]} linked updates" if counts and counts[-1] > 1 else ""
         said = [
-            f"Of the defences that keep {100 * USEFUL:.0f} % of {measure}, {best.name} leaves the least: average "
+            f"Of the defences that keep {100 * USEFUL:.0f} % of {measure}, {best.name} leaves the least{by}: average "
             f"precision {percent(best.attack(who), '.1f')}{_linked_words(best, entries, who)} against the {who} "
             f"adversary{bound}, at utility {ranged(best.utility(plain))} of no defence{part} (view {best.view(who)})."
         ]
